@@ -18,20 +18,23 @@
 #[expect(dead_code, reason = "the other examples need the rest")]
 #[path = "cli/mod.rs"]
 mod cli;
+#[path = "cli/interrupt.rs"]
+mod interrupt;
+#[path = "cli/recorded.rs"]
+mod recorded;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
 use clap::Parser;
 use homeostat::objects::{
-    Api, Client, DeleteOptions, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey,
-    ObjectMeta, OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, ValueRef,
+    Api, DeleteOptions, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
+    OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
 };
 use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
@@ -211,7 +214,8 @@ impl Tour<'_> {
 
         println!("A page of it is deleted by hand.");
         let page = ObjectKey::new("pages", &format!("garden-visit-{visits}"));
-        let deleted = self.pages.delete(&page, &DeleteOptions::default())?;
+        let deleted = self.pages.get(&page)?;
+        self.pages.delete(&page, &DeleteOptions::default())?;
         self.until(|| {
             Ok(self.pages.get(&page).ignore_not_found()?.is_some_and(|now| now.metadata.uid != deleted.metadata.uid))
         })?;
@@ -253,27 +257,8 @@ impl Tour<'_> {
     }
 }
 
-/// Waits for this long, or until Ctrl-C.
-fn wait_or_interrupt(cx: &Context, stay: Duration) -> Result<(), BoxError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    #[cfg(unix)]
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))?;
-    println!("Going on for {stay:?}; Ctrl-C ends it.");
-    let end = cx.clock().now() + stay;
-    while cx.clock().now() < end && !interrupted.load(Ordering::Relaxed) {
-        cx.sleep(SECOND / 10)?;
-    }
-    Ok(())
-}
-
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            cli::say(&mut io::stderr(), &format!("error: {error}\n"));
-            ExitCode::FAILURE
-        }
-    }
+    interrupt::exit_code(run(Arguments::parse()))
 }
 
 fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
@@ -305,19 +290,14 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     let tour = Tour { sites: &sites, pages: pages.api(), controller: &controller, folder: &folder, cx };
     let done = tour.go();
     if done.is_ok() && !stay.is_zero() {
-        wait_or_interrupt(&tour.cx, stay)?;
+        interrupt::wait_or_interrupt(&tour.cx, stay)?;
     }
     manager.stop();
     running.wait()?;
     done?;
 
     recorder.flush();
-    println!("What has been recorded:");
-    for event in memory.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event.pointer(field).and_then(ValueRef::as_str).unwrap_or_default();
-        let count = event.get("count").and_then(ValueRef::as_u64).unwrap_or_default();
-        println!("  {} {}: {} (×{})", text("/reason"), text("/involvedObject/name"), text("/message"), count);
-    }
+    recorded::print_events(&*memory)?;
     // No controller runs, so no event reports this object. The next start of the program finds it.
     let attic = folder.join("attic");
     at(&attic, fs::create_dir_all(&attic))?;

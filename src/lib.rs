@@ -10,7 +10,8 @@
 //!                                       done, requeue or retry
 //! ```
 //!
-//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework.
+//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework. Its page `operator` builds an
+//! operator of Kubernetes from an empty directory.
 //!
 //! # Example
 //!
@@ -60,6 +61,7 @@
 //! | [`Controller`] | [`controller`] | puts sources, queue and reconciler together |
 //! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
 //! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
+//! | `KubernetesClient` | `kubernetes` (feature) | objects on a Kubernetes API server |
 //! | `SubReconciler` | `sub` (feature `objects`) | reconcilers made of small steps |
 //! | [`ManualClock`], `Simulation` | `testing` (feature) | holds time still; runs whole controllers on one thread |
 //!
@@ -71,6 +73,10 @@
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `objects` | the modules `objects` and `sub` |
 //! | `file-client` | `objects::FileClient` |
+//! | `k8s-openapi` | the types of `k8s-openapi` as objects |
+//! | `nats` | the module `nats`: connections to NATS servers, key-value buckets, and a client of objects in them |
+//! | `kubernetes` | the module `kubernetes`: a client of Kubernetes API servers |
+//! | `schema` | `kubernetes::CustomResourceDefinition` |
 //! | `testing` | the module `testing` |
 //!
 //! # States of a key
@@ -98,7 +104,8 @@
 //!
 //! ```text
 //! driver            starts and stops components
-//! elector           campaigns and leads, if the manager has an elector
+//! elector           tries to lead, and renews the term, if the manager has an elector
+//! elector-watchdog  ends the term in time if the renewal hangs
 //! pool-0 … pool-n   run the reconcilers of all controllers
 //! pool-watchdog     cancels runs at their deadline
 //! pool-control      syncs and resyncs all controllers
@@ -124,10 +131,11 @@
 //!
 //! | fields | value |
 //! |---|---|
-//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
+//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `connection`, `bucket`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
 //! | `key`, `object`, `child`, `path` | the subject of the line |
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |
+//! | `server` | the address of a server |
 //! | `signal` | the name of a signal of the operating system |
 //! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
@@ -140,7 +148,11 @@ pub mod base;
 pub mod controller;
 #[cfg(any(doc, doctest))]
 pub mod guide;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod manager;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod queue;

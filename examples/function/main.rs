@@ -16,6 +16,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 mod objects;
+#[path = "../cli/recorded.rs"]
+mod recorded;
 mod steps;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
@@ -26,7 +28,7 @@ use std::time::Duration;
 use clap::Parser;
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
-    ObjectWatch, Query, ValueRef,
+    ObjectWatch, Query,
 };
 use homeostat::sub::Config;
 use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
@@ -59,12 +61,7 @@ fn main() -> Result<(), BoxError> {
     done?;
 
     recorder.flush();
-    println!("Recorded events:");
-    for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event.get(field).and_then(ValueRef::as_str).unwrap_or_default();
-        let count = event.get("count").and_then(ValueRef::as_u64).unwrap_or_default();
-        println!("  {}: {} (×{})", text("reason"), text("message"), count);
-    }
+    recorded::print_events(&*client)?;
     Ok(())
 }
 

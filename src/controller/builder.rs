@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
+use super::own_writes::DEFAULT_BOUND;
 use super::rate::check_rate;
 use super::source::Sources;
 use super::state::{ControllerState, StateSettings};
@@ -50,6 +51,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     valid: Option<Validate<K>>,
     on_error: Option<ErrorHook<K>>,
     max_failed_keys: usize,
+    own_write_bound: Duration,
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
@@ -74,6 +76,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             valid: None,
             on_error: None,
             max_failed_keys: 10_000,
+            own_write_bound: DEFAULT_BOUND,
             own_threads: None,
             grace: Duration::from_secs(30),
             options: None,
@@ -120,6 +123,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             valid: self.valid,
             on_error: self.on_error,
             max_failed_keys: self.max_failed_keys,
+            own_write_bound: self.own_write_bound,
             own_threads: self.own_threads,
             grace: self.grace,
             options: self.options,
@@ -253,6 +257,19 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
+    /// Sets how long a key may wait until a watch has shown the writes of its last run. Zero ends the waits. Default: 10 s.
+    ///
+    /// A run that reads from a watch must see the writes of the run before, or it repeats them. So after a run has written objects
+    /// of a kind that an watch of objects of this controller shows, its key runs again once the watch shows them. If that takes
+    /// longer than the bound, a log line says so, and the key runs.
+    ///
+    /// The writes are those of the run's own thread through an `Api` or a helper of this crate, such as `Secondary`.
+    /// Deletions of whole collections are not waited for.
+    pub fn own_write_bound(mut self, bound: Duration) -> Self {
+        self.own_write_bound = bound;
+        self
+    }
+
     /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
     ///
     /// Other keys are only counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
@@ -323,12 +340,14 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             rate: self.rate,
             max_failed_keys: self.max_failed_keys,
             unready_after: self.unready_after,
+            own_write_bound: self.own_write_bound,
         });
         Ok(Controller {
             state: Unstarted::new(state),
             job: Box::new(move |state| {
                 let recorder = RunRecorder::new(state, on_error);
-                Arc::new(ControllerJob::new(recorder, Checked { reconciler, valid }, policy))
+                let own_writes = Arc::clone(&state.own_writes);
+                Arc::new(ControllerJob::new(recorder, Checked { reconciler, valid, own_writes }, policy))
             }),
             sources: self.sources.starts,
             debounce: self.debounce,

@@ -10,6 +10,7 @@ use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
+use crate::run::fence::Fence;
 use crate::watch::source::SourceHandle;
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
@@ -170,7 +171,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Lets the controller run keys, because this process leads.
-    pub(crate) fn lead(&self) {
+    pub(crate) fn lead(&self, fence: &Fence) {
+        self.state.enter_term(fence);
         self.state.set_conditions(|conditions| conditions.leading = true);
     }
 

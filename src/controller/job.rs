@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed_keys::{FailedKey, bounded};
+use super::own_writes::OwnWrites;
 use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
@@ -14,7 +15,9 @@ use crate::base::time::Nanos;
 use crate::queue::{Key, Reasons};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
+use crate::run::fence::Fence;
 use crate::run::metrics::RunCounters;
+use crate::run::own_writes::RecordedWrites;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
@@ -75,7 +78,7 @@ impl<K: Key> RunRecorder<K> {
     }
 }
 
-impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
+impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
     const TIMED: bool = true;
 
     fn is_shut(&self) -> bool {
@@ -91,7 +94,17 @@ impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
     }
 
     fn hold_back(&self, key: &K, reasons: Reasons) -> bool {
-        self.state.suspended.hold_back(key, reasons)
+        if self.state.term().is_some_and(|term| term.check().is_err()) {
+            // The manager aborts everything soon. Meanwhile no run may begin.
+            self.state.set_conditions(|conditions| conditions.leading = false);
+            return true;
+        }
+        let ControllerState { suspended, own_writes, name, queue, .. } = &*self.state;
+        suspended.hold_back(key, reasons) || own_writes.hold_back(name, key, queue)
+    }
+
+    fn fence(&self) -> Option<Fence> {
+        self.state.term().cloned()
     }
 
     fn settle(&self) {
@@ -122,6 +135,21 @@ impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
 pub(super) struct Checked<K, R> {
     pub(super) reconciler: R,
     pub(super) valid: Option<Validate<K>>,
+    pub(super) own_writes: Arc<OwnWrites<K>>,
+}
+
+/// Notes the writes of a run, and lets its key wait for them at the end, also after a panic.
+struct NotedRun<'a, K: Key> {
+    own_writes: &'a OwnWrites<K>,
+    key: &'a K,
+    /// Ends the record when it is dropped.
+    _recorded: RecordedWrites,
+}
+
+impl<K: Key> Drop for NotedRun<'_, K> {
+    fn drop(&mut self) {
+        self.own_writes.wait_for(self.key, &RecordedWrites::take());
+    }
 }
 
 impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
@@ -131,6 +159,9 @@ impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
         if let Some(valid) = &self.valid {
             valid(key).map_err(terminal)?;
         }
+        let own_writes = &*self.own_writes;
+        let _noted =
+            own_writes.are_recorded().then(|| NotedRun { own_writes, key, _recorded: RecordedWrites::begin() });
         self.reconciler.reconcile(cx, key).map_err(Into::into)
     }
 }

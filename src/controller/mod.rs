@@ -9,6 +9,7 @@ mod failed;
 mod failed_keys;
 mod handle;
 mod job;
+mod own_writes;
 mod rate;
 mod running;
 mod source;
@@ -197,19 +198,18 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             .shared
             .use_timer(&pool.timer)
             .map_err(|error| StartError::thread(&format!("{name}-timer"), error))?;
-        let wake = pool.control.waker();
         let started = {
             // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            state.start(Started { membership, control: wake.clone(), on_failure, debounce, options })
+            state.start(Started { membership, control: pool.control.waker(), on_failure, debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
-        let waker = wake.clone();
+        let waker = started.control.clone();
         let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.set());
         let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
@@ -224,7 +224,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 resynced: now,
                 synced: false,
             };
-            group.start_task(&wake, task)
+            group.start_task(&started.control, task)
         });
         // After an error, a drop of the handle ends the running parts.
         let failed = control.map(|joiner| body.control.keep(vec![joiner])).err();

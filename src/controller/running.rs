@@ -110,7 +110,8 @@ impl<K: Key> ControllerState<K> {
         let name = self.name.as_str();
         let thread_name = format!("{name}-source-{}", self.sources.next_number());
         let Started { debounce, options, control, .. } = started;
-        let target = Target { queue: &self.queue, controller: name, thread_name, debounce: *debounce, options };
+        let (queue, own_writes) = (&self.queue, &self.own_writes);
+        let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
         let (source, handle) = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));

@@ -1,8 +1,10 @@
 //! The sources of a controller's keys: pollers, and subscriptions to watches.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::own_writes::OwnWrites;
 use crate::base::error::StartError;
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::ThreadOptions;
@@ -10,6 +12,7 @@ use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
+use crate::run::own_writes::object_hash;
 use crate::watch::poller::{Poller, PollerControl};
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
@@ -103,6 +106,15 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             if let Some((quiet, max_wait)) = target.debounce {
                 subscriber = subscriber.debounced(quiet, max_wait);
             }
+            if let Some(view) = watch.write_view() {
+                target.own_writes.add_view(Arc::clone(view));
+                let (own_writes, queue) = (Arc::clone(target.own_writes), target.queue.clone());
+                subscriber = subscriber.before(move |event| {
+                    if let Some(key) = event.key() {
+                        own_writes.shown(|| object_hash(key), &queue);
+                    }
+                });
+            }
             let subscription = watch.subscribe(subscriber)?;
             let source = watch.source().named(&name).synced_by(&subscription.synced);
             Ok((Box::new(subscription) as Box<dyn KeySource>, source))
@@ -156,6 +168,7 @@ pub(super) type StartedSource = (Box<dyn KeySource>, SourceHandle);
 /// The queue and settings for a source.
 pub(super) struct Target<'a, K: Key> {
     pub(super) queue: &'a WorkQueue<K>,
+    pub(super) own_writes: &'a Arc<OwnWrites<K>>,
     /// The name of the controller.
     pub(super) controller: &'a str,
     /// The base of the source's thread names.

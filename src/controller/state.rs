@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
+use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
@@ -26,6 +27,7 @@ use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::counter::Counter;
 use crate::run::error::{BoxError, Chain};
+use crate::run::fence::Fence;
 use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
 
@@ -41,6 +43,8 @@ pub(super) struct StateSettings<K: Key> {
     pub(super) max_failed_keys: usize,
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
+    /// The time after which a key runs although no watch has shown its own writes.
+    pub(super) own_write_bound: Duration,
 }
 
 /// The state of a controller, from its build on.
@@ -51,6 +55,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) abort: CancellationToken,
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
+    pub(super) own_writes: Arc<OwnWrites<K>>,
     pub(super) waiters: Arc<KeyWaiters<K>>,
     pub(super) timeout: Option<Duration>,
     pub(super) unready_after: Option<Duration>,
@@ -69,6 +74,8 @@ pub(super) struct ControllerState<K: Key> {
     /// The error that stopped the controller.
     failure: Mutex<Option<Arc<BoxError>>>,
     started: OnceLock<Arc<Started>>,
+    /// The term, once this process has been elected.
+    term: OnceLock<Fence>,
 }
 
 /// The parts of a controller that exist from its start on.
@@ -142,6 +149,7 @@ impl<K: Key> ControllerState<K> {
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
+                own_writes: Arc::new(OwnWrites::new(clock.clone(), settings.own_write_bound)),
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,
@@ -157,6 +165,7 @@ impl<K: Key> ControllerState<K> {
                 clock,
                 failure: Mutex::new(None),
                 started: OnceLock::new(),
+                term: OnceLock::new(),
             }
         })
     }
@@ -169,6 +178,15 @@ impl<K: Key> ControllerState<K> {
     /// Returns the parts that exist once the controller has been started.
     pub(super) fn started(&self) -> Option<&Arc<Started>> {
         self.started.get()
+    }
+
+    /// Binds all runs to a term. Called before the first run.
+    pub(super) fn enter_term(&self, fence: &Fence) {
+        let _ = self.term.set(fence.clone());
+    }
+
+    pub(super) fn term(&self) -> Option<&Fence> {
+        self.term.get()
     }
 
     pub(super) fn conditions(&self) -> RunConditions {

@@ -9,6 +9,8 @@
 //! | [`observability`] | Which logs and metrics are there, and which buckets do dashboards need? |
 //! | [`leaders`] | How do I run two processes, of which one works? |
 //! | [`production`] | Which checks come before I ship? |
+//! | [`nats`] | How do I keep objects in NATS? |
+//! | [`operator`] | How do I get from an empty directory to an operator in a cluster? |
 //! | [`from_a_loop`] | How do I replace a loop with `sleep`? |
 //! | [`from_openclarity`] | I know openclarity's simple-controller-runtime. |
 //! | [`from_kube_rs`] | I know kube-rs. |
@@ -35,8 +37,12 @@ pub mod idempotence {}
 pub mod layers {}
 #[doc = include_str!("leaders.md")]
 pub mod leaders {}
+#[doc = include_str!("nats.md")]
+pub mod nats {}
 #[doc = include_str!("observability.md")]
 pub mod observability {}
+#[doc = include_str!("operator.md")]
+pub mod operator {}
 #[doc = include_str!("production.md")]
 pub mod production {}
 #[doc = include_str!("testing.md")]

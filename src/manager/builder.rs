@@ -141,13 +141,20 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is empty or invalid, or the number of threads is zero.
+    /// Returns [`StartError`] if the name is empty or invalid, if the number of threads is zero, or if the abort grace is longer than
+    /// the [margin](Elector::stop_margin) of the elector.
     pub fn build(self) -> Result<Manager, StartError> {
         if self.name.is_empty() {
             return Err(StartError::named("name", &self.name, "is empty"));
         }
         StartError::check_name(&self.name)?;
         self.pool.check()?;
+        if let Some(margin) = self.elector.as_ref().and_then(|elector| elector.stop_margin())
+            && margin < self.abort_grace
+        {
+            let rule = "at most the stop margin of the elector, after which another process may lead";
+            return Err(StartError::setting("abort_grace", &self.abort_grace, rule));
+        }
         let pool = self
             .pool
             .name(format!("{}-pool", self.name))
@@ -168,6 +175,9 @@ impl ManagerBuilder {
             sources: HashMap::new(),
             failure: None,
             leading: false,
+            #[cfg(feature = "metrics")]
+            exported_leader: None,
+            term: None,
             lost: false,
         };
         let abort = CancellationToken::new();

@@ -16,6 +16,7 @@ use crate::controller::{Controller, ControllerHealth, ControllerStatus};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
+use crate::run::fence::Fence;
 use crate::run::pool::WorkerPool;
 use crate::watch::poller::Poller;
 use crate::watch::source::SourceHandle;
@@ -58,7 +59,7 @@ pub(super) struct ControllerEntry {
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
     /// Lets the controller run keys, because this process leads.
-    pub(super) lead: Box<dyn Fn() + Send + Sync>,
+    pub(super) lead: Box<dyn Fn(&Fence) + Send + Sync>,
     /// Stops the controller, even if it was never started.
     pub(super) stop: Box<dyn Fn() + Send + Sync>,
     #[cfg(feature = "metrics")]
@@ -72,6 +73,8 @@ pub(super) struct StartEnv<'a> {
     pub(super) options: &'a ThreadOptions,
     /// Whether this process leads without an elector.
     pub(super) leading: bool,
+    /// The term, once this process has been elected.
+    pub(super) fence: Option<Fence>,
     pub(super) report: FailureReport,
 }
 
@@ -162,7 +165,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             handle: Box::new(handle),
             status,
             health: Box::new(move || checked.health().shown()),
-            lead: Box::new(move || leading.lead()),
+            lead: Box::new(move |fence| leading.lead(fence)),
             stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]
             export: Box::new(move || exporter.export_metrics()),
@@ -199,10 +202,14 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();
     let (report, name) = (Arc::clone(&env.report), group.name.clone());
-    let cx = Context::detached_with(group.clock.clone(), stop.clone());
+    let cx = Context::detached_with(group.clock.clone(), stop.clone()).in_term(env.fence.clone());
     let thread = move || {
         let run = || match body(&cx) {
-            Err(error) if cx.is_cancelled() && find(&*error) == Some(&Cancelled::Aborted) => Ok(()),
+            Err(error)
+                if cx.is_cancelled() && matches!(find(&*error), Some(Cancelled::Aborted | Cancelled::TermEnded)) =>
+            {
+                Ok(())
+            }
             ended => ended,
         };
         let error = match catch_unwind(AssertUnwindSafe(run)) {

@@ -9,6 +9,7 @@ use crate::base::running::EndHook;
 use crate::base::task::{Next, Task};
 use crate::base::time::{Nanos, Rounded};
 use crate::run::error::{BoxError, Chain};
+use crate::run::fence::Fence;
 
 /// The task that drives a manager.
 pub(super) struct Driver {
@@ -53,9 +54,9 @@ impl Driver {
 
     /// Takes over newly started components. Lets them lead if this process leads.
     fn take_over(&mut self) {
-        let (started, leading) = {
+        let (started, leading, term) = {
             let mut state = self.inner.state.lock();
-            (std::mem::take(&mut state.started), state.leading)
+            (std::mem::take(&mut state.started), state.leading, state.term.clone())
         };
         let ended = self.inner.ended();
         let begins_to_lead = leading && !self.led;
@@ -66,17 +67,17 @@ impl Driver {
             self.members.push(member);
         }
         let first = if begins_to_lead { 0 } else { first_new };
-        if self.led {
+        if let Some(term) = term.filter(|_| self.led) {
             for number in first..self.members.len() {
-                self.lead(number, &ended);
+                self.lead(number, &term, &ended);
             }
         }
     }
 
     /// Lets a component lead. Starts a function that waited for leadership.
-    fn lead(&mut self, number: usize, ended: &EndHook) {
+    fn lead(&mut self, number: usize, term: &Fence, ended: &EndHook) {
         let member = &mut self.members[number];
-        let Some(start) = member.lead() else { return };
+        let Some(start) = member.lead(term) else { return };
         let Some(pool) = self.inner.state.lock().pool.clone() else { return };
         match self.inner.start_one(&member.name, start, &pool) {
             Ok(running) => {
@@ -87,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Stops the components whose removal was requested.
+    /// Stops each component that a caller wants to remove.
     fn begin_removals(&mut self, now: Nanos) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {

@@ -1,10 +1,11 @@
-//! The elector's thread: campaigns, and checks the term.
+//! The elector's thread: tries to lead, then checks the term.
 //!
 //! # Invariants
 //!
 //! - A term is given up only after all work has ended that must not overlap with the work of the next leader, also if the term
 //!   is lost. A component that does not end keeps the term.
-//! - The token of a term is cancelled before its leadership is given back.
+//! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
+//!   once, even if the elector's thread hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,18 +14,18 @@ use std::time::Duration;
 use super::state::{ManagerInner, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task::{Next, Task};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::manager::election::{Elector, Term};
+use crate::manager::election::{Candidacy, Candidate, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
 impl ManagerInner {
-    /// Starts a thread that campaigns and checks the term until `resign` is cancelled.
+    /// Starts a thread that tries to lead and checks the term until `resign` is cancelled.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
         let group = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
@@ -35,28 +36,51 @@ impl ManagerInner {
             wakes: vec![self.resign.on_cancel(move || woken.set())],
             event: Arc::clone(&event),
             inner,
-            elector,
+            group: Arc::clone(&group),
+            candidate: elector.candidate(),
             term: None,
             lost: false,
         };
-        let joiners = group.start_one(&self.options, leading, &event, None)?;
+        // A check of a term that runs out must not hang beyond its end.
+        let watchdog = elector.stop_margin().map(|_| log_hanging_check(self.name.clone()));
+        let joiners = group.start_one(&self.options, leading, &event, watchdog)?;
         let resign = self.resign.clone();
         let handle = Handle::new(group, joiners, move || resign.cancel());
         Ok(Some(Running::new((), handle, self.abort_grace)))
     }
 
     /// Begins to lead, unless the manager is stopping. Returns whether this process leads now.
-    fn begins_to_lead(&self) -> bool {
+    fn begins_to_lead(&self, term: &Term) -> bool {
         let mut state = self.state.lock();
         state.leading = !matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended);
+        state.term = state.leading.then(|| term.fence().clone());
         state.leading
     }
+
+    /// Lets the driver abort everything, because the leadership is lost.
+    fn lose(&self) {
+        {
+            let mut state = self.state.lock();
+            state.leading = false;
+            state.lost = true;
+        }
+        self.signal.set();
+    }
+}
+
+/// Returns a function that logs a check that continues after the end of the term.
+fn log_hanging_check(manager: String) -> OverrunHook {
+    Box::new(move |_| {
+        let manager = manager.as_str();
+        log::error!(manager; "{manager}: the leadership is lost: its check does not return, and the term has run out");
+    })
 }
 
 /// The task of the elector's thread.
 struct Leading {
     inner: Arc<ManagerInner>,
-    elector: Arc<dyn Elector>,
+    group: Arc<ThreadGroup>,
+    candidate: Box<dyn Candidate>,
     /// Cancelled when the elector must resign.
     cx: Context,
     event: Arc<AutoResetEvent>,
@@ -67,51 +91,80 @@ struct Leading {
 }
 
 impl Leading {
-    /// Campaigns. Returns whether this process leads now.
-    fn begin(&mut self) -> bool {
-        let Self { inner, elector, cx, event, wakes, term, .. } = self;
-        let campaign = unless_it_panics(|| match elector.campaign(cx) {
+    /// Tries to lead. Returns the time of the next try; `None` if this process leads now or never will.
+    fn try_to_lead(&mut self) -> Option<Nanos> {
+        let Self { inner, candidate, cx, .. } = self;
+        let tried = unless_it_panics(|| match candidate.try_lead(cx) {
             // A cancellation from elsewhere is a failure: the elector will never lead.
             Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
-            ended => Ok(ended.map(Some)?),
+            tried => Ok(tried.map(Some)?),
         });
-        match campaign {
-            Ok(won) => *term = won,
+        match tried {
+            Ok(Some(Candidacy::TryAgain(after))) => return Some(inner.clock.nanos().after(after)),
+            Ok(Some(Candidacy::Elected(term))) => self.begin(term),
+            Ok(None) => {}
             Err(error) => inner.fail("elector", &Arc::new(error)),
         }
-        let Some(term) = term.as_ref().filter(|_| inner.begins_to_lead()) else { return false };
-        inner.signal.set();
-        // A loss between two checks wakes this thread for a check.
-        let woken = Arc::clone(event);
-        wakes.push(term.lost().on_cancel(move || woken.set()));
-        true
+        None
+    }
+
+    /// Begins to lead, unless the manager is stopping.
+    fn begin(&mut self, term: Term) {
+        let Self { inner, event, wakes, .. } = self;
+        if inner.begins_to_lead(&term) {
+            inner.signal.set();
+            // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the cause.
+            let (woken, losing) = (Arc::clone(event), Arc::clone(inner));
+            wakes.push(term.lost().on_cancel(move || {
+                losing.lose();
+                woken.set();
+            }));
+            self.term = Some(term);
+        }
     }
 
     /// Checks the term. Returns the time until the next check.
     fn check(&mut self) -> Result<Duration, BoxError> {
-        let Some(term) = &mut self.term else { return Ok(Duration::MAX) };
+        let Self { inner, group, term, .. } = self;
+        let Some(term) = term else { return Ok(Duration::MAX) };
+        // The watchdog ends the term in time if the check hangs.
+        let _run = term.fence().remaining().map(|remaining| {
+            let run = group.begin_until(&group.slots[0], inner.clock.nanos().after(remaining), 0);
+            group.slots[0].expose(term.lost());
+            run
+        });
         unless_it_panics(|| {
             term.check()?;
             Ok(term.check_interval())
         })
     }
+
+    /// Returns whether the term is to be checked. A loss is always reported.
+    fn is_to_check(&self) -> bool {
+        let is_lost = || self.term.as_ref().is_some_and(|term| term.lost().is_cancelled());
+        !self.lost && (!self.cx.is_cancelled() || is_lost())
+    }
 }
 
 impl Task for Leading {
     fn step(&mut self, _now: Nanos) -> Next {
-        if self.term.is_none() && !self.begin() {
-            return Next::Finished;
+        if self.term.is_none() {
+            if self.cx.is_cancelled() {
+                return Next::Finished;
+            }
+            if let Some(next) = self.try_to_lead() {
+                return Next::At(next);
+            }
+            if self.term.is_none() {
+                return Next::Finished;
+            }
         }
-        if !self.lost && !self.cx.is_cancelled() {
+        if self.is_to_check() {
             match self.check() {
                 Ok(interval) => return Next::At(self.inner.clock.nanos().after(interval)),
                 Err(error) => {
                     self.lost = true;
-                    {
-                        let mut state = self.inner.state.lock();
-                        state.leading = false;
-                        state.lost = true;
-                    }
+                    self.inner.lose();
                     self.inner.fail("elector", &Arc::new(error));
                 }
             }

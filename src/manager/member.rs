@@ -6,6 +6,7 @@ use super::component::{ComponentStart, ControllerEntry};
 use super::removal::Removal;
 use crate::base::running::{EndHook, Runnable};
 use crate::base::time::Nanos;
+use crate::run::fence::Fence;
 
 /// A component that a manager has started.
 pub(super) struct Member {
@@ -50,9 +51,9 @@ impl Member {
     }
 
     /// Lets a controller run keys. Returns the start function if the component waited to lead.
-    pub(super) fn lead(&mut self) -> Option<ComponentStart> {
+    pub(super) fn lead(&mut self, fence: &Fence) -> Option<ComponentStart> {
         if let Some(controller) = &self.controller {
-            (controller.lead)();
+            (controller.lead)(fence);
         }
         match &mut self.body {
             MemberBody::Running(_) => None,

@@ -19,7 +19,9 @@ mod watches;
 
 pub use self::builder::ManagerBuilder;
 pub use self::component::Component;
-pub use self::election::{AlwaysLeader, Elector, ElectorError, FileElector, Holder, Leadership, LeadershipLost, Term};
+pub use self::election::{
+    AlwaysLeader, Candidacy, Candidate, Elector, ElectorError, FileElector, Holder, Leadership, LeadershipLost, Term,
+};
 pub use self::error::ManagerError;
 pub use self::handle::Manager;
 pub use self::removal::RemoveError;

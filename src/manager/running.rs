@@ -241,6 +241,10 @@ impl ManagerRun {
         inner.drop_pending();
         self.end_pool(&mut still_running);
         self.end_elector(&mut still_running);
+        if inner.state.lock().lost && !inner.has_failed() {
+            // The elector's thread hangs, so it cannot report the cause.
+            inner.fail("elector", &Arc::new("the leadership is lost: its check does not return".into()));
+        }
         let (failure, hooks) = {
             let mut state = inner.state.lock();
             state.phase = ManagerPhase::Ended;

@@ -153,7 +153,8 @@ impl ManagerInner {
         // With an elector, only the driver lets components lead. No component can then begin to lead after the driver has seen a
         // loss.
         let leading = self.elector.is_none();
-        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
+        let fence = self.state.lock().term.clone();
+        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, fence, report: self.report() };
         catch_unwind(AssertUnwindSafe(|| start(&env)))
             .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))))
     }

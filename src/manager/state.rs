@@ -22,6 +22,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::{AutoResetEvent, Latch};
 use crate::run::error::BoxError;
+use crate::run::fence::Fence;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 use crate::watch::source::SourceHandle;
 
@@ -71,6 +72,11 @@ pub(super) struct ManagerState {
     pub(super) sources: HashMap<String, SourceHandle>,
     pub(super) failure: Option<ComponentFailure>,
     pub(super) leading: bool,
+    /// The term, once this process has been elected.
+    pub(super) term: Option<Fence>,
+    /// The leader that the metrics name.
+    #[cfg(feature = "metrics")]
+    pub(super) exported_leader: Option<String>,
     /// Whether the leadership was lost.
     pub(super) lost: bool,
 }

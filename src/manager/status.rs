@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "metrics")]
+use std::time::UNIX_EPOCH;
 
 use super::component::ControllerEntry;
+use super::election::Holder;
 use super::handle::Manager;
 use super::state::ManagerPhase;
 use crate::base::text::{OneLine, one_line};
@@ -35,6 +38,10 @@ pub struct ManagerStatus {
     pub name: String,
     /// Its current activity, in a few words.
     pub doing: &'static str,
+    /// The leader, if there is an elector and it knows the leader.
+    pub leader: Option<Holder>,
+    /// The time for which the leader has led. It compares the wall clocks of two processes, so it may be wrong by their difference.
+    pub leader_for: Option<Duration>,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,
     /// Its pollers and watches, by name. The status of a controller contains the sources that it owns.
@@ -93,7 +100,16 @@ impl Manager {
     pub fn status(&self) -> ManagerStatus {
         let doing = self.doing();
         let controllers = self.entries().iter().map(|(_, entry)| (entry.status)()).collect();
-        ManagerStatus { name: self.inner.name.clone(), doing, controllers, sources: self.sources() }
+        let leader = self.leader();
+        let since = leader.as_ref().and_then(Holder::since);
+        let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
+        let name = self.inner.name.clone();
+        ManagerStatus { name, doing, leader, leader_for, controllers, sources: self.sources() }
+    }
+
+    /// Asks the elector for the leader, without the lock: it may read a file.
+    fn leader(&self) -> Option<Holder> {
+        self.inner.elector.as_ref().and_then(|elector| elector.leader())
     }
 
     fn doing(&self) -> &'static str {
@@ -110,6 +126,9 @@ impl Manager {
 
     /// Exports the counters of all controllers and sources to the `metrics` facade; see
     /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
+    ///
+    /// With an elector also `leader_election_master_status` (1 if this process leads), `homeostat_leader` (1 for the leader that its
+    /// label names) and `homeostat_leader_since_seconds`, each with the manager's name as label `name`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
         for (_, entry) in self.entries() {
@@ -118,6 +137,30 @@ impl Manager {
         for source in self.sources() {
             source.export("");
         }
+        self.export_leader();
+    }
+
+    /// Exports who leads. The gauge of an earlier leader becomes zero.
+    #[cfg(feature = "metrics")]
+    fn export_leader(&self) {
+        if self.inner.elector.is_none() {
+            return;
+        }
+        let name = self.inner.name.clone();
+        let leads = if self.is_leading() { 1.0 } else { 0.0 };
+        metrics::gauge!("leader_election_master_status", "name" => name.clone()).set(leads);
+        let leader = self.leader();
+        let now = leader.as_ref().and_then(Holder::name).map(str::to_owned);
+        let before = std::mem::replace(&mut self.inner.state.lock().exported_leader, now.clone());
+        let gauge = |leader: String| metrics::gauge!("homeostat_leader", "name" => name.clone(), "leader" => leader);
+        if let Some(earlier) = before.filter(|earlier| Some(earlier) != now.as_ref()) {
+            gauge(earlier).set(0.0);
+        }
+        if let Some(now) = now {
+            gauge(now).set(1.0);
+        }
+        let since = leader.as_ref().and_then(Holder::since).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        metrics::gauge!("homeostat_leader_since_seconds", "name" => name).set(since.unwrap_or_default().as_secs_f64());
     }
 
     /// Returns the controllers, to be queried without the lock: formatting a key is user code.
@@ -227,7 +270,14 @@ const SHOWN_KEYS: usize = 5;
 
 impl fmt::Display for ManagerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", OneLine(&self.name), self.doing)?;
+        write!(f, "{}: {}", OneLine(&self.name), self.doing)?;
+        if let Some(leader) = &self.leader {
+            write!(f, "; the leader is {}", OneLine(leader))?;
+        }
+        if let Some(time) = self.leader_for {
+            write!(f, ", for {}", Rounded(time))?;
+        }
+        writeln!(f)?;
         let names = self.controllers.iter().map(|controller| one_line(&controller.name).chars().count());
         let width = names.max().unwrap_or(0).max(10);
         writeln!(

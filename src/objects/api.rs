@@ -7,11 +7,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::client::{Client, DeleteOptions, FieldOwner, Patch, PatchTarget, WatchEvent};
+use super::deletion::Deletion;
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
+use super::own_write::{note_deletion, note_write};
 use super::query::{ObjectList, Query};
+use super::shared::SharedObject;
 use crate::base::cancel::CancellationToken;
 
 /// The objects of one type in a [`Client`]. Clones are cheap.
@@ -105,7 +108,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn create(&self, object: &T) -> Result<T, ClientError> {
-        T::from_shared(&self.client.create(&self.kind, object.to_json()?)?)
+        self.written(self.client.create(&self.kind, object.to_json()?))
     }
 
     /// Replaces an object except for its status. See [`Client::update`].
@@ -114,7 +117,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn update(&self, object: &T) -> Result<T, ClientError> {
-        T::from_shared(&self.client.update(&self.kind, object.to_json()?)?)
+        self.written(self.client.update(&self.kind, object.to_json()?))
     }
 
     /// Replaces the status of an object. See [`Client::update_status`].
@@ -123,7 +126,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn update_status(&self, object: &T) -> Result<T, ClientError> {
-        T::from_shared(&self.client.update_status(&self.kind, object.to_json()?)?)
+        self.written(self.client.update_status(&self.kind, object.to_json()?))
     }
 
     /// Patches an object except for its status. See [`Client::patch`].
@@ -132,7 +135,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn patch(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_shared(&self.client.patch(&self.kind, key, patch, PatchTarget::Object)?)
+        self.written(self.client.patch(&self.kind, key, patch, PatchTarget::Object))
     }
 
     /// Patches the status of an object. See [`Client::patch`].
@@ -141,7 +144,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn patch_status(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_shared(&self.client.patch(&self.kind, key, patch, PatchTarget::Status)?)
+        self.written(self.client.patch(&self.kind, key, patch, PatchTarget::Status))
     }
 
     /// Applies fields to an object. See [`Client::apply`].
@@ -152,7 +155,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn apply(&self, fields: Value, owner: &FieldOwner) -> Result<T, ClientError> {
-        T::from_shared(&self.client.apply(&self.kind, fields, owner)?)
+        self.written(self.client.apply(&self.kind, fields, owner))
     }
 
     /// Deletes an object. See [`Client::delete`].
@@ -160,8 +163,10 @@ impl<T: Object> Api<T> {
     /// # Errors
     ///
     /// The same as for [`get`](Self::get).
-    pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<T, ClientError> {
-        T::from_shared(&self.client.delete(&self.kind, key, options)?)
+    pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<Deletion<T>, ClientError> {
+        let deletion = self.client.delete(&self.kind, key, options)?;
+        note_deletion(&*self.client, &self.kind, key, options, &deletion);
+        deletion.try_map(|object| T::from_shared(&object))
     }
 
     /// Deletes the objects that a query selects. See [`Client::delete_collection`].
@@ -169,18 +174,18 @@ impl<T: Object> Api<T> {
     /// # Errors
     ///
     /// The same as for [`get`](Self::get).
-    pub fn delete_collection(&self, query: &Query, options: &DeleteOptions) -> Result<Vec<T>, ClientError> {
+    pub fn delete_collection(&self, query: &Query, options: &DeleteOptions) -> Result<Vec<Deletion<T>>, ClientError> {
         let deleted = self.client.delete_collection(&self.kind, query, options)?;
-        deleted.iter().map(T::from_shared).collect()
+        deleted.into_iter().map(|deletion| deletion.try_map(|object| T::from_shared(&object))).collect()
     }
 
     /// Removes an object at once, even if it has finalizers.
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](Self::get).
-    pub fn purge(&self, key: &ObjectKey) -> Result<T, ClientError> {
-        self.delete(key, &DeleteOptions::default().purge())
+    /// The errors of [`Client::delete`].
+    pub fn purge(&self, key: &ObjectKey) -> Result<(), ClientError> {
+        self.delete(key, &DeleteOptions::default().purge()).map(drop)
     }
 
     /// Streams the changes of objects. See [`Client::watch`].
@@ -197,6 +202,13 @@ impl<T: Object> Api<T> {
     ) -> Result<impl Iterator<Item = Result<WatchEvent<T>, ClientError>> + Send + use<T>, ClientError> {
         let events = self.client.watch(&self.kind, query, from, stop)?;
         Ok(events.map(|event| event?.try_map(|json| T::from_shared(&json))))
+    }
+
+    /// Notes a write of the run on this thread, and reads the answer.
+    fn written(&self, answer: Result<SharedObject, ClientError>) -> Result<T, ClientError> {
+        let object = answer?;
+        note_write(&*self.client, &self.kind, &object);
+        T::from_shared(&object)
     }
 }
 

@@ -1,10 +1,15 @@
 //! The interface of every back end: objects as JSON, by kind and key.
 
 use std::fmt;
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use super::capabilities::Capabilities;
+use super::deletion::Deletion;
+pub use super::deletion::{DeleteOptions, Propagation};
 use super::error::{ClientError, Ignore};
 use super::key::ObjectKey;
 use super::kind::Kind;
@@ -20,18 +25,20 @@ use crate::base::cancel::CancellationToken;
 ///
 /// - Each change of an object gives it a new `resourceVersion`. A write that changes nothing keeps the version.
 /// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`. Values from a writer
-///   are ignored, except that another version or uid than the object's is a conflict.
+///   are ignored, except that another version or uid than the object's is a conflict, and that an update with a
+///   `deletionTimestamp` for an object that is not being deleted is [invalid](ClientError::Invalid).
 /// - `generation` starts at 1. It rises with each change outside `metadata` and `status`, and when a deletion begins.
 /// - Only [`update_status`](Self::update_status) and a patch of [`PatchTarget::Status`] write the `status`, and they change
 ///   nothing else. A new object has no status.
 /// - Deleting an object with finalizers does not remove it, but sets `deletionTimestamp` and `deletionGracePeriodSeconds: 0`.
 ///   Then no finalizer can be added, and the update that removes the last finalizer removes the object.
-/// - The last state of a deleted object has a `deletionTimestamp`, also in events. The last state of a
-///   [purged](DeleteOptions::purge) object has one only if its deletion had begun before.
+/// - Deleting an object without finalizers removes it. Its last state has no `deletionTimestamp`.
 /// - If the client [cascades](Propagation), an object is deleted in the background once all its owners are gone. Owners are
-///   objects of the same client, in the same namespace or cluster-wide. The version of the kind in the reference does not matter.
-/// - Empty fields of `metadata` (`annotations: {}`) are not kept.
-/// - A watch delivers each change once, in the order of the versions.
+///   objects of the same client, in the same namespace or cluster-wide. An owner of a kind that the client does not know counts as
+///   existing.
+/// - Empty and unknown fields of `metadata` (`annotations: {}`) are not kept.
+/// - A watch delivers each change once, in the order of the versions. Later changes of a kind have greater versions, if these are
+///   decimal numbers.
 ///
 /// The conformance suite in [`testing`](crate::testing) checks these rules.
 pub trait Client: Send + Sync {
@@ -67,7 +74,7 @@ pub trait Client: Send + Sync {
     fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Replaces an object except for its `status`, and returns it as stored. If the update removes the object, returns its last
-    /// state.
+    /// state; the version of the watch event may be later.
     ///
     /// # Errors
     ///
@@ -89,7 +96,7 @@ pub trait Client: Send + Sync {
     /// # Errors
     ///
     /// The same as for [`update`](Self::update). If the patch sets a `resourceVersion` and the object has another, that is a
-    /// [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a path does not exist, the patch is
+    /// [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a removed path does not exist, the patch is
     /// [`Invalid`](ClientError::Invalid).
     fn patch(
         &self,
@@ -101,29 +108,35 @@ pub trait Client: Send + Sync {
 
     /// Creates or changes an object so that it has these fields, records their owner, and returns the object as stored.
     ///
-    /// Fields that the owner applied before and leaves out now are removed. An array is owned as a whole. A write other than
-    /// `apply` ends the ownership of the fields that it changes.
+    /// Fields that the owner applied before and leaves out now are removed. Finalizers and owner references are owned one by one,
+    /// other arrays as a whole or as the schema of the kind says. Whether other writers own the fields that they write depends on
+    /// the client, so a controller should [force](FieldOwner::force).
     ///
     /// # Errors
     ///
     /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two cases:
     ///
     /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no conflict:
-    ///   this owner takes the field over.
+    ///   this owner takes the field over. In some clients, other writers are such owners too.
     /// - `object` has the `uid` of an object that does not exist.
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError>;
 
-    /// Deletes an object, and returns its last state. If that has finalizers, the object still exists.
+    /// Deletes an object. Returns whether it is gone or finalizers still hold it.
     ///
     /// # Errors
     ///
     /// - [`NotFound`](ClientError::NotFound).
     /// - [`Conflict`](ClientError::Conflict) if a precondition of the options fails.
     /// - [`Transport`](ClientError::Transport).
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<SharedObject, ClientError>;
+    fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError>;
 
-    /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns their last states. Objects
-    /// that somebody else deletes meanwhile are left out.
+    /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns the outcomes. Objects that are
+    /// gone already are left out.
     ///
     /// The deletions are not one transaction: after an error, some objects have been deleted.
     ///
@@ -135,21 +148,18 @@ pub trait Client: Send + Sync {
         kind: &Kind,
         query: &Query,
         options: &DeleteOptions,
-    ) -> Result<Vec<SharedObject>, ClientError> {
-        let mut deleted = Vec::new();
-        for object in self.list(kind, query)?.items {
-            deleted.extend(self.delete(kind, &object.key(), options).ignore_not_found()?);
-        }
-        Ok(deleted)
+    ) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
+        delete_each(self, kind, query, options)
     }
 
     /// Streams the changes after version `from` of the objects that the query selects.
     ///
     /// Without `from`, or from version `""` or `"0"`, the stream begins with all objects that exist, each as
-    /// [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark). A [limit](Query::limit) of the query has no
-    /// effect.
+    /// [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark): the end marker. No bookmark comes before it. A
+    /// [limit](Query::limit) of the query has no effect.
     ///
-    /// The stream blocks until the next change. It ends after an error and when `stop` is cancelled, which wakes it.
+    /// The stream blocks until the next change. It ends after an error and when `stop` is cancelled, which wakes it. An
+    /// [`Invalid`](ClientError::Invalid) error that names an object does not end it: the client cannot read that object.
     ///
     /// # Errors
     ///
@@ -165,6 +175,39 @@ pub trait Client: Send + Sync {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError>;
+
+    /// Returns a client of the same objects with separate connections, whose calls end within `timeout`.
+    ///
+    /// Default: `None`, for a client that waits for no server. A [`LeaseElector`](super::LeaseElector) calls this.
+    fn with_timeout(&self, _timeout: Duration) -> Option<Arc<dyn Client>> {
+        None
+    }
+
+    /// Returns a number for the store of the objects. Clients of one store that return the same number count as one.
+    ///
+    /// A watch of one of them shows the writes of the others. Default: a number for this client only. A client that wraps another one
+    /// must return the number of that client.
+    fn store_id(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+
+    /// Returns the abilities of the client beyond the rules for every client. Default: [all](Capabilities::all).
+    ///
+    /// A client that wraps another one must return the capabilities of that client.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+}
+
+/// Deletes the objects that a query selects one by one, except those that are gone already.
+pub(crate) fn delete_each<C: Client + ?Sized>(
+    client: &C,
+    kind: &Kind,
+    query: &Query,
+    options: &DeleteOptions,
+) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
+    let delete = |object: SharedObject| client.delete(kind, &object.key(), options).ignore_not_found().transpose();
+    client.list(kind, query)?.items.into_iter().filter_map(delete).collect()
 }
 
 /// A change to an object.
@@ -221,70 +264,6 @@ impl FieldOwner {
     }
 }
 
-/// Options for the deletion of an object.
-///
-/// By default any version of the object is deleted, with [`Propagation::Background`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::objects::{DeleteOptions, Propagation};
-///
-/// let options = DeleteOptions::default().uid("u-1").propagation(Propagation::Foreground);
-/// # let _ = options;
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeleteOptions {
-    /// Deletes the object only if it has this uid.
-    pub uid: Option<String>,
-    /// Deletes the object only if it has this version.
-    pub resource_version: Option<String>,
-    /// The fate of the dependents.
-    pub propagation: Propagation,
-    /// Removes the object at once, even if it has finalizers.
-    pub purge: bool,
-}
-
-impl DeleteOptions {
-    /// Sets the uid that the object must have. If it has another, the deletion is a conflict.
-    #[must_use]
-    pub fn uid(self, uid: impl Into<String>) -> Self {
-        Self { uid: Some(uid.into()), ..self }
-    }
-
-    /// Sets the version that the object must have. If it has another, the deletion is a conflict.
-    #[must_use]
-    pub fn resource_version(self, version: impl Into<String>) -> Self {
-        Self { resource_version: Some(version.into()), ..self }
-    }
-
-    /// Sets the fate of the dependents of the object.
-    #[must_use]
-    pub fn propagation(self, propagation: Propagation) -> Self {
-        Self { propagation, ..self }
-    }
-
-    /// Removes the object at once, even if it has finalizers.
-    #[must_use]
-    pub fn purge(self) -> Self {
-        Self { purge: true, ..self }
-    }
-}
-
-/// The fate of objects after the deletion of their last owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Propagation {
-    /// They are deleted after the owner.
-    #[default]
-    Background,
-    /// They are deleted before the owner. The owner stays until all dependents that
-    /// [block](super::OwnerReference::block_owner_deletion) it are gone.
-    Foreground,
-    /// They stay, and their references to the owner are removed.
-    Orphan,
-}
-
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -293,7 +272,8 @@ pub enum WatchEvent<T> {
     Added(T),
     /// The object has changed.
     Modified(T),
-    /// The object was deleted, or the query no longer selects it. Holds its last state, with the version of this event.
+    /// The object was deleted, or the query no longer selects it. Holds the last state that the query selects, with the version of
+    /// this event.
     Deleted(T),
     /// All events up to this version have been delivered.
     Bookmark(String),

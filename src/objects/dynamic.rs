@@ -12,6 +12,7 @@ use super::json::{kind_of, string};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
+use super::meta_mut::MetaMut;
 use super::object::Object;
 use super::shared::SharedObject;
 use super::value_ref::ValueRef;
@@ -36,10 +37,10 @@ use super::value_ref::ValueRef;
 /// colours.meta_mut().labels.insert("season".to_owned(), "summer".to_owned());
 /// ```
 #[derive(Clone)]
-pub struct DynamicObject(State);
+pub struct DynamicObject(DynamicContent);
 
 #[derive(Clone)]
-enum State {
+enum DynamicContent {
     /// The object as it was read. Its metadata has been checked.
     Read(SharedObject),
     /// The object to be changed.
@@ -61,14 +62,8 @@ const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Parts {
     fn of(object: &SharedObject) -> Self {
-        let mut fields = Map::new();
-        for (name, value) in object.as_value().fields() {
-            if !HEAD.contains(&name) {
-                fields.insert(name.to_owned(), value.to_value());
-            }
-        }
         let (api_version, kind) = (string(object, "apiVersion").to_owned(), string(object, "kind").to_owned());
-        Self { api_version, kind, metadata: meta_of(object), fields }
+        Self { api_version, kind, metadata: meta_of(object), fields: fields_of(object) }
     }
 }
 
@@ -77,11 +72,17 @@ fn meta_of(object: &SharedObject) -> ObjectMeta {
     object.get("metadata").and_then(|metadata| metadata.to_typed().ok()).unwrap_or_default()
 }
 
+/// Returns all other fields of an object.
+fn fields_of(object: &SharedObject) -> Map<String, Value> {
+    let fields = object.as_value().fields().filter(|(name, _)| !HEAD.contains(name));
+    fields.map(|(name, value)| (name.to_owned(), value.to_value())).collect()
+}
+
 impl DynamicObject {
     /// Returns an object with this namespace and name, without other fields.
     #[must_use]
     pub fn new(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self(State::Parts(Box::new(Parts {
+        Self(DynamicContent::Parts(Box::new(Parts {
             api_version: kind.api_version().into_owned(),
             kind: kind.name().to_owned(),
             metadata: ObjectMeta::new(namespace, name),
@@ -100,8 +101,8 @@ impl DynamicObject {
     #[must_use]
     pub fn api_version(&self) -> &str {
         match &self.0 {
-            State::Read(object) => string(object, "apiVersion"),
-            State::Parts(parts) => &parts.api_version,
+            DynamicContent::Read(object) => string(object, "apiVersion"),
+            DynamicContent::Parts(parts) => &parts.api_version,
         }
     }
 
@@ -109,8 +110,8 @@ impl DynamicObject {
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
-            State::Read(object) => object.name(),
-            State::Parts(parts) => &parts.metadata.name,
+            DynamicContent::Read(object) => object.name(),
+            DynamicContent::Parts(parts) => &parts.metadata.name,
         }
     }
 
@@ -118,8 +119,8 @@ impl DynamicObject {
     #[must_use]
     pub fn namespace(&self) -> &str {
         match &self.0 {
-            State::Read(object) => object.namespace(),
-            State::Parts(parts) => &parts.metadata.namespace,
+            DynamicContent::Read(object) => object.namespace(),
+            DynamicContent::Parts(parts) => &parts.metadata.namespace,
         }
     }
 
@@ -133,8 +134,8 @@ impl DynamicObject {
     #[must_use]
     pub fn fields(&self) -> Cow<'_, Map<String, Value>> {
         match &self.0 {
-            State::Read(object) => Cow::Owned(Parts::of(object).fields),
-            State::Parts(parts) => Cow::Borrowed(&parts.fields),
+            DynamicContent::Read(object) => Cow::Owned(fields_of(object)),
+            DynamicContent::Parts(parts) => Cow::Borrowed(&parts.fields),
         }
     }
 
@@ -147,8 +148,8 @@ impl DynamicObject {
     #[must_use]
     pub fn get(&self, field: &str) -> Option<ValueRef<'_>> {
         match &self.0 {
-            State::Read(object) => object.get(field).filter(|_| !HEAD.contains(&field)),
-            State::Parts(parts) => parts.fields.get(field).map(ValueRef::from),
+            DynamicContent::Read(object) => object.get(field).filter(|_| !HEAD.contains(&field)),
+            DynamicContent::Parts(parts) => parts.fields.get(field).map(ValueRef::from),
         }
     }
 
@@ -168,12 +169,12 @@ impl DynamicObject {
     }
 
     fn parts_mut(&mut self) -> &mut Parts {
-        if let State::Read(object) = &self.0 {
-            self.0 = State::Parts(Box::new(Parts::of(object)));
+        if let DynamicContent::Read(object) = &self.0 {
+            self.0 = DynamicContent::Parts(Box::new(Parts::of(object)));
         }
         match &mut self.0 {
-            State::Parts(parts) => parts,
-            State::Read(_) => unreachable!("replaced just now"),
+            DynamicContent::Parts(parts) => parts,
+            DynamicContent::Read(_) => unreachable!("replaced just now"),
         }
     }
 }
@@ -191,19 +192,19 @@ impl Object for DynamicObject {
 
     fn meta(&self) -> Cow<'_, ObjectMeta> {
         match &self.0 {
-            State::Read(object) => Cow::Owned(meta_of(object)),
-            State::Parts(parts) => Cow::Borrowed(&parts.metadata),
+            DynamicContent::Read(object) => Cow::Owned(meta_of(object)),
+            DynamicContent::Parts(parts) => Cow::Borrowed(&parts.metadata),
         }
     }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.parts_mut().metadata
+    fn meta_mut(&mut self) -> MetaMut<'_> {
+        (&mut self.parts_mut().metadata).into()
     }
 
     fn status(&self) -> Option<Cow<'_, Value>> {
         match &self.0 {
-            State::Read(object) => object.get("status").map(|status| Cow::Owned(status.to_value())),
-            State::Parts(parts) => parts.fields.get("status").map(Cow::Borrowed),
+            DynamicContent::Read(object) => object.get("status").map(|status| Cow::Owned(status.to_value())),
+            DynamicContent::Parts(parts) => parts.fields.get("status").map(Cow::Borrowed),
         }
     }
 
@@ -214,8 +215,8 @@ impl Object for DynamicObject {
     /// Returns the kind that the object names. The kind is namespaced if the object has a namespace.
     fn kind(&self) -> Kind {
         let kind = match &self.0 {
-            State::Read(object) => object.kind(),
-            State::Parts(parts) => Kind::of(&parts.api_version, &parts.kind),
+            DynamicContent::Read(object) => object.kind(),
+            DynamicContent::Parts(parts) => Kind::of(&parts.api_version, &parts.kind),
         };
         if self.namespace().is_empty() { kind.in_no_namespace() } else { kind }
     }
@@ -226,14 +227,25 @@ impl Object for DynamicObject {
 
     fn has_version_of(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (State::Read(one), State::Read(other)) => one.resource_version() == other.resource_version(),
+            (DynamicContent::Read(one), DynamicContent::Read(other)) => {
+                one.resource_version() == other.resource_version()
+            }
             _ => self.meta().resource_version == other.meta().resource_version,
+        }
+    }
+
+    /// Turns a changed object into the form of an object that was read, which takes about the memory of its JSON.
+    fn compact(&mut self) {
+        if let DynamicContent::Parts(parts) = &self.0
+            && let Ok(json) = serde_json::to_value(parts)
+        {
+            self.0 = DynamicContent::Read(json.into());
         }
     }
 
     fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
         super::object::read::<Head>(object, &kind_of(object))?;
-        Ok(Self(State::Read(object.clone())))
+        Ok(Self(DynamicContent::Read(object.clone())))
     }
 }
 
@@ -249,13 +261,13 @@ struct Head {
 
 impl PartialEq for DynamicObject {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |state: &State| match state {
-            State::Read(object) => Parts::of(object),
-            State::Parts(parts) => (**parts).clone(),
+        let parts = |form: &DynamicContent| match form {
+            DynamicContent::Read(object) => Parts::of(object),
+            DynamicContent::Parts(parts) => (**parts).clone(),
         };
         match (&self.0, &other.0) {
-            (State::Read(one), State::Read(other)) if one == other => true,
-            (State::Parts(one), State::Parts(other)) => one == other,
+            (DynamicContent::Read(one), DynamicContent::Read(other)) if one == other => true,
+            (DynamicContent::Parts(one), DynamicContent::Parts(other)) => one == other,
             (one, other) => parts(one) == parts(other),
         }
     }
@@ -264,15 +276,15 @@ impl PartialEq for DynamicObject {
 impl Serialize for DynamicObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            State::Read(object) => object.serialize(serializer),
-            State::Parts(parts) => parts.serialize(serializer),
+            DynamicContent::Read(object) => object.serialize(serializer),
+            DynamicContent::Parts(parts) => parts.serialize(serializer),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for DynamicObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(State::Parts(Box::new(Parts::deserialize(deserializer)?))))
+        Ok(Self(DynamicContent::Parts(Box::new(Parts::deserialize(deserializer)?))))
     }
 }
 
@@ -280,8 +292,8 @@ impl<'de> Deserialize<'de> for DynamicObject {
 impl fmt::Debug for DynamicObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::Read(object) => object.fmt(f),
-            State::Parts(parts) => f.write_str(&serde_json::to_string(parts).map_err(|_| fmt::Error)?),
+            DynamicContent::Read(object) => object.fmt(f),
+            DynamicContent::Parts(parts) => f.write_str(&serde_json::to_string(parts).map_err(|_| fmt::Error)?),
         }
     }
 }
@@ -299,6 +311,18 @@ mod tests {
         for none in ["", "x", "/", "/metadata/name", "/a"] {
             assert_eq!(object.pointer(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn a_compact_object_has_the_same_content() {
+        let mut object =
+            DynamicObject::new(&Kind::of("v1", "X"), "a", "b").with("data", json!({"c": [1, {"d": null}]}));
+        object.meta_mut().labels.insert("e".to_owned(), "f".to_owned());
+        let before = object.clone();
+        object.compact();
+        assert!(matches!(object.0, DynamicContent::Read(_)));
+        assert_eq!((&object, object.to_json().unwrap()), (&before, before.to_json().unwrap()));
+        assert_eq!(object.meta(), before.meta());
     }
 
     #[test]

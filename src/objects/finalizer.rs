@@ -34,8 +34,8 @@ const MOST_RETRIES: usize = 5;
 /// let vm = vms.create(&DynamicObject::new(&VM, "default", "vm-1"))?;
 ///
 /// let held = add_finalizer(&vms, &vm, "example.com/disk")?;
-/// let deleting = vms.delete(&vm.key(), &DeleteOptions::default())?;
-/// assert!(deleting.meta().is_deleting()); // and still there
+/// let deletion = vms.delete(&vm.key(), &DeleteOptions::default())?;
+/// let deleting = deletion.into_object().expect("the finalizer holds it");
 /// remove_finalizer(&vms, &deleting, "example.com/disk")?;
 /// assert!(vms.get(&vm.key()).unwrap_err().is_not_found());
 /// # Ok::<_, homeostat::objects::ClientError>(())

@@ -8,7 +8,7 @@ use super::kind::Kind;
 use super::value_ref::ValueRef;
 
 /// Returns a field of the metadata.
-fn meta_field<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> Option<ValueRef<'a>> {
+pub(crate) fn meta_field<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> Option<ValueRef<'a>> {
     json.into().get("metadata")?.get(field)
 }
 
@@ -36,6 +36,11 @@ pub(crate) fn kind_of<'a>(json: impl Into<ValueRef<'a>>) -> Kind {
 /// Cuts off the fractions of a second, as times in `metadata` have none.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Returns a time with six digits of the second, the only form in which a server reads a `MicroTime`.
+pub(crate) fn micros(time: Timestamp) -> String {
+    format!("{time:.6}")
 }
 
 /// Returns the uid of an owner reference.

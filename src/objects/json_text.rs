@@ -66,25 +66,25 @@ pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
 #[cfg(feature = "file-client")]
 pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
     /// An unfinished array or object, and the name of its next field.
-    struct Open(Value, Option<String>);
+    struct Unclosed(Value, Option<String>);
 
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<Unclosed> = Vec::new();
     for token in tokens(text) {
         let value = match token {
             JsonToken::Open(b'[') => {
-                open.push(Open(Value::Array(Vec::new()), None));
+                open.push(Unclosed(Value::Array(Vec::new()), None));
                 continue;
             }
             JsonToken::Open(_) => {
-                open.push(Open(Value::Object(Map::new()), None));
+                open.push(Unclosed(Value::Object(Map::new()), None));
                 continue;
             }
             JsonToken::Close(_) => match open.pop() {
-                Some(Open(value, None)) => value,
+                Some(Unclosed(value, None)) => value,
                 _ => break,
             },
             JsonToken::Scalar(scalar) => match open.last_mut() {
-                Some(Open(Value::Object(_), name @ None)) => {
+                Some(Unclosed(Value::Object(_), name @ None)) => {
                     *name = Some(serde_json::from_slice(scalar)?);
                     continue;
                 }
@@ -92,8 +92,8 @@ pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
             },
         };
         match open.last_mut() {
-            Some(Open(Value::Array(items), _)) => items.push(value),
-            Some(Open(Value::Object(fields), name)) => {
+            Some(Unclosed(Value::Array(items), _)) => items.push(value),
+            Some(Unclosed(Value::Object(fields), name)) => {
                 fields.insert(name.take().unwrap_or_default(), value);
             }
             _ => return Ok(value),

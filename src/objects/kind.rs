@@ -42,6 +42,19 @@ impl Kind {
         Self::fixed(group, version, name, false)
     }
 
+    /// Returns a kind with this plural, in a constant.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) const fn with_fixed_plural(
+        group: &'static str,
+        version: &'static str,
+        name: &'static str,
+        plural: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        let (group, version, name) = (Cow::Borrowed(group), Cow::Borrowed(version), Cow::Borrowed(name));
+        Self { group, version, name, plural: Some(Cow::Borrowed(plural)), namespaced }
+    }
+
     const fn fixed(group: &'static str, version: &'static str, name: &'static str, namespaced: bool) -> Self {
         Self {
             group: Cow::Borrowed(group),

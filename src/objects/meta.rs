@@ -191,7 +191,7 @@ impl ObjectMeta {
 /// The JSON form of the metadata. Empty fields are left out.
 #[derive(serde::Serialize)]
 #[serde(remote = "ObjectMeta", rename_all = "camelCase")]
-struct Fields {
+struct MetaFields {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -341,7 +341,7 @@ fn time<'de, A: MapAccess<'de>>(fields: &mut A, into: &mut Option<Timestamp>) ->
 
 impl Serialize for ObjectMeta {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut json = Fields::serialize(self, serde_json::value::Serializer).map_err(S::Error::custom)?;
+        let mut json = MetaFields::serialize(self, serde_json::value::Serializer).map_err(S::Error::custom)?;
         if let Value::Object(fields) = &mut json {
             for (name, value) in &self.rest {
                 fields.entry(name).or_insert_with(|| value.clone());

@@ -63,67 +63,68 @@
 //!
 //! # Differences from Kubernetes
 //!
-//! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server, with these differences:
+//! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server. The conformance suite in
+//! [`testing`](crate::testing) passes with both. They differ in two [capabilities](Client::capabilities):
+//! [`DeleteOptions::purge`] and [field selectors](Capabilities::field_selectors) for any path. The other differences:
 //!
 //! | topic | embedded clients | Kubernetes |
 //! |---|---|---|
-//! | **Deletion** | | |
-//! | last state of a deleted object | has a `deletionTimestamp`, unless the object was purged | has one only if the object had finalizers |
-//! | purge | [`DeleteOptions::purge`] removes an object at once | not available |
+//! | cascading deletion | complete when the call returns | happens later, with finalizers of the server |
 //! | grace period | always 0 seconds | depends on the kind |
-//! | cascading deletion | complete when the call returns | happens later |
-//! | **Validation** | | |
+//! | owner in another namespace | invalid | accepted; the dependent is deleted later |
+//! | known kinds of owners | those that the client has had objects of since it was opened | those that the server serves |
+//! | an object deleted by the removal of its last finalizer | one version in the answer and in the event | a later version in the event, which shows the finalizer |
 //! | schemas, defaults, admission | none; namespaces need not exist | checked on each write |
 //! | status and generation | every kind has both | some kinds have no status or no generation |
-//! | unknown fields of the metadata | kept | dropped |
-//! | a label that is `null` | invalid | an empty label |
+//! | malformed parts: a `null` label, an unreadable version, a JSON patch that replaces a missing member | invalid or a conflict | mended, ignored, or an internal error |
 //! | numbers | kept as written | 1.0 becomes 1; integers beyond 64 bits become floats |
-//! | **Writes** | | |
-//! | update of fields that the server sets | ignored | invalid for `deletionTimestamp` |
-//! | update with an unreadable version | conflict | internal error |
-//! | JSON patch that replaces or moves a missing last member | invalid | no change |
-//! | patch that removes the namespace, or is `null` | invalid | no change |
-//! | **Owners** | | |
-//! | owner in another namespace | invalid | accepted; the dependent is deleted later |
-//! | owner of a kind that the client does not store | counts as missing: the dependent is deleted | the dependent stays |
-//! | **[Apply](Client::apply)** | | |
-//! | a write other than `apply` | ends the ownership of the fields that it changes; later applies do not conflict | owns the fields; later applies conflict unless forced |
-//! | lists | owned as a whole | merged by the schema |
+//! | [apply](Client::apply) after a write other than `apply` | no conflict | a conflict, unless forced |
 //! | apply with the version of a missing object | not found | creates the object |
-//! | `managedFields` in the applied object | ignored | invalid |
-//! | **Reads and watches** | | |
+//! | apply that leaves out an object with fields of other owners | they stay | the whole object is removed |
+//! | a malformed or unexpected namespace | invalid | not found, or ignored for a cluster-wide kind |
+//! | lists in applied objects | owned as a whole, except for finalizers and owner references | merged by the schema |
 //! | expiry of events | an [hour](EmbeddedBuilder::event_ttl) after the latest time in the event; finalizers delay it | an hour after the last write, regardless of finalizers |
 //! | label selectors | without `>` and `<` | with `>` and `<` |
-//! | field selectors | any path | name, namespace and declared fields |
-//! | object that leaves the selection of a watch | deletion event with the new content | deletion event with the old content |
 //! | watch from a future version | [gone](ClientError::Gone) | waits for the version |
 //! | oldest version for a watch or list | limited by the [history](EmbeddedBuilder::history) | some minutes old |
 
 mod api;
+mod capabilities;
 mod changes;
-mod client;
+pub(crate) mod client;
 mod condition;
 mod condition_set;
+mod deletion;
 pub(crate) mod dependents;
 mod dynamic;
 mod error;
 mod events;
+#[cfg(any(feature = "kubernetes", feature = "nats"))]
+mod field_query;
 mod finalizer;
 pub(crate) mod json;
 pub(crate) mod json_text;
 mod key;
 mod kind;
+mod lease;
 pub(crate) mod memory;
 pub(crate) mod meta;
+mod meta_mut;
 mod object;
+#[cfg(feature = "k8s-openapi")]
+mod openapi;
+mod own_write;
 mod owner;
 mod ownership;
 mod packed;
-mod pager;
+mod persistent;
 mod primary;
 mod query;
 pub mod reasons;
 mod reference;
+pub(crate) mod rules;
+#[cfg(feature = "schema")]
+mod schema;
 mod scheme;
 pub(crate) mod selection;
 mod selector;
@@ -132,26 +133,33 @@ mod stable_hash;
 mod tracker;
 pub(crate) mod validate;
 mod value_ref;
+mod version;
 mod watch;
 
 pub use self::api::Api;
+pub use self::capabilities::Capabilities;
 pub use self::changes::changes_beside_status;
 pub use self::client::{
     Client, DeleteOptions, FieldOwner, ObjectStream, Patch, PatchTarget, PollEvents, Propagation, WatchEvent,
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;
+pub use self::deletion::Deletion;
 pub use self::dependents::{Collected, External, OperationResult, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::dynamic::DynamicObject;
-pub use self::error::{ClientError, Ignore, ObjectRef};
+pub use self::error::{Cause, ClientError, FieldConflict, Ignore, ObjectRef};
 pub(crate) use self::error::{LASTING_CONFLICT, is_conflict};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
 pub(crate) use self::finalizer::remove_finalizer_of_any;
 pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};
 pub use self::key::{ObjectKey, ParseKeyError};
 pub use self::kind::Kind;
+pub use self::lease::{FENCE_ANNOTATION, LeaseElector, LeaseElectorBuilder};
 pub use self::meta::{ObjectMeta, OwnerReference};
+pub use self::meta_mut::{MetaField, MetaMut};
 pub use self::object::{Object, StatusField};
+#[cfg(feature = "k8s-openapi")]
+pub use self::openapi::OpenApiScope;
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::primary::{

@@ -10,18 +10,20 @@ use super::error::{ClientError, ObjectRef};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::{ObjectMeta, OwnerReference};
+use super::meta_mut::MetaMut;
 use super::shared::SharedObject;
 
 /// A type of objects with a kind, metadata and perhaps a status. Objects are read from and written as JSON.
 ///
 /// The macro [`object!`](crate::object) implements the trait for a type with a field `metadata`, and perhaps a field `status`.
 /// The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If the kind is known only
-/// at run time, use [`DynamicObject`](super::DynamicObject).
+/// at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi` the types of that crate, such as
+/// `Deployment`, implement the trait.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Kind, Object, ObjectMeta};
+/// use homeostat::objects::{Kind, MetaMut, Object, ObjectMeta};
 /// use serde::{Deserialize, Serialize};
 /// use std::borrow::Cow;
 ///
@@ -38,8 +40,8 @@ use super::shared::SharedObject;
 ///     fn meta(&self) -> Cow<'_, ObjectMeta> {
 ///         Cow::Borrowed(&self.metadata)
 ///     }
-///     fn meta_mut(&mut self) -> &mut ObjectMeta {
-///         &mut self.metadata
+///     fn meta_mut(&mut self) -> MetaMut<'_> {
+///         (&mut self.metadata).into()
 ///     }
 /// }
 ///
@@ -58,8 +60,8 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Returns the metadata. A type with a field for it borrows that; a [`DynamicObject`](super::DynamicObject) as read builds it.
     fn meta(&self) -> Cow<'_, ObjectMeta>;
 
-    /// Returns the metadata for changes.
-    fn meta_mut(&mut self) -> &mut ObjectMeta;
+    /// Returns the metadata for changes. They are made at the latest when the result is dropped.
+    fn meta_mut(&mut self) -> MetaMut<'_>;
 
     /// Returns the status; `None` if the object has none.
     fn status(&self) -> Option<Cow<'_, Self::Status>> {
@@ -88,6 +90,11 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     fn has_version_of(&self, other: &Self) -> bool {
         self.meta().resource_version == other.meta().resource_version
     }
+
+    /// Reduces the memory that the object takes, without a change of its content. Default: does nothing.
+    ///
+    /// A watch calls it after a [transformation](super::ObjectWatch::transform).
+    fn compact(&mut self) {}
 
     /// Returns the kind and key, for errors and log lines.
     #[must_use]
@@ -144,8 +151,8 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 /// Implements [`Object`] for a type with a field `metadata`, and perhaps a field `status`.
 ///
 /// The form is `object!(Type, namespaced | cluster, "group", "version")`. The kind has the name of the type, unless `kind:
-/// "Kind"` follows. If the type has a field `status`, `status: Type` follows as the last argument; the field has this type or is
-/// an `Option` of it.
+/// "Kind"` follows. If the type has a field `status`, `status: Type` follows as the last argument; the field has the type
+/// `Type` or `Option<Type>`.
 ///
 /// # Examples
 ///
@@ -170,6 +177,25 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 ///
 /// assert_eq!(Vm::KIND.to_string(), "VirtualMachine.example.com/v1");
 /// ```
+///
+/// With the feature `k8s-openapi` the field `metadata` can have the type of `k8s-openapi`. Then the macro also works for a type
+/// that kube-rs derives with `#[derive(CustomResource)]`:
+///
+/// ```
+/// # #[cfg(feature = "k8s-openapi")]
+/// # mod derived {
+/// use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Serialize, Deserialize)]
+/// struct Site {
+///     metadata: ObjectMeta,
+///     spec: String,
+/// }
+///
+/// homeostat::object!(Site, namespaced, "example.com", "v1");
+/// # }
+/// ```
 #[macro_export]
 macro_rules! object {
     ($type:ty, $scope:ident, $group:literal, $version:literal $(, status: $status:ty)? $(,)?) => {
@@ -181,11 +207,11 @@ macro_rules! object {
             type Status = ();
 
             fn meta(&self) -> ::std::borrow::Cow<'_, $crate::objects::ObjectMeta> {
-                ::std::borrow::Cow::Borrowed(&self.metadata)
+                $crate::objects::MetaField::meta_field(&self.metadata)
             }
 
-            fn meta_mut(&mut self) -> &mut $crate::objects::ObjectMeta {
-                &mut self.metadata
+            fn meta_mut(&mut self) -> $crate::objects::MetaMut<'_> {
+                $crate::objects::MetaField::meta_field_mut(&mut self.metadata)
             }
         }
     };
@@ -195,11 +221,11 @@ macro_rules! object {
             type Status = $status;
 
             fn meta(&self) -> ::std::borrow::Cow<'_, $crate::objects::ObjectMeta> {
-                ::std::borrow::Cow::Borrowed(&self.metadata)
+                $crate::objects::MetaField::meta_field(&self.metadata)
             }
 
-            fn meta_mut(&mut self) -> &mut $crate::objects::ObjectMeta {
-                &mut self.metadata
+            fn meta_mut(&mut self) -> $crate::objects::MetaMut<'_> {
+                $crate::objects::MetaField::meta_field_mut(&mut self.metadata)
             }
 
             fn status(&self) -> Option<::std::borrow::Cow<'_, $status>> {
@@ -213,7 +239,7 @@ macro_rules! object {
     };
 }
 
-/// The field `status` of an [`object!`](crate::object): the status, or an `Option` of it.
+/// The field `status` of an [`object!`](crate::object): `S` or `Option<S>`.
 ///
 /// Every type implements this trait. Its method names are therefore unusual, so that a glob import shadows no other method.
 pub trait StatusField<S> {

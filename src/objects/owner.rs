@@ -101,7 +101,8 @@ pub fn set_controller(owner: &impl Object, child: &mut impl Object) -> Result<()
         let rule = format!("must contain no other controller before {named} can manage it");
         return Err(invalid("metadata.ownerReferences", &format!("{} {}", other.kind, other.name), rule));
     }
-    let owners = &mut child.meta_mut().owner_references;
+    let mut meta = child.meta_mut();
+    let owners = &mut meta.owner_references;
     match owners.iter_mut().find(|known| known.uid == reference.uid) {
         Some(known) => *known = reference,
         None => owners.push(reference),
@@ -111,7 +112,8 @@ pub fn set_controller(owner: &impl Object, child: &mut impl Object) -> Result<()
 
 /// Removes `owner` from the owners of `child`. Returns whether it was an owner. Writes to no client.
 pub fn remove_owner(owner: &impl Object, child: &mut impl Object) -> bool {
-    let owners = &mut child.meta_mut().owner_references;
+    let mut meta = child.meta_mut();
+    let owners = &mut meta.owner_references;
     let before = owners.len();
     owners.retain(|known| known.uid != owner.meta().uid);
     owners.len() < before

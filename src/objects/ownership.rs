@@ -53,7 +53,7 @@ pub struct Ownership {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MarkedOwner {
-    /// The name of the kind, with the group if there is one: `Deployment.apps`.
+    /// The name of the kind and its group, as in `Deployment.apps`. A kind of the core group has only a name.
     pub kind: String,
     /// The namespace and name.
     pub key: ObjectKey,
@@ -98,7 +98,8 @@ impl Ownership {
                 (format!("metadata.annotations[{name}]"), format!("must be the mark of its owner, {owner}"));
             return Err(ClientError::invalid(child.object_ref(), field, value, rule));
         }
-        let meta = child.meta_mut();
+        drop(meta);
+        let mut meta = child.meta_mut();
         for (name, value) in marks {
             meta.labels.insert(name.to_string(), label_value(&value));
             meta.annotations.insert(name.to_string(), value);
@@ -108,7 +109,7 @@ impl Ownership {
 
     /// Removes the marks of any owner. Returns whether there were marks. Writes to no client.
     pub fn unmark(&self, child: &mut impl Object) -> bool {
-        let meta = child.meta_mut();
+        let mut meta = child.meta_mut();
         let mut found = false;
         for name in [&*self.kind, &*self.key] {
             found |= meta.labels.remove(name).is_some();

@@ -33,6 +33,8 @@ pub struct Query {
     pub limit: Option<usize>,
     /// The token of the previous page, to list the next one.
     pub continue_token: Option<String>,
+    /// The version that a list must have reached. See [`Query::not_older_than`].
+    pub not_older_than: Option<String>,
 }
 
 impl Query {
@@ -106,6 +108,16 @@ impl Query {
     #[must_use]
     pub fn continue_from(self, token: impl Into<String>) -> Self {
         Self { continue_token: Some(token.into()), ..self }
+    }
+
+    /// Accepts a list that is not the newest: as old as this version, or of any age for version `"0"`.
+    ///
+    /// Such a list costs a server less, because a cache may answer it. It may lack objects that exist, and have objects that do
+    /// not. A server that has not reached the version fails. Clients that always return the newest list ignore this, as the
+    /// embedded clients do. It has no effect on a watch, or on a list that [continues](Self::continue_from).
+    #[must_use]
+    pub fn not_older_than(self, version: impl Into<String>) -> Self {
+        Self { not_older_than: Some(version.into()), ..self }
     }
 
     /// Returns whether the query selects an object: a [`SharedObject`](super::SharedObject) or a `Value`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::json::meta_field;
 use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 use super::value_ref::ValueRef;
 
@@ -129,7 +130,7 @@ impl LabelSelector {
         if self.is_empty() {
             return true;
         }
-        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        let labels = meta_field(object, "labels");
         self.selects_by(|key| labels?.get(key)?.as_str())
     }
 
@@ -279,13 +280,13 @@ impl fmt::Display for LabelRequirement {
 /// # Ok::<_, homeostat::objects::ParseSelectorError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<FieldRequirement>);
+pub struct FieldSelector(pub(super) Vec<FieldRequirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FieldRequirement {
-    path: String,
-    value: String,
-    equal: bool,
+pub(super) struct FieldRequirement {
+    pub(super) path: String,
+    pub(super) value: String,
+    pub(super) equal: bool,
 }
 
 impl FieldSelector {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::json::{finalizers_of, is_deleting, key_of, kind_of, owners_of, text_of};
+use super::json::{finalizers_of, is_deleting, key_of, kind_of, meta_field, owners_of, text_of};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::OwnerReference;
@@ -38,6 +38,20 @@ use super::value_ref::ValueRef;
 pub struct SharedObject(Arc<str>);
 
 impl SharedObject {
+    /// Reads an object from a server. Leaves out `metadata.managedFields`. Sets `apiVersion` and `kind` if `kind` is given.
+    ///
+    /// Takes any buffer. Pass the same buffer for many objects, to save allocations.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn read<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+        kind: Option<&Kind>,
+        buffer: &mut String,
+    ) -> Result<Self, D::Error> {
+        buffer.clear();
+        super::packed::read_object(deserializer, kind, buffer)?;
+        Ok(Self(buffer.as_str().into()))
+    }
+
     /// Returns a view of the whole object.
     #[must_use]
     pub fn as_value(&self) -> ValueRef<'_> {
@@ -134,7 +148,7 @@ impl SharedObject {
 
     /// Returns the labels.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        let labels = self.pointer("/metadata/labels").into_iter().flat_map(ValueRef::fields);
+        let labels = meta_field(self, "labels").into_iter().flat_map(ValueRef::fields);
         labels.filter_map(|(key, value)| Some((key, value.as_str()?)))
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 
-use super::packed::{Node, Packed};
+use super::packed::{Packed, PackedNode};
 
 /// A view of a JSON value, in a [`Value`] or in a [`SharedObject`](super::SharedObject). Copying it copies no JSON.
 ///
@@ -108,7 +108,7 @@ impl<'a> ValueRef<'a> {
         match self.0 {
             Form::Value(value) => value.as_bool(),
             Form::Packed(value) => {
-                if let Node::Bool(bool) = value.node() {
+                if let PackedNode::Bool(bool) = value.node() {
                     Some(bool)
                 } else {
                     None
@@ -149,7 +149,7 @@ impl<'a> ValueRef<'a> {
     pub fn is_null(self) -> bool {
         match self.0 {
             Form::Value(value) => value.is_null(),
-            Form::Packed(value) => matches!(value.node(), Node::Null),
+            Form::Packed(value) => matches!(value.node(), PackedNode::Null),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> ValueRef<'a> {
     pub fn is_array(self) -> bool {
         match self.0 {
             Form::Value(value) => value.is_array(),
-            Form::Packed(value) => matches!(value.node(), Node::Array(_)),
+            Form::Packed(value) => matches!(value.node(), PackedNode::Array(_)),
         }
     }
 
@@ -167,7 +167,25 @@ impl<'a> ValueRef<'a> {
     pub fn is_object(self) -> bool {
         match self.0 {
             Form::Value(value) => value.is_object(),
-            Form::Packed(value) => matches!(value.node(), Node::Object(_)),
+            Form::Packed(value) => matches!(value.node(), PackedNode::Object(_)),
+        }
+    }
+
+    /// Returns whether two objects have the same fields.
+    fn has_fields_of(self, other: Self) -> bool {
+        let (mut ours, mut theirs) = (self.fields(), other.fields());
+        loop {
+            return match (ours.next(), theirs.next()) {
+                (Some((name, value)), Some((other, other_value))) if name == other => {
+                    if value == other_value {
+                        continue;
+                    }
+                    false
+                }
+                // The order of fields may differ.
+                (Some(_), Some(_)) => self.to_value() == other.to_value(),
+                (ours, theirs) => ours.is_none() && theirs.is_none(),
+            };
         }
     }
 
@@ -206,7 +224,12 @@ impl PartialEq for ValueRef<'_> {
             (Form::Packed(one), Form::Packed(other)) if one == other => true,
             (Form::Value(one), Form::Value(other)) => one == other,
             // Equal values can be packed differently: 0.0 equals -0.0.
-            _ => self.to_value() == other.to_value(),
+            _ if self.is_object() && other.is_object() => self.has_fields_of(*other),
+            _ if self.is_array() && other.is_array() => self.items().eq(other.items()),
+            _ => match (self.as_str(), other.as_str()) {
+                (None, None) => self.to_value() == other.to_value(),
+                (one, other) => one == other,
+            },
         }
     }
 }

@@ -91,6 +91,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
 impl<K: Key> QueueShared<K> {
     /// Applies a request to one key: the short way for a record that stays in its list and for a new key that is ready at once,
     /// otherwise the rule for the record.
+    ///
+    /// These are the steps of `Records::request` once more: one function for both takes 5 to 27 % more instructions.
     #[inline(always)]
     pub(super) fn request<Q>(
         self: &Arc<Self>,

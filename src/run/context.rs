@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::error::Cancelled;
+use super::fence::Fence;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
 use crate::base::group::WorkerSlot;
@@ -44,6 +45,8 @@ pub struct Context {
     token: OnceLock<CancellationToken>,
     /// The watchdog finds the token in this slot.
     slot: Option<Arc<WorkerSlot>>,
+    /// The term that the run belongs to, if there was an election.
+    fence: Option<Fence>,
     pub(crate) call: RunInfo,
 }
 
@@ -92,7 +95,12 @@ impl Context {
         slot: Option<Arc<WorkerSlot>>,
         call: RunInfo,
     ) -> Self {
-        Self { clock, deadline, abort, token: OnceLock::new(), slot, call }
+        Self { clock, deadline, abort, token: OnceLock::new(), slot, fence: None, call }
+    }
+
+    /// Lets the context end with a term.
+    pub(crate) fn in_term(self, fence: Option<Fence>) -> Self {
+        Self { fence, ..self }
     }
 
     /// Moves this context to another worker slot.
@@ -128,7 +136,7 @@ impl Context {
         (self.deadline != Nanos::NEVER).then(|| self.deadline.since(self.clock.nanos()))
     }
 
-    /// Returns whether the run should end: its deadline has passed, or its workers were aborted.
+    /// Returns whether the run should end: its deadline has passed, its workers were aborted, or this process no longer leads.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.check().is_err()
@@ -146,7 +154,20 @@ impl Context {
         if self.clock.reached(self.deadline) {
             return Err(Cancelled::DeadlineExceeded);
         }
-        Ok(())
+        self.fence.as_ref().map_or(Ok(()), Fence::check)
+    }
+
+    /// Returns the right of this process to write, as its leadership gives it.
+    ///
+    /// Without an election, it lasts for ever and has no [number](Fence::number).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Cancelled::TermEnded`] if this process no longer leads. Then the run must write nothing more.
+    pub fn fence(&self) -> Result<Fence, Cancelled> {
+        let fence = self.fence.clone().unwrap_or_else(Fence::unlimited);
+        fence.check()?;
+        Ok(fence)
     }
 
     /// Returns whether an abort is in progress. The token is cancelled a moment before its parent.

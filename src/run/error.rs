@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::retry_after::RetryAfter;
+
 /// Any error that can move between threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -233,6 +235,8 @@ pub enum Cancelled {
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
+    /// This process no longer leads. A run that returns this has not failed.
+    TermEnded,
 }
 
 impl fmt::Display for Cancelled {
@@ -240,18 +244,21 @@ impl fmt::Display for Cancelled {
         f.write_str(match self {
             Self::Aborted => "the run was aborted",
             Self::DeadlineExceeded => "the deadline of the run has passed",
+            Self::TermEnded => "this process no longer leads",
         })
     }
 }
 
 static ABORTED: Echo = Echo::fixed(&Cancelled::Aborted, "the run was cancelled");
 static DEADLINE_EXCEEDED: Echo = Echo::fixed(&Cancelled::DeadlineExceeded, "the run was cancelled");
+static TERM_ENDED: Echo = Echo::fixed(&Cancelled::TermEnded, "the run was cancelled");
 
 impl Error for Cancelled {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(match self {
             Self::Aborted => &ABORTED,
             Self::DeadlineExceeded => &DEADLINE_EXCEEDED,
+            Self::TermEnded => &TERM_ENDED,
         })
     }
 }
@@ -385,7 +392,7 @@ fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
-/// An error with all its sources, in one line for the log. Shows a fixed text if `Display` panics.
+/// An error with all its sources, in one line for the log, except for sources that only tell the run loop what to do. Shows a fixed text if `Display` panics.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
 impl Chain<'_> {
@@ -393,7 +400,7 @@ impl Chain<'_> {
         write!(text, "{}", self.0)?;
         let mut source = self.0.source();
         while let Some(error) = source {
-            if !error.is::<Echo>() {
+            if !error.is::<Echo>() && !error.is::<RetryAfter>() {
                 write!(text, ": {error}")?;
             }
             source = error.source();

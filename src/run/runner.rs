@@ -23,8 +23,10 @@ use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
+use crate::run::fence::Fence;
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
+use crate::run::retry_after::RetryAfter;
 
 /// The settings that all runs of one reconciler share.
 pub(crate) struct RunSettings<R, P, H> {
@@ -61,6 +63,11 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn hold_back(&self, _key: &K, _reasons: Reasons) -> bool {
         false
+    }
+
+    /// Returns the term in which the runs happen, if there was an election. Called before the first run.
+    fn fence(&self) -> Option<Fence> {
+        None
     }
 
     /// Called when a run begins.
@@ -143,6 +150,7 @@ where
     pub(crate) fn new(runs: Arc<RunSettings<R, P, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
         let slot = Some(Arc::clone(slot));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
+        let cx = cx.in_term(runs.hooks.fence());
         let draws = runs.clock.draws();
         Self { runs, counters, cx, draws, key: PhantomData }
     }
@@ -286,7 +294,12 @@ where
             return Ending::RequeueAfter(after);
         }
         // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
-        if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
+        let is_aborted = match find(error) {
+            Some(Cancelled::Aborted) => runs.abort.is_closed(),
+            Some(Cancelled::TermEnded) => self.cx.fence().is_err(),
+            _ => false,
+        };
+        if is_aborted {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
             runs.hooks.note(key, RunResult::Aborted);
@@ -314,6 +327,7 @@ where
         let chain = Chain(error);
         let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
             RetryDecision::Retry(backoff) => {
+                let backoff = find::<RetryAfter>(error).map_or(backoff, |least| backoff.max(least.delay()));
                 counters.retries.count();
                 let shown = Rounded(backoff);
                 log::log!(

@@ -161,7 +161,7 @@ impl<T: Object> AggregateReconciler<T> {
             Some(desired) => desired(cx, &resource)?,
             None => Some(resource.clone()),
         };
-        self.manager.manage(cx, resource.meta_mut(), current, desired)?;
+        self.manager.manage(cx, &mut resource.meta_mut(), current, desired)?;
         Ok(Flow::proceed())
     }
 }

@@ -241,7 +241,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
             if let Some(key) = &named {
                 self.track(key);
             }
-            let child = self.settings.manager.manage(self.cx, resource.meta_mut(), current, Some(desired))?;
+            let child = self.settings.manager.manage(self.cx, &mut resource.meta_mut(), current, Some(desired))?;
             if let (None, Some(created)) = (named, &child) {
                 self.track(&created.key());
             }
@@ -257,7 +257,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     fn delete(&self, resource: &mut T, child: &C) -> Result<(), ClientError> {
         self.track(&child.key());
-        self.settings.manager.manage(self.cx, resource.meta_mut(), Some(child), None).map(drop)
+        self.settings.manager.manage(self.cx, &mut resource.meta_mut(), Some(child), None).map(drop)
     }
 
     fn track(&self, child: &ObjectKey) {
@@ -296,7 +296,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     /// Lets the manager remove its finalizer if no child is left.
     pub(super) fn release(&self, resource: &mut T) -> Result<(), ClientError> {
         if self.holds(resource) && self.list(resource, self.cx.config().uncached())?.is_empty() {
-            self.settings.manager.manage(self.cx, resource.meta_mut(), None, None)?;
+            self.settings.manager.manage(self.cx, &mut resource.meta_mut(), None, None)?;
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ impl<'a> SubContext<'a> {
             let (mut written, as_read) = remove_finalizer_of_any(api, held, finalizer)?;
             if !as_read {
                 // The run has read an older version. Writes based on that must fail with a conflict.
-                let (meta, held) = (written.meta_mut(), held.meta());
+                let (mut meta, held) = (written.meta_mut(), held.meta());
                 meta.resource_version.clone_from(&held.resource_version);
                 meta.generation = held.generation;
             }

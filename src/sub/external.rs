@@ -82,7 +82,7 @@ impl<T: Object> SubReconciler<T> for ExternalReconciler<T> {
         let cx = &cx.named(&external.name);
         let synced = |message: &str| cx.event(EventType::Normal, reasons::SYNCED, message);
         if !cx.is_deleting() {
-            cx.add_finalizer(resource.meta_mut(), finalizer)?;
+            cx.add_finalizer(&mut resource.meta_mut(), finalizer)?;
             if external.sync(cx, resource)? {
                 synced(&reasons::converged(&external.name));
             }
@@ -90,7 +90,7 @@ impl<T: Object> SubReconciler<T> for ExternalReconciler<T> {
             if external.remove(cx, cx.object())? {
                 synced(&reasons::removed(&external.name));
             }
-            cx.remove_finalizer(resource.meta_mut(), finalizer)?;
+            cx.remove_finalizer(&mut resource.meta_mut(), finalizer)?;
         }
         Ok(Flow::proceed())
     }

@@ -67,7 +67,7 @@ impl<T: Object> SubReconciler<T> for WithFinalizer<T> {
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         if !cx.is_deleting() {
-            cx.add_finalizer(resource.meta_mut(), &self.finalizer)?;
+            cx.add_finalizer(&mut resource.meta_mut(), &self.finalizer)?;
             return self.step.reconcile(cx, resource);
         }
         if !resource.meta().has_finalizer(&self.finalizer) {
@@ -77,7 +77,7 @@ impl<T: Object> SubReconciler<T> for WithFinalizer<T> {
         if flow != Flow::proceed() || self.ready.as_ref().is_some_and(|ready| !ready(cx, resource)) {
             return Ok(flow);
         }
-        cx.remove_finalizer(resource.meta_mut(), &self.finalizer)?;
+        cx.remove_finalizer(&mut resource.meta_mut(), &self.finalizer)?;
         Ok(flow)
     }
 }

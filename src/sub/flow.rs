@@ -8,6 +8,7 @@ use crate::objects::{LASTING_CONFLICT, ObjectKey, is_conflict};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
 use crate::run::reconciler::Action;
+use crate::run::retry_after::RetryAfter;
 
 /// The result of a [`SubReconciler`](super::SubReconciler).
 pub type SubResult = Result<Flow, BoxError>;
@@ -172,6 +173,8 @@ impl ErrorClass {
 pub struct Failures {
     errors: Vec<BoxError>,
     requeue: Option<Duration>,
+    /// The longest of the least delays that the errors ask for.
+    retry_after: Option<RetryAfter>,
 }
 
 impl Failures {
@@ -203,6 +206,7 @@ impl Failures {
                 flow.is_halted()
             }
             Err(error) => {
+                self.retry_after = self.retry_after.max(find::<RetryAfter>(&*error).copied());
                 match error.downcast::<Self>() {
                     Ok(others) => {
                         self.requeue = shorter(self.requeue, others.requeue);
@@ -372,4 +376,8 @@ impl fmt::Display for Failures {
     }
 }
 
-impl Error for Failures {}
+impl Error for Failures {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.retry_after.as_ref().map(|after| after as _)
+    }
+}

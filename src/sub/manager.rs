@@ -109,10 +109,10 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// let cx = SubContext::new("app", &cx, &request);
 ///
 /// let desired = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
-/// let made = manager.manage(&cx, app.meta_mut(), None, Some(desired.clone()))?;
-/// let kept = manager.manage(&cx, app.meta_mut(), made.as_ref(), Some(desired))?;
+/// let made = manager.manage(&cx, &mut app.meta_mut(), None, Some(desired.clone()))?;
+/// let kept = manager.manage(&cx, &mut app.meta_mut(), made.as_ref(), Some(desired))?;
 /// assert_eq!(kept, made);
-/// assert_eq!(manager.manage(&cx, app.meta_mut(), kept.as_ref(), None)?, None);
+/// assert_eq!(manager.manage(&cx, &mut app.meta_mut(), kept.as_ref(), None)?, None);
 /// assert!(Api::<DynamicObject>::of_kind(client, CONFIG_MAP).list(&Default::default())?.items.is_empty());
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```

@@ -13,8 +13,8 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectRef,
-    ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
 /// A recorded write: the data that was sent, also if the call failed.
@@ -137,19 +137,6 @@ impl TestClient {
         reactors.iter().find_map(|reactor| reactor.react(verb, object, sent.as_deref_mut()))
     }
 
-    fn call(
-        &self,
-        verb: Verb,
-        object: &ObjectRef,
-        sent: Option<&mut Value>,
-        call: impl FnOnce(&MemoryClient) -> ClientResult,
-    ) -> ClientResult {
-        match self.ask(verb, object, sent) {
-            Some(answer) => answer.map(SharedObject::from),
-            None => call(&self.objects),
-        }
-    }
-
     fn send(&self, verb: Verb, kind: &Kind, mut sent: Value, write: fn(ObjectRef, Value) -> Write) -> ClientResult {
         let object = ref_of(kind, &sent);
         self.written(|| write(object.clone(), sent.clone()));
@@ -203,7 +190,10 @@ fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
 
 impl Client for TestClient {
     fn get(&self, kind: &Kind, key: &ObjectKey) -> ClientResult {
-        self.call(Verb::Get, &ObjectRef::new(kind, key), None, |client| client.get(kind, key))
+        match self.ask(Verb::Get, &ObjectRef::new(kind, key), None) {
+            Some(answer) => answer.map(SharedObject::from),
+            None => self.objects.get(kind, key),
+        }
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
@@ -250,10 +240,21 @@ impl Client for TestClient {
         }
     }
 
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> ClientResult {
+    fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError> {
         let object = ObjectRef::new(kind, key);
         self.written(|| Write::Delete(object.clone(), options.clone()));
-        self.call(Verb::Delete, &object, None, |client| client.delete(kind, key, options))
+        match self.ask(Verb::Delete, &object, None) {
+            Some(answer) => answer.map(|left| match left {
+                Value::Null => Deletion::Gone,
+                object => Deletion::Deleting(SharedObject::from(object)),
+            }),
+            None => self.objects.delete(kind, key, options),
+        }
     }
 
     fn watch(

@@ -3,6 +3,7 @@
 //! - [`SubReconcilerTable`] and [`ReconcilerTable`]: tables of cases, each with its objects and its expected results.
 //! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed decides.
 //! - [`conformance`]: a test suite for clients.
+//! - [`ApiServer`]: an API server with scripted answers, in place of a cluster.
 //!
 //! # Tables
 //!
@@ -101,6 +102,7 @@
 //! ]);
 //! ```
 
+mod api_server;
 mod case;
 mod client;
 mod config;
@@ -114,6 +116,7 @@ mod subjects;
 mod table;
 mod writes;
 
+pub use self::api_server::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 pub use self::case::{Given, Subject, TestCase};
 pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;

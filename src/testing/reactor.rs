@@ -97,7 +97,8 @@ impl Reactor {
 
     /// Answers calls of this method, or all calls, in place of the client. If `answer` returns `None`, the call goes on.
     ///
-    /// The answer of a list is an array of objects. A watch can only be failed.
+    /// The answer of a list is an array of objects. The answer of a deletion is the object that finalizers hold, or `null` if it is
+    /// gone. A watch can only be failed.
     pub fn answer(
         verb: impl Into<Option<Verb>>,
         answer: impl Fn(&Call<'_>) -> Option<Result<Value, ClientError>> + Send + Sync + 'static,

@@ -7,10 +7,11 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::event_buffer::StoredChange;
 use super::subscriber_buffer::SubscriberBuffer;
+use super::write_view::WriteView;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::{Mutex, MutexGuard};
@@ -86,6 +87,8 @@ pub(super) struct WatchCore<K, T> {
     /// The health of the producer.
     pub(super) source: Arc<SourceState>,
     same: Same<T>,
+    /// Knows which writes the store shows.
+    pub(super) write_view: OnceLock<Arc<dyn WriteView>>,
     /// Held while the store or the list of subscribers changes, so that a new subscriber gets the items that exist and every
     /// later change.
     state: Mutex<CoreState<K, T>>,
@@ -123,7 +126,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let store = Store::new(clock.clone());
         let state = Mutex::new(CoreState { buffers: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
         let source = SourceState::new(&name, None, clock.clone());
-        Arc::new(Self { name, clock, store, source, same, state })
+        Arc::new(Self { name, clock, store, source, same, write_view: OnceLock::new(), state })
     }
 
     /// Stores `value` under `key` and delivers the change.

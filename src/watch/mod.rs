@@ -20,6 +20,7 @@ pub(crate) mod store;
 mod subscriber;
 mod subscriber_buffer;
 mod subscription;
+pub(crate) mod write_view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
 use self::core::WatchCore;
+use self::write_view::WriteView;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
@@ -150,6 +152,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     #[cfg(feature = "objects")]
     pub(crate) fn source_state(&self) -> &Arc<SourceState> {
         &self.core.source
+    }
+
+    /// Declares that this watch shows writes. Called before the first subscription.
+    #[cfg(feature = "objects")]
+    pub(crate) fn show_writes(&self, view: Arc<dyn WriteView>) {
+        let _ = self.core.write_view.set(view);
+    }
+
+    /// Returns the view of writes, if this watch shows any.
+    pub(crate) fn write_view(&self) -> Option<&Arc<dyn WriteView>> {
+        self.core.write_view.get()
     }
 
     /// Returns whether the watch has stopped, which it does with its producer.

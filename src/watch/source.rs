@@ -51,6 +51,10 @@ pub struct SourceStatus {
     pub listing_for: Option<Duration>,
     /// Whether the current listing has passed its deadline.
     pub overdue: bool,
+    /// The number of objects that do not match the type of the watch. Each keeps the last value that did, if any.
+    pub undecodable: usize,
+    /// The text of the last error of such an object, at most 1 KiB. Kept until all objects match.
+    pub undecodable_error: Option<String>,
 }
 
 impl SourceStatus {
@@ -81,7 +85,11 @@ impl fmt::Display for SourceStatus {
             None if self.synced => "ok".to_owned(),
             None => "the first listing is not in".to_owned(),
         };
-        write!(f, "{}: {state}", OneLine(&self.name))
+        write!(f, "{}: {state}", OneLine(&self.name))?;
+        if let Some(error) = &self.undecodable_error {
+            write!(f, "; {} objects do not match their type: {}", self.undecodable, OneLine(error))?;
+        }
+        Ok(())
     }
 }
 
@@ -157,6 +165,8 @@ impl SourceHandle {
             last_error: record.last_error.clone(),
             listing_for: record.listing.map(|listing| now.since(listing.since)),
             overdue: record.listing.is_some_and(|listing| listing.deadline <= now && listing.deadline != Nanos::NEVER),
+            undecodable: record.undecodable,
+            undecodable_error: record.undecodable_error.clone(),
         }
     }
 
@@ -197,6 +207,9 @@ struct Record {
     listing: Option<Listing>,
     /// When the stream was resumed, if it has neither succeeded nor failed since.
     resumed: Option<Nanos>,
+    /// The number of objects that do not match their type.
+    undecodable: usize,
+    undecodable_error: Option<String>,
 }
 
 /// A resumed stream that has not failed for this long counts as healthy.
@@ -296,6 +309,18 @@ impl SourceState {
         }
     }
 
+    /// Records the number of objects that do not match their type, and the error of a new one.
+    #[cfg(feature = "objects")]
+    pub(crate) fn undecodable(&self, count: usize, error: Option<String>) {
+        let mut record = self.record.lock();
+        record.undecodable = count;
+        if count == 0 {
+            record.undecodable_error = None;
+        } else if let Some(error) = error {
+            record.undecodable_error = Some(bounded(error));
+        }
+    }
+
     /// Logs that the running listing has passed its deadline.
     pub(crate) fn overran(&self) {
         self.log(log::Level::Warn, None, 0, |source| {
@@ -370,12 +395,15 @@ impl SourceStatus {
         describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
         describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source is in");
         describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
+        describe_gauge!("homeostat_source_undecodable", Unit::Count, "Objects that do not match their type");
         describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");
         let labels = [("controller", controller.to_owned()), ("source", self.name.clone())];
         counter!("homeostat_source_listings_total", &labels).absolute(self.listings);
         counter!("homeostat_source_failures_total", &labels).absolute(self.failures);
         gauge!("homeostat_source_synced", &labels).set(f64::from(u8::from(self.synced)));
         gauge!("homeostat_source_failing_seconds", &labels).set(self.failing_for.unwrap_or_default());
+        #[expect(clippy::cast_precision_loss, reason = "a count of objects")]
+        gauge!("homeostat_source_undecodable", &labels).set(self.undecodable as f64);
         gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
     }
 }

@@ -9,6 +9,8 @@ mod command_lines;
 mod directories;
 #[cfg(test)]
 mod mirror;
+#[cfg(all(test, feature = "schema"))]
+mod operator;
 #[cfg(test)]
 mod process;
 #[cfg(all(test, target_os = "linux"))]

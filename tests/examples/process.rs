@@ -163,7 +163,8 @@ pub(crate) fn example_with(name: &str, features: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--features", features, "--example", name, "--target-dir"]).arg(target);
+    cargo.args(["build", "--quiet", "--package", "homeostat-examples", "--features", features, "--example", name]);
+    cargo.arg("--target-dir").arg(target);
     match &*last(profile) {
         "debug" => {}
         other => drop(cargo.args(["--profile", other])),

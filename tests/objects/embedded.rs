@@ -48,7 +48,7 @@ fn times_are_those_of_the_clock_in_whole_seconds() {
     assert_eq!(a.meta().creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
     assert_eq!(a.meta().uid, "00000000-0000-0007-0000-000000000002", "a seed makes uids known");
     clock.advance(Duration::from_secs(10));
-    let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap().into_object().unwrap();
     assert_eq!(a.meta().deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
 }
 
@@ -87,6 +87,70 @@ fn a_child_is_deleted_with_an_owner_named_in_another_version() {
     assert_eq!(names(&api), ["a", "b"]);
     api.delete(&a.key(), &DeleteOptions::default()).unwrap();
     assert_eq!(names(&api), Vec::<String>::new());
+}
+
+/// An object in an applied object has no owner of its own. It goes with the last field in it.
+#[test]
+fn an_applied_object_stays_while_others_have_fields_in_it() {
+    let client = MemoryClient::new();
+    let apply = |owner: &str, spec: Value| {
+        let said = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"},
+            "spec": spec});
+        client.apply(&THING, said, &FieldOwner::new(owner)).unwrap().to_value()["spec"].clone()
+    };
+    let merge = |spec: Value| {
+        client.patch(&THING, &key("a"), &Patch::Merge(json!({"spec": spec})), PatchTarget::Object).unwrap();
+    };
+    apply("one", json!({"empty": {}, "mine": {"x": 1}, "deep": {"er": 1}}));
+    apply("two", json!({"empty": {"y": 2}, "mine": {}}));
+    let given_up = apply("two", json!({"mine": {}}));
+    assert_eq!(given_up, json!({"empty": {}, "mine": {"x": 1}, "deep": {"er": 1}}));
+    merge(json!({"deep": {"er": 3}}));
+    assert_eq!(apply("one", json!({})), json!({"mine": {}, "deep": {"er": 3}}));
+    merge(json!({"mine": {"foreign": 1}}));
+    assert_eq!(apply("two", json!({})), json!({"mine": {"foreign": 1}, "deep": {"er": 3}}));
+}
+
+#[test]
+fn metadata_of_another_type_are_invalid_and_named() {
+    let client = MemoryClient::new();
+    for (field, value) in [
+        ("labels", json!({"ok": "1", "bad": 1})),
+        ("labels", json!([])),
+        ("annotations", json!({"bad": true})),
+        ("finalizers", json!([1])),
+        ("finalizers", json!({"a": "b"})),
+        ("ownerReferences", json!([1])),
+        ("ownerReferences", json!("a")),
+        ("namespace", json!("Default")),
+    ] {
+        let mut said = thing("a").to_json().unwrap();
+        said["metadata"][field] = value.clone();
+        let error = client.create(&THING, said).unwrap_err();
+        let [cause] = error.causes() else { panic!("{error}") };
+        assert!(cause.field.starts_with(&format!("metadata.{field}")), "{error}");
+        assert!(error.to_string().contains(&cause.field) && !cause.rule.is_empty(), "{error}");
+    }
+}
+
+/// The owner may exist in another client. Only kinds that the client has had are known to it.
+#[test]
+fn a_dependent_of_an_owner_of_an_unknown_kind_stays() {
+    const OTHER: Kind = Kind::namespaced("example.com", "v1", "Other");
+    let client = MemoryClient::new();
+    let (api, others) = (api(&client), Api::<DynamicObject>::of_kind(Arc::new(client.clone()), OTHER));
+    let mut elsewhere = DynamicObject::new(&OTHER, "default", "elsewhere");
+    elsewhere.meta_mut().uid = "6ee5b3a0-8f1f-4f3a-9c5e-2f6c1f3c9d10".into();
+    let known = api.create(&thing("known")).unwrap();
+    api.create(&owned("a", &[&elsewhere], false)).unwrap();
+    api.create(&owned("b", &[&elsewhere, &known], false)).unwrap();
+    api.delete(&known.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), ["a", "b"]);
+    // Now the client knows the kind, so the owner is missing.
+    let other = others.create(&DynamicObject::new(&OTHER, "default", "other")).unwrap();
+    others.delete(&other.key(), &DeleteOptions::default()).unwrap();
+    api.create(&owned("c", &[&elsewhere], false)).unwrap();
+    assert_eq!(names(&api), ["a", "b"]);
 }
 
 #[test]

@@ -29,7 +29,8 @@ struct World {
 fn world(settings: impl FnOnce(EventRecorderBuilder) -> EventRecorderBuilder) -> World {
     let clock = ManualClock::new();
     let client = HookedClient::new(MemoryClient::builder().clock(clock.clock()).build());
-    let builder = EventRecorder::builder("vms").client(client.clone()).clock(clock.clock()).log(false);
+    let builder = EventRecorder::builder("vms").instance("vms-0").client(client.clone());
+    let builder = builder.clock(clock.clock()).log(false);
     World { clock, client, recorder: settings(builder).build() }
 }
 
@@ -57,13 +58,18 @@ impl World {
     fn counts(&self) -> Vec<String> {
         let stored = self.stored();
         let mut counts: Vec<_> =
-            stored.iter().map(|event| format!("{} {}", event["message"].as_str().unwrap(), event["count"])).collect();
+            stored.iter().map(|event| format!("{} {}", event["note"].as_str().unwrap(), count(event))).collect();
         counts.sort_unstable();
         counts
     }
 }
 
-/// `kubectl describe` reads this form.
+/// Returns how often an event has happened. Only repeated events have a series.
+fn count(event: &Value) -> i64 {
+    event.get("series").map_or(1, |series| series["count"].as_i64().unwrap())
+}
+
+/// An API server checks this form.
 #[test]
 fn an_event_is_written_as_kubernetes_does() {
     let world = world(|builder| builder);
@@ -75,12 +81,12 @@ fn an_event_is_written_as_kubernetes_does() {
     assert_eq!(
         event,
         json!({
-            "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "NoDisk", "message": "disk-1 is not there",
-            "involvedObject": {
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "type": "Warning", "action": "Reconcile", "reason": "NoDisk",
+            "note": "disk-1 is not there",
+            "regarding": {
                 "apiVersion": "example.com/v1", "kind": "Vm", "namespace": "a", "name": "vm-1", "uid": "uid-vm-1",
             },
-            "count": 1, "firstTimestamp": "1970-01-01T00:01:30Z", "lastTimestamp": "1970-01-01T00:01:30Z",
-            "source": {"component": "vms"},
+            "eventTime": "1970-01-01T00:01:30.500000Z", "reportingController": "vms", "reportingInstance": "vms-0",
         })
     );
     let (prefix, hex) = metadata["name"].as_str().unwrap().rsplit_once('.').unwrap();
@@ -97,11 +103,27 @@ fn a_repeated_event_raises_the_count() {
     }
     let [event] = &world.stored()[..] else { panic!("one event") };
     assert_eq!(
-        (&event["count"], &event["firstTimestamp"], &event["lastTimestamp"]),
-        (&json!(3), &json!("1970-01-01T00:00:00Z"), &json!("1970-01-01T00:00:02Z"))
+        (&event["eventTime"], &event["series"]),
+        (
+            &json!("1970-01-01T00:00:00.000000Z"),
+            &json!({"count": 3, "lastObservedTime": "1970-01-01T00:00:02.000000Z"})
+        )
     );
     assert_eq!(world.client.writes().len(), 3);
     assert_eq!(world.recorder.len(), 1);
+}
+
+#[test]
+fn another_action_is_another_event() {
+    let world = world(|builder| builder);
+    let binding = world.recorder.action("Bind");
+    for recorder in [&world.recorder, &binding, &binding] {
+        recorder.event(&vm("vm-1"), EventType::Normal, "Started", "x");
+    }
+    let mut actions: Vec<_> = world.stored().iter().map(|event| (event["action"].clone(), count(event))).collect();
+    actions.sort_by_key(|(_, count)| *count);
+    assert_eq!(actions, [(json!("Reconcile"), 1), (json!("Bind"), 2)]);
+    assert_eq!(world.recorder.len(), 2);
 }
 
 #[test]
@@ -123,7 +145,7 @@ fn another_object_type_reason_or_message_is_another_event() {
         }
     }
     assert_eq!((world.recorder.len(), world.stored().len()), (8, 8));
-    assert!(world.stored().iter().all(|event| event["count"] == 2));
+    assert!(world.stored().iter().all(|event| count(event) == 2));
 }
 
 #[test]
@@ -135,7 +157,7 @@ fn two_recorders_count_separately() {
     other.event(&vm("vm-1"), EventType::Normal, "Started", "x");
     other.flush();
     let stored = world.stored();
-    let mut components: Vec<_> = stored.iter().map(|event| event["source"]["component"].as_str().unwrap()).collect();
+    let mut components: Vec<_> = stored.iter().map(|event| event["reportingController"].as_str().unwrap()).collect();
     components.sort_unstable();
     assert_eq!((components, world.counts()), (vec!["disks", "vms"], vec!["x 1".to_owned(); 2]));
 }
@@ -154,10 +176,17 @@ fn event_names_are_valid_for_clients() {
     assert_eq!(stored.len(), 4);
     for event in stored {
         assert_eq!(event["metadata"]["namespace"], "default");
-        assert_eq!(
-            (&event["involvedObject"]["name"], &event["involvedObject"]["namespace"]),
-            (&event["message"], &Value::Null)
-        );
+        assert_eq!((&event["regarding"]["name"], &event["regarding"]["namespace"]), (&event["note"], &Value::Null));
+    }
+}
+
+#[test]
+fn long_reasons_and_actions_are_cut() {
+    let world = world(|builder| builder.instance("i".repeat(200)));
+    world.recorder.action("a".repeat(200)).event(&vm("vm-1"), EventType::Normal, &"r".repeat(200), "x");
+    let event = &world.stored()[0];
+    for field in ["action", "reason", "reportingInstance"] {
+        assert_eq!(event[field].as_str().unwrap().len(), 128, "{field}");
     }
 }
 
@@ -247,6 +276,28 @@ fn an_expired_event_is_created_again_and_a_repeated_one_stays() {
     assert_ne!(uid(&world), first);
 }
 
+/// A namespace that is gone takes its events with it, so nobody needs a warning.
+#[test]
+fn an_event_in_a_deleted_namespace_is_dropped_quietly() {
+    let logs = Logs::of("deleted-namespace");
+    let client = HookedClient::new(MemoryClient::new());
+    let recorder = EventRecorder::builder("deleted-namespace").client(client.clone()).clock(ManualClock::new().clock());
+    let recorder = recorder.log(false).build();
+    let terminating = "unable to create new content in namespace a because it is being terminated";
+    for name in ["gone", "terminating"] {
+        client.before(move |_, object| match name {
+            "gone" => Some(ClientError::not_found(object.clone())),
+            _ => Some(ClientError::forbidden(object.clone(), terminating)),
+        });
+        recorder.event(&vm(name), EventType::Normal, "Started", "a");
+        recorder.flush();
+        recorder.flush();
+    }
+    assert_eq!(client.writes().len(), 2);
+    assert_eq!((logs.at(Level::Warn).len(), logs.at(Level::Debug).len()), (0, 2));
+    assert!(logs.at(Level::Debug)[0].message.contains("its namespace is gone"));
+}
+
 /// The client has stored the event, but its answer was lost. A second recorder at the same moment stands in for the retry.
 #[test]
 fn the_count_of_an_existing_event_is_raised() {
@@ -307,9 +358,9 @@ fn slow() -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Send
     (client, recorder, is_at_it, go)
 }
 
-fn counts_of(client: &HookedClient) -> Vec<Value> {
+fn counts_of(client: &HookedClient) -> Vec<i64> {
     let stored = client.inner(&EventRecorder::KIND).list(&Query::all()).unwrap().items;
-    stored.iter().map(|event| event.fields()["count"].clone()).collect()
+    stored.iter().map(|event| count(&event.to_json().unwrap())).collect()
 }
 
 #[test]

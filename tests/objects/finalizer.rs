@@ -29,8 +29,9 @@ fn vm(api: &Api<DynamicObject>, finalizers: &[&str]) -> DynamicObject {
     api.create(&vm).unwrap()
 }
 
+/// Begins the deletion of an object with finalizers.
 fn delete(api: &Api<DynamicObject>, vm: &DynamicObject) -> DynamicObject {
-    api.delete(&vm.key(), &homeostat::objects::DeleteOptions::default()).unwrap()
+    api.delete(&vm.key(), &homeostat::objects::DeleteOptions::default()).unwrap().into_object().unwrap()
 }
 
 /// Changes the VM as another writer.
@@ -42,8 +43,8 @@ fn touch(api: &Api<DynamicObject>, cores: u32) -> DynamicObject {
 
 #[track_caller]
 fn assert_invalid(error: &ClientError, named: &str, held: &str) {
-    let ClientError::Invalid { field, value, .. } = error else { panic!("{error}") };
-    assert_eq!((&**field, &**value), (named, held), "{error}");
+    let [cause] = error.causes() else { panic!("{error}") };
+    assert_eq!((&*cause.field, &*cause.value), (named, held), "{error}");
 }
 
 #[test]

@@ -179,7 +179,8 @@ fn changed_objects_are_not_deleted() {
             pods.update(&pod).unwrap();
         }),
         ("created anew", |pods| {
-            let pod = pods.delete(&key("a"), &DeleteOptions::default()).unwrap();
+            let pod = pods.get(&key("a")).unwrap();
+            pods.delete(&key("a"), &DeleteOptions::default()).unwrap();
             let mut anew = DynamicObject::new(&POD, "a", "a");
             anew.meta_mut().labels = pod.meta().labels.clone();
             anew.meta_mut().annotations = pod.meta().annotations.clone();

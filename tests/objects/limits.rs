@@ -57,10 +57,10 @@ fn key(name: &str) -> ObjectKey {
 #[track_caller]
 fn too_deep(answer: Answer, field: &str, levels: usize) {
     let error = answer.unwrap_err();
-    let ClientError::Invalid { field: path, value, rule, .. } = &error else { panic!("{error}") };
-    assert!(path.starts_with(field), "{error}");
+    let [cause] = error.causes() else { panic!("{error}") };
+    assert!(cause.field.starts_with(field), "{error}");
     assert_eq!(
-        (value.as_str(), rule.as_str()),
+        (cause.value.as_str(), cause.rule.as_str()),
         (&*format!("{levels} levels deep"), "must be nested at most 120 levels deep")
     );
 }

@@ -14,6 +14,7 @@ mod garbage;
 mod globs;
 #[path = "../testing/hooked_client.rs"]
 mod hooked_client;
+mod leases;
 #[cfg(feature = "file-client")]
 mod limits;
 #[path = "../it/stages/logs.rs"]
@@ -24,3 +25,4 @@ mod primary;
 mod scheme;
 mod tracker;
 mod watch;
+mod watch_remote;

@@ -37,10 +37,8 @@ fn vm(pointer: &str, value: &Value) -> Value {
 fn invalid<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (String, String, String) {
     let error = result.unwrap_err();
     let text = error.to_string();
-    match error {
-        ClientError::Invalid { field, value, .. } => (field, value, text),
-        other => panic!("{other}"),
-    }
+    let [cause] = error.causes() else { panic!("{error}") };
+    (cause.field.clone(), cause.value.clone(), text)
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStream,
-    ObjectWatch, Patch, PatchTarget, Query, WatchEvent,
+    Api, Client, ClientError, DeleteOptions, DynamicObject, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef,
+    ObjectStream, ObjectWatch, Patch, PatchTarget, Query, WatchEvent,
 };
 use homeostat::watch::EventKind;
 use homeostat::{
@@ -209,7 +209,8 @@ fn the_last_state_of_a_deleted_object_is_delivered() {
     api.purge(&key("held")).unwrap();
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
     until(|| ends.lock().len() == 2);
-    assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), true, 0)]);
+    // Only finalizers make a deletion visible before it is done.
+    assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), false, 0)]);
 }
 
 #[test]
@@ -272,6 +273,28 @@ fn a_broken_stream_resumes_where_it_broke() {
         assert_eq!(created, 6, "each once: {notice:?}");
         assert_eq!(counts(&client), [1, 4], "it is not listed again");
     }
+}
+
+#[test]
+fn a_watch_waits_as_long_as_a_busy_server_asks() {
+    let clock = ManualClock::new();
+    let client = HookedClient::new(MemoryClient::new());
+    let mut delays = [Some(3 * SECOND), None, Some(SECOND)].into_iter();
+    client.before(move |verb, object| {
+        let delay = if verb == "list" { delays.next()? } else { return None };
+        Some(ClientError::too_many_requests(object.clone(), delay, "starting"))
+    });
+    let things = watch(&client).clock(clock.clock()).start().unwrap();
+    // The backoff is 1, 2 and 4 seconds.
+    for (lists, wait) in [(1, 3), (2, 2), (3, 4)] {
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.count("list"), lists);
+        clock.advance(Duration::from_nanos(wait * 1_000_000_000 - 1));
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.count("list"), lists, "not before its time");
+        clock.advance(Duration::from_nanos(1));
+    }
+    until(|| things.watch().store().has_synced());
 }
 
 /// A server that ends each stream after a bookmark is not called in a tight loop.
@@ -407,6 +430,75 @@ fn an_object_that_does_not_match_the_type_keeps_its_old_value() {
     assert_eq!((store.get(&key("even")).unwrap().size, store.get(&key("odd")).unwrap().size), (1, 3));
     client.inner.delete(&Thing::KIND, &key("even"), &DeleteOptions::default()).unwrap();
     until(|| store.len() == 1);
+}
+
+#[test]
+fn a_transformation_drops_fields_before_objects_are_kept() {
+    let clock = ManualClock::new();
+    // The stream breaks after an event, and then the version is gone.
+    let client = flaky([Fault::Break(2), Fault::Gone]);
+    let api = Api::<DynamicObject>::of_kind(client.clone(), Thing::KIND);
+    let object = |name: &str, size: u32| {
+        let object = DynamicObject::new(&Thing::KIND, "default", name).with("size", json!(size));
+        object.with("notes", json!("x".repeat(1_000)))
+    };
+    api.create(&object("a", 1)).unwrap();
+    let watch =
+        ObjectWatch::new(api.clone()).backoff(Exponential::new(SECOND, SECOND).jitter(0.0)).clock(clock.clock());
+    let things = watch.transform(|object| drop(object.fields_mut().remove("notes"))).start().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&events);
+    let _subscription =
+        things.watch().subscribe(Subscriber::to(&WorkQueue::<u8>::new(), move |event: &Event<_, DynamicObject>| {
+            let shown =
+                event.value().map(|object| (object.name().to_owned(), Value::from(object.fields().into_owned())));
+            to.lock().push((event.kind(), shown));
+            None
+        }));
+    until(|| events.lock().len() == 2);
+    api.create(&object("b", 2)).unwrap();
+    until(|| events.lock().len() == 3);
+    api.delete(&key("b"), &DeleteOptions::default()).unwrap();
+    until(|| events.lock().len() == 4);
+    clock.wait_for_sleepers(1);
+    clock.advance(SECOND);
+    // The new list has the same versions, so it causes no events.
+    until(|| counts(&client)[0] == 2);
+    api.create(&object("c", 3)).unwrap();
+    until(|| events.lock().len() == 5);
+    let of = |kind: EventKind, name: &str, size: u32| (kind, Some((name.to_owned(), json!({"size": size}))));
+    let expected = [
+        of(EventKind::Created, "a", 1),
+        (EventKind::Synced, None),
+        of(EventKind::Created, "b", 2),
+        of(EventKind::Deleted, "b", 2),
+        of(EventKind::Created, "c", 3),
+    ];
+    assert_eq!(*events.lock(), expected);
+    assert_eq!(things.watch().store().get(&key("a")).unwrap().get("notes"), None);
+    assert!(api.get(&key("a")).unwrap().get("notes").is_some());
+}
+
+#[test]
+fn a_transformation_that_panics_skips_its_object() {
+    let client = flaky([]);
+    let api = api(&client);
+    for (name, size) in [("even", 2), ("odd", 1)] {
+        api.create(&thing(name, size)).unwrap();
+    }
+    let things =
+        watch(&client).transform(|thing| assert!(thing.size % 2 == 0, "{} is odd", thing.size)).start().unwrap();
+    let store = things.watch().store();
+    assert!(store.wait_synced(LONG));
+    assert_eq!(store.keys(), [key("even")]);
+    let status = things.watch().source().status();
+    assert_eq!(status.undecodable, 1);
+    assert!(status.undecodable_error.unwrap().contains("the transformation panicked: 1 is odd"));
+    let mut odd = api.get(&key("odd")).unwrap();
+    odd.size = 4;
+    api.update(&odd).unwrap();
+    until(|| store.len() == 2);
+    assert_eq!(things.watch().source().status().undecodable, 0);
 }
 
 #[test]

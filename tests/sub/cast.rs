@@ -88,9 +88,10 @@ fn run(tried: &impl SubReconciler<App>, app: &mut App) -> String {
 fn invalid(tried: &impl SubReconciler<App>, app: &mut App) -> (String, String) {
     let (config, _) = config(&spy());
     let error = step(tried, &config, app).unwrap_err();
-    let ClientError::Invalid { object, field, value, .. } = Failures::find(&*error).unwrap() else { panic!("{error}") };
-    assert_eq!(object.to_string(), "App default/shop", "{error}");
-    (field.clone(), value.clone())
+    let invalid = Failures::find::<ClientError>(&*error).unwrap();
+    let [cause] = invalid.causes() else { panic!("{error}") };
+    assert_eq!(invalid.object().to_string(), "App default/shop", "{error}");
+    (cause.field.clone(), cause.value.clone())
 }
 
 fn on() -> SubResult {

@@ -595,7 +595,7 @@ fn removes_the_finalizer_after_the_last_child() {
     held.metadata.finalizers.push("example.com/slow".to_owned());
     site.given(&held);
 
-    site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+    site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap().into_object().unwrap();
     site.go(&child);
     assert_eq!(site.names(), ["held"]);
     assert!(site.web.metadata.has_finalizer(FINALIZER));
@@ -611,7 +611,7 @@ fn removes_the_finalizer_in_the_run_that_deletes_the_last_child() {
         let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
         site.go(&child);
         if deleted {
-            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap().into_object().unwrap();
         }
         site.web.spec.clear();
         site.go(&child);
@@ -627,7 +627,7 @@ fn keeps_the_finalizer_for_a_child_missing_in_a_cache() {
         let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
         site.go(&child);
         if deleted {
-            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap().into_object().unwrap();
         }
         site.web.spec.clear();
         site.fail("delete");

@@ -279,7 +279,7 @@ fn keeps_the_finalizer_until_the_last_child_is_gone() {
         site.go(&set);
         assert!(site.web.metadata.has_finalizer(FINALIZER));
         if deleted {
-            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap().into_object().unwrap();
         }
         site.want_set(&[]);
         site.given_page("web-pink", "pink");

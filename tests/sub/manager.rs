@@ -24,7 +24,7 @@ impl Site {
     ) -> Result<Option<Page>, ClientError> {
         let request = Request::new(&self.web, self.config.clone());
         let cx = Context::detached();
-        manager.manage(&SubContext::new("test", &cx, &request), self.web.meta_mut(), current, desired)
+        manager.manage(&SubContext::new("test", &cx, &request), &mut self.web.meta_mut(), current, desired)
     }
 }
 

@@ -122,7 +122,7 @@ impl Site {
     /// Deletes `web`, which gets this finalizer first.
     pub(crate) fn delete_web(&mut self, finalizer: &str) {
         self.web = homeostat::objects::add_finalizer(&self.things(), &self.web, finalizer).unwrap();
-        self.web = self.things().delete(&self.web.key(), &DeleteOptions::default()).unwrap();
+        self.web = self.things().delete(&self.web.key(), &DeleteOptions::default()).unwrap().into_object().unwrap();
     }
 
     /// Takes the events recorded since the last call, sorted.

@@ -73,7 +73,7 @@ pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
     listed
         .items
         .iter()
-        .map(|event| [text(event, "type"), text(event, "reason"), text(event, "message")].join(" "))
+        .map(|event| [text(event, "type"), text(event, "reason"), text(event, "note")].join(" "))
         .collect()
 }
 

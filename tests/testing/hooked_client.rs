@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
-    ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Api, Capabilities, Client, ClientError, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, MemoryClient,
+    ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
@@ -46,6 +46,7 @@ struct Hooks {
     turn: ReentrantMutex<()>,
     on_list: Mutex<Option<Arc<ListHook>>>,
     on_stream: Mutex<Option<Arc<StreamHook>>>,
+    capabilities: Mutex<Option<Capabilities>>,
 }
 
 impl HookedClient {
@@ -110,6 +111,11 @@ impl HookedClient {
         hook: impl Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync + 'static,
     ) {
         *self.hooks.on_stream.lock() = Some(Arc::new(hook));
+    }
+
+    /// Declares other capabilities than those of the in-memory client.
+    pub(crate) fn declare(&self, capabilities: Capabilities) {
+        *self.hooks.capabilities.lock() = Some(capabilities);
     }
 
     /// Returns the writes since the last call of this method, each as `create Page default/index`.
@@ -222,7 +228,12 @@ impl Client for HookedClient {
         self.inner.apply(kind, self.send("apply", kind, object)?, owner)
     }
 
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Answer {
+    fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError> {
         self.call("delete", &ObjectRef::new(kind, key), None, None)?;
         self.inner.delete(kind, key, options)
     }
@@ -241,5 +252,9 @@ impl Client for HookedClient {
             Some(hook) => hook(from, stream),
             None => Ok(stream),
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.hooks.capabilities.lock().unwrap_or_else(|| self.inner.capabilities())
     }
 }

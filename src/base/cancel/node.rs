@@ -150,7 +150,7 @@ impl Node {
         }
     }
 
-    /// Registers a callback. Returns `None` if the node is already cancelled; the callback has then run.
+    /// Registers a callback. Returns `None` if the node is already cancelled: then the callback has run already.
     pub(super) fn register(&self, callback: Callback) -> Option<u64> {
         let mut state = self.state.lock();
         // Read under the lock under which it is set: a thread that sets it later finds the callback here. Between the first and

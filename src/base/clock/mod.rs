@@ -9,6 +9,7 @@
 //!
 //! - All system clocks count from one instant, so a time by one of them is a time by any other.
 
+mod boot;
 mod random;
 
 use std::collections::BTreeMap;
@@ -88,14 +89,6 @@ impl Clock {
             (ClockKind::System { .. }, ClockKind::System { .. }) => true,
             (ClockKind::Held(one), ClockKind::Held(other)) => Arc::ptr_eq(&one.0, &other.0),
             _ => false,
-        }
-    }
-
-    /// Returns the time of day. For people to read, not for calculations.
-    pub(crate) fn time_of_day(&self) -> SystemTime {
-        match &self.0 {
-            ClockKind::System { .. } => system_time_of_day(),
-            ClockKind::Held(held) => held.time_of_day(),
         }
     }
 
@@ -223,11 +216,6 @@ fn system_now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the system's clock")]
-fn system_time_of_day() -> SystemTime {
-    SystemTime::now()
-}
-
 /// A registered sleep. Holds the alarm of a held clock if the sleep has a deadline.
 #[derive(Debug)]
 pub(crate) struct Nap(Option<Alarm>);
@@ -266,8 +254,6 @@ pub struct ManualClock(Arc<Held>);
 
 struct Held {
     origin: Instant,
-    /// The time of day at `origin`.
-    time_of_day: SystemTime,
     /// The innermost lock of the crate.
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
@@ -282,6 +268,10 @@ struct HeldState {
     next_alarm: u64,
     /// The number of threads that sleep on this clock and that no thread has decided to wake.
     asleep: usize,
+    /// The time that the machine has slept.
+    suspended: Duration,
+    /// The time of day at the origin.
+    time_of_day: SystemTime,
 }
 
 impl HeldState {
@@ -305,8 +295,14 @@ impl ManualClock {
     pub fn at(time_of_day: SystemTime) -> Self {
         Self(Arc::new(Held {
             origin: system_now(),
-            time_of_day,
-            state: Mutex::new(HeldState { now: Nanos::ZERO, alarms: BTreeMap::new(), next_alarm: 0, asleep: 0 }),
+            state: Mutex::new(HeldState {
+                now: Nanos::ZERO,
+                alarms: BTreeMap::new(),
+                next_alarm: 0,
+                asleep: 0,
+                suspended: Duration::ZERO,
+                time_of_day,
+            }),
             fell_asleep: Condvar::new(),
             scheduler: OnceLock::new(),
         }))
@@ -405,10 +401,6 @@ impl fmt::Debug for ManualClock {
 impl ManualClock {
     fn elapsed(&self) -> Duration {
         self.nanos().since(Nanos::ZERO)
-    }
-
-    fn time_of_day(&self) -> SystemTime {
-        self.0.time_of_day.checked_add(self.elapsed()).unwrap_or(self.0.time_of_day)
     }
 
     fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {

@@ -4,66 +4,68 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::{ElectorError, LeadershipLost};
+use super::holder::Holder;
 use crate::base::cancel::CancellationToken;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
+use crate::run::fence::Fence;
 
 /// Elects one leader among several processes.
 ///
-/// The crate has two electors: [`AlwaysLeader`] for a single process, and [`FileElector`](crate::FileElector) for several
-/// processes on one machine. To write another one, for example on a database lease, implement a campaign that returns a [`Term`],
-/// and a [`Leadership`] that checks and renews the lease.
+/// The crate has three electors: [`AlwaysLeader`] for a single process, [`FileElector`](crate::FileElector) for several processes on
+/// one machine, and `LeaseElector` (feature `objects`) for several machines. To write another one, for example on a row of a
+/// database, implement a [`Candidate`] that returns a [`Term`], and a [`Leadership`] that checks and renews it.
 ///
 /// # Examples
 ///
-/// A lease that must be renewed, and that another process takes over:
+/// A row that must be renewed, and that another process takes over:
 ///
 /// ```
 /// use homeostat::{BoxError, Context, Elector};
-/// use homeostat::manager::{ElectorError, Leadership, Term};
+/// use homeostat::manager::{Candidacy, Candidate, ElectorError, Leadership, Term};
 /// use std::sync::{Arc, Mutex};
 /// use std::time::Duration;
 ///
-/// /// Stands in for a row of a database: who has the lease.
+/// /// Stands in for a row of a database: the name of the leader.
 /// type Row = Arc<Mutex<Option<&'static str>>>;
 ///
-/// struct LeaseElector {
+/// struct RowElector {
 ///     me: &'static str,
 ///     row: Row,
 /// }
 ///
-/// impl Elector for LeaseElector {
-///     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-///         loop {
-///             cx.check()?;
-///             let owner = *self.row.lock().map_err(|_| ElectorError::new("the database is gone"))?.get_or_insert(self.me);
-///             if owner == self.me {
-///                 return Ok(Term::new("lease", Lease { me: self.me, row: self.row.clone() }));
+/// impl Elector for RowElector {
+///     fn candidate(&self) -> Box<dyn Candidate> {
+///         let (me, row) = (self.me, self.row.clone());
+///         Box::new(move |_cx: &Context| {
+///             let owner = *row.lock().map_err(|_| ElectorError::new("the database is gone"))?.get_or_insert(me);
+///             if owner != me {
+///                 return Ok(Candidacy::TryAgain(Duration::from_secs(2)));
 ///             }
-///             cx.sleep(Duration::from_secs(2))?; // ends early when the campaign is cancelled
-///         }
+///             Ok(Candidacy::Elected(Term::new("row", RowLock { me, row: row.clone() })))
+///         })
 ///     }
 /// }
 ///
-/// struct Lease {
+/// struct RowLock {
 ///     me: &'static str,
 ///     row: Row,
 /// }
 ///
-/// impl Leadership for Lease {
+/// impl Leadership for RowLock {
 ///     fn check(&mut self) -> Result<(), BoxError> {
 ///         match *self.row.lock().unwrap() {
 ///             Some(owner) if owner == self.me => Ok(()), // here a real one renews it
-///             owner => Err(format!("the lease is now with {owner:?}").into()),
+///             owner => Err(format!("the row now names {owner:?}").into()),
 ///         }
 ///     }
 ///
 ///     fn check_interval(&self) -> Duration {
-///         Duration::from_secs(5) // well below the length of the lease
+///         Duration::from_secs(5) // well below the time after which others take over
 ///     }
 /// }
 ///
-/// impl Drop for Lease {
+/// impl Drop for RowLock {
 ///     fn drop(&mut self) {
 ///         // Only one's own: it may have been lost.
 ///         self.row.lock().unwrap().take_if(|owner| *owner == self.me);
@@ -71,14 +73,14 @@ use crate::run::error::{BoxError, Chain};
 /// }
 ///
 /// let row = Row::default();
-/// let elector = LeaseElector { me: "node-1", row: row.clone() };
+/// let elector = RowElector { me: "node-1", row: row.clone() };
 /// let mut term = elector.campaign(&Context::detached())?;
 /// assert!(term.check().is_ok());
 ///
 /// *row.lock().unwrap() = Some("node-2"); // It was not renewed in time.
 /// let lost = term.check().unwrap_err();
 /// assert!(term.lost().is_cancelled());
-/// assert_eq!(lost.to_string(), "the leadership of lease is lost");
+/// assert_eq!(lost.to_string(), "the leadership of row is lost");
 /// drop(term);
 /// assert_eq!(*row.lock().unwrap(), Some("node-2"));
 /// # Ok::<_, ElectorError>(())
@@ -86,15 +88,67 @@ use crate::run::error::{BoxError, Chain};
 #[doc(alias = "lease")]
 #[doc(alias = "leader election")]
 pub trait Elector: Send + Sync {
+    /// Creates a candidate. Each is separate: it also waits for a term that this process already holds.
+    fn candidate(&self) -> Box<dyn Candidate>;
+
     /// Blocks until this process leads, and returns its term.
     ///
-    /// Cancellation or the deadline of `cx` ends it early. The deadline follows the clock of `cx`. Each call is a separate
-    /// candidate: it also waits for a term that this process already holds.
+    /// Cancellation or the deadline of `cx` ends it early. The deadline follows the clock of `cx`.
     ///
     /// # Errors
     ///
     /// Returns [`ElectorError`] if `cx` is cancelled ([`ElectorError::is_cancelled`]) or if the election fails.
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError>;
+    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
+        let mut candidate = self.candidate();
+        loop {
+            cx.check()?;
+            match candidate.try_lead(cx)? {
+                Candidacy::Elected(term) => return Ok(term),
+                Candidacy::TryAgain(after) => cx.sleep(after)?,
+            }
+        }
+    }
+
+    /// Returns the last known leader, for status pages. It may be outdated. Default: unknown.
+    fn leader(&self) -> Option<Holder> {
+        None
+    }
+
+    /// Returns the time from the loss of a term until another process may lead. `None` if terms do not run out.
+    ///
+    /// Work must end within this time, so the manager refuses an [abort grace](super::super::ManagerBuilder::abort_grace) beyond it.
+    /// Default: `None`.
+    fn stop_margin(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// A process that wants to lead, from [`Elector::candidate`]. Closures are candidates.
+pub trait Candidate: Send {
+    /// Tries to lead, without waiting for the end of another leader's term.
+    ///
+    /// A candidate of your own may block until `cx` is cancelled, but then it cannot run in a simulation.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ElectorError`] if the election fails. This ends the candidacy.
+    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, ElectorError>;
+}
+
+impl<F: FnMut(&Context) -> Result<Candidacy, ElectorError> + Send> Candidate for F {
+    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, ElectorError> {
+        self(cx)
+    }
+}
+
+/// The outcome of one try to lead.
+#[derive(Debug)]
+#[must_use = "dropping a term resigns"]
+pub enum Candidacy {
+    /// This process leads.
+    Elected(Term),
+    /// Another process leads, or the election could not be asked. Try again after this time.
+    TryAgain(Duration),
 }
 
 /// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
@@ -146,19 +200,33 @@ pub trait Leadership: Send {
 #[must_use = "dropping the term resigns"]
 pub struct Term {
     elector: String,
-    lost: CancellationToken,
-    /// Dropped after [`Term::drop`] has cancelled `lost`.
+    /// Its token is the token of the term.
+    fence: Fence,
+    /// Dropped after [`Term::drop`] has cancelled the token.
     leadership: Box<dyn Leadership>,
 }
 
+/// The cause of the loss of a term that was not renewed in time.
+pub(crate) const RAN_OUT: &str = "it was not renewed in time";
+
 impl Term {
-    /// Begins a term. `elector` is its name in log lines and errors.
+    /// Begins a term that does not run out. `elector` is its name in log lines and errors.
     ///
     /// If an elector learns of a loss outside a [check](Leadership::check), it cancels a clone of [`lost`](Self::lost).
     pub fn new(elector: impl Into<String>, leadership: impl Leadership + 'static) -> Self {
-        let elector = elector.into();
+        Self::within(Fence::unlimited(), elector.into(), leadership)
+    }
+
+    /// Begins a term with a limit. The leadership extends the fence when it is renewed.
+    pub(crate) fn within(fence: Fence, elector: String, leadership: impl Leadership + 'static) -> Self {
         log::info!(elector:%; "{elector}: elected");
-        Self { elector, lost: CancellationToken::new(), leadership: Box::new(leadership) }
+        Self { elector, fence, leadership: Box::new(leadership) }
+    }
+
+    /// Returns the limit and the fencing number of the term.
+    #[must_use]
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// Returns the token that is cancelled when the leadership ends.
@@ -167,7 +235,7 @@ impl Term {
     /// [child](CancellationToken::child) token: a cancellation of this token ends the term.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
-        &self.lost
+        self.fence.ended()
     }
 
     /// Returns the time from one check to the next. [`Duration::MAX`] if this term cannot be lost.
@@ -182,12 +250,13 @@ impl Term {
     ///
     /// Returns [`LeadershipLost`] from the first failed check on.
     pub fn check(&mut self) -> Result<(), LeadershipLost> {
-        if self.lost.is_cancelled() {
+        if self.lost().is_cancelled() {
             return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
         }
-        self.leadership.check().map_err(|cause| {
+        let checked = self.leadership.check();
+        checked.and_then(|()| self.fence.check().map_err(|_| RAN_OUT.into())).map_err(|cause| {
             // First of all: work must not continue without leadership.
-            self.lost.cancel();
+            self.lost().cancel();
             let (elector, shown) = (self.elector.as_str(), Chain(&*cause));
             log::error!(elector, error:% = shown; "{elector}: the leadership is lost: {shown}");
             LeadershipLost::new(&self.elector, cause)
@@ -197,10 +266,10 @@ impl Term {
 
 impl Drop for Term {
     fn drop(&mut self) {
-        if !self.lost.is_cancelled() {
+        if !self.lost().is_cancelled() {
             let elector = self.elector.as_str();
             log::info!(elector; "{elector}: resigning");
-            self.lost.cancel();
+            self.lost().cancel();
         }
     }
 }
@@ -209,7 +278,7 @@ impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Term")
             .field("elector", &self.elector)
-            .field("lost", &self.lost.is_cancelled())
+            .field("lost", &self.lost().is_cancelled())
             .finish_non_exhaustive()
     }
 }
@@ -230,20 +299,19 @@ impl fmt::Debug for Term {
 pub struct AlwaysLeader;
 
 impl Elector for AlwaysLeader {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        struct Unopposed;
+    fn candidate(&self) -> Box<dyn Candidate> {
+        Box::new(|_: &Context| Ok(Candidacy::Elected(Term::new("always", Unopposed))))
+    }
+}
 
-        impl Leadership for Unopposed {
-            fn check(&mut self) -> Result<(), BoxError> {
-                Ok(())
-            }
+struct Unopposed;
 
-            fn check_interval(&self) -> Duration {
-                Duration::MAX
-            }
-        }
+impl Leadership for Unopposed {
+    fn check(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
 
-        cx.check()?;
-        Ok(Term::new("always", Unopposed))
+    fn check_interval(&self) -> Duration {
+        Duration::MAX
     }
 }

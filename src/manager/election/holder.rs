@@ -1,4 +1,4 @@
-//! The text of a lock file: the leader, for people to read. Only the lock decides who leads.
+//! The text of a lock file: it names the leader for people. A process leads by its lock, not by this text.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The first line of a lock file. A file that begins otherwise belongs to another program, and is not written.
 const HEAD: &str = "homeostat leader\n";
 
-/// The leader according to the lock file, from [`FileElector::holder`](crate::FileElector::holder). Displays as name and process
-/// id.
+/// The leader according to a lock file or a lease, from [`FileElector::holder`](crate::FileElector::holder) or
+/// [`Elector::leader`](crate::Elector::leader). Displays as name and process id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     name: Option<String>,
@@ -16,22 +16,28 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Returns the [name](crate::FileElector::name) of the leader's elector.
+    /// Returns the [name](crate::FileElector::name) of the leader's elector, or the identity of the holder of a lease.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different.
+    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different. `None` for a lease.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Returns the time of the election, by the wall clock, in whole seconds.
+    /// Returns the time of the election, by the leader's wall clock. A lock file tells whole seconds.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         self.since
+    }
+
+    /// Names the leader of a lease.
+    #[cfg(feature = "objects")]
+    pub(crate) fn named(name: String, since: Option<SystemTime>) -> Self {
+        Self { name: Some(name), pid: None, since }
     }
 
     /// Parses the content of a lock file. Returns an empty value for a file of another program.

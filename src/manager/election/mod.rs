@@ -1,11 +1,11 @@
 //! Leader election: one of several processes does the work.
 
-mod elector;
+pub(crate) mod elector;
 pub(crate) mod error;
 pub(crate) mod file;
 pub(crate) mod holder;
 
-pub use self::elector::{AlwaysLeader, Elector, Leadership, Term};
+pub use self::elector::{AlwaysLeader, Candidacy, Candidate, Elector, Leadership, Term};
 pub use self::error::{ElectorError, LeadershipLost};
 pub use self::file::FileElector;
 pub use self::holder::Holder;

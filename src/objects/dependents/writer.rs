@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::mutation_cache::MutationCache;
 use crate::base::clock::Clock;
+use crate::objects::own_write::{note_deletion, note_write};
 use crate::objects::{
-    Api, Client, ClientError, DeleteOptions, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, SharedObject,
-    reasons,
+    Api, Client, ClientError, DeleteOptions, Deletion, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
+    SharedObject, reasons,
 };
 
 /// The result of writing a desired object, with the object as it is afterwards.
@@ -118,8 +119,8 @@ impl<C: Object> DependentWriter<C> {
         let mut merged = current.clone();
         (self.merge)(&mut merged, desired);
         let ObjectMeta { name, namespace, uid, resource_version, .. } = current.meta().into_owned();
-        let meta = merged.meta_mut();
-        *meta = ObjectMeta { name, namespace, uid, resource_version, ..std::mem::take(meta) };
+        let meta = std::mem::take(&mut *merged.meta_mut());
+        *merged.meta_mut() = ObjectMeta { name, namespace, uid, resource_version, ..meta };
         let mut merged = merged.to_json()?;
         if let Some(fields) = merged.as_object_mut() {
             match json.get("status") {
@@ -150,11 +151,12 @@ impl<C: Object> Session<'_, C> {
 
     fn create(&self, mut desired: C) -> Result<OperationResult<C>, ClientError> {
         let Self { writer, api, clock, journal } = *self;
-        let meta = desired.meta_mut();
+        let mut meta = desired.meta_mut();
         meta.uid.clear();
         meta.resource_version.clear();
         let is_named = !meta.name.is_empty();
         let name = ObjectKey::new(&meta.namespace, if is_named { &meta.name } else { &meta.generate_name });
+        drop(meta);
         if is_named {
             journal.track(&name);
         }
@@ -183,10 +185,11 @@ impl<C: Object> Session<'_, C> {
         }
         let dependent = current.object_ref();
         let updated = self.sent(DependentWrite::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        note_write(&**api.client(), api.kind(), &updated);
         let updated = C::from_shared(&updated)?;
         writer.learn(clock, &updated, &desired)?;
         // The same version: the client has changed nothing.
-        if updated.meta().resource_version == current.meta().resource_version {
+        if updated.has_version_of(current) {
             return Ok(OperationResult::Unchanged(updated));
         }
         journal.written(DependentWrite::Update, &dependent);
@@ -204,17 +207,17 @@ impl<C: Object> Session<'_, C> {
             return Ok(false);
         }
         journal.decided(DependentWrite::Delete, current, None);
-        let last = delete_as_read(&**api.client(), api.kind(), &meta);
-        let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| last.finalizers().next().is_none()));
+        let deleted = delete_as_read(&**api.client(), api.kind(), &meta);
+        let is_gone = deleted.as_ref().is_ok_and(|deleted| deleted.as_ref().is_none_or(Deletion::is_gone));
         if !is_gone {
             journal.track(&key);
         }
-        let last = self.sent(DependentWrite::Delete, &dependent, last)?;
+        let deleted = self.sent(DependentWrite::Delete, &dependent, deleted)?;
         writer.cache.forget(&meta.uid);
-        if last.is_some() {
+        if deleted.is_some() {
             journal.written(DependentWrite::Delete, &dependent);
         }
-        Ok(last.is_some())
+        Ok(deleted.is_some())
     }
 
     fn sent<R>(&self, write: DependentWrite, to: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
@@ -271,12 +274,16 @@ pub(crate) fn put_or_adopt<X, C: Object, R>(
     }
 }
 
-/// Deletes an object as it was read. Returns its last state, or `None` if it is gone.
+/// Deletes an object as it was read. Returns the outcome, or `None` if it was gone before.
 pub(super) fn delete_as_read(
     client: &dyn Client,
     kind: &Kind,
     meta: &ObjectMeta,
-) -> Result<Option<SharedObject>, ClientError> {
+) -> Result<Option<Deletion<SharedObject>>, ClientError> {
     let options = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
-    client.delete(kind, &meta.key(), &options).ignore_not_found()
+    let deleted = client.delete(kind, &meta.key(), &options).ignore_not_found()?;
+    if let Some(deletion) = &deleted {
+        note_deletion(client, kind, &meta.key(), &options, deletion);
+    }
+    Ok(deleted)
 }

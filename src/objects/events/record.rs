@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::client::Patch;
 use super::super::error::ObjectRef;
-use super::super::json::whole_seconds;
+use super::super::json::micros;
 use super::super::key::ObjectKey;
 use super::super::kind::Kind;
 use super::super::object::Object;
@@ -18,11 +18,13 @@ use super::super::stable_hash::stable_hash;
 use super::super::validate::is_subdomain;
 
 /// The kind of event objects.
-pub(super) const EVENT: Kind = Kind::namespaced("", "v1", "Event");
+pub(super) const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event");
 
-/// The length limit of a message in bytes: the same as for the note of a Kubernetes event.
-const MOST_MESSAGE: usize = 1024;
+/// The limits of an API server for the note of an event, and for its other texts, in bytes.
+const MOST_NOTE: usize = 1024;
+const MOST_TEXT: usize = 128;
 const MOST_NAME: usize = 253;
+const MOST_LABEL: usize = 63;
 /// The namespace of events about objects that have none.
 const NAMESPACE: &str = "default";
 
@@ -51,18 +53,20 @@ pub(super) struct Happening {
     pub(super) object: ObjectRef,
     uid: String,
     event: EventType,
+    action: String,
     pub(super) reason: String,
     message: String,
 }
 
 impl Happening {
-    pub(super) fn new(object: &impl Object, event: EventType, reason: &str, message: &str) -> Self {
+    pub(super) fn new(object: &impl Object, event: EventType, action: &str, reason: &str, message: &str) -> Self {
         Self {
             object: object.object_ref(),
             uid: object.meta().uid.clone(),
             event,
-            reason: cut(reason, MOST_MESSAGE).to_owned(),
-            message: cut(message, MOST_MESSAGE).to_owned(),
+            action: cut(action, MOST_TEXT).to_owned(),
+            reason: cut(reason, MOST_TEXT).to_owned(),
+            message: cut(message, MOST_NOTE).to_owned(),
         }
     }
 }
@@ -71,6 +75,30 @@ impl Happening {
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
+}
+
+/// The sender of events, as the server accepts it.
+pub(super) struct Reporter {
+    controller: String,
+    instance: String,
+}
+
+impl Reporter {
+    /// Replaces the characters that a server would refuse, and cuts texts that are too long.
+    pub(super) fn new(component: &str, instance: &str) -> Self {
+        Self { controller: qualified(component), instance: cut(instance, MOST_TEXT).to_owned() }
+    }
+}
+
+/// Turns a text into a qualified name: perhaps a domain and `/`, then at most 63 letters, digits, `-`, `_` and `.`.
+fn qualified(text: &str) -> String {
+    let (domain, name) = text.rsplit_once('/').filter(|(domain, _)| is_subdomain(domain)).unwrap_or(("", text));
+    let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
+    let name: String = name.chars().map(allowed).collect();
+    let is_edge = |letter: char| !letter.is_ascii_alphanumeric();
+    let name = cut(name.trim_matches(is_edge), MOST_LABEL).trim_end_matches(is_edge);
+    let name = if name.is_empty() { "controller" } else { name };
+    if domain.is_empty() { name.to_owned() } else { format!("{domain}/{name}") }
 }
 
 /// The count and the times of an event.
@@ -215,12 +243,13 @@ impl Recorded {
         self.series.stored
     }
 
-    /// Returns the key of the event object: the name of the involved object, and a hash of 16 digits.
-    pub(super) fn key(&self, component: &str) -> ObjectKey {
-        let Happening { object, uid, event, reason, message } = &*self.happening;
+    /// Returns the key of the event object: the name of the regarded object, and a hash of 16 digits.
+    pub(super) fn key(&self, reporter: &Reporter) -> ObjectKey {
+        let Happening { object, uid, event, action, reason, message } = &*self.happening;
         let first = self.series.first.as_nanosecond().to_string();
-        let kind = object.kind().to_string();
-        let own = [&first, component, &kind, &object.key().to_string(), uid, &event.to_string(), reason, message];
+        let (kind, event) = (object.kind().to_string(), event.to_string());
+        let regarded = object.key().to_string();
+        let own: [&str; 9] = [&first, &reporter.controller, &kind, &regarded, uid, &event, action, reason, message];
         let hash = stable_hash(&own);
         let of = cut(object.key().name(), MOST_NAME - 1 - hash.len()).trim_end_matches(['-', '.']);
         let namespace = if object.key().namespace().is_empty() { NAMESPACE } else { object.key().namespace() };
@@ -228,35 +257,72 @@ impl Recorded {
         ObjectKey::new(namespace, &name)
     }
 
-    pub(super) fn to_json(&self, component: &str) -> Value {
-        let Happening { object, uid, event, reason, message } = &*self.happening;
-        let key = self.key(component);
-        let mut involved = json!({
+    pub(super) fn to_json(&self, reporter: &Reporter) -> Value {
+        let Happening { object, uid, event, action, reason, message } = &*self.happening;
+        let key = self.key(reporter);
+        let mut regarding = json!({
             "apiVersion": object.kind().api_version(), "kind": object.kind().name(), "name": object.key().name(),
         });
         for (field, value) in [("namespace", object.key().namespace()), ("uid", uid)] {
             if !value.is_empty() {
-                involved[field] = value.into();
+                regarding[field] = value.into();
             }
         }
-        json!({
+        let mut json = json!({
             "apiVersion": EVENT.api_version(),
             "kind": EVENT.name(),
             "metadata": {"namespace": key.namespace(), "name": key.name()},
-            "involvedObject": involved,
+            "regarding": regarding,
             "type": event.to_string(),
+            "action": action,
             "reason": reason,
-            "message": message,
-            "count": self.series.count,
-            "firstTimestamp": whole_seconds(self.series.first).to_string(),
-            "lastTimestamp": whole_seconds(self.series.last).to_string(),
-            "source": {"component": component},
-        })
+            "note": message,
+            "eventTime": micros(self.series.first),
+            "reportingController": reporter.controller,
+            "reportingInstance": reporter.instance,
+        });
+        if let Some(series) = self.series() {
+            json["series"] = series;
+        }
+        json
     }
 
-    /// Returns the patch that updates the count and the time of a stored event.
-    pub(super) fn patch(&self) -> Patch {
-        let last = whole_seconds(self.series.last).to_string();
-        Patch::Merge(json!({"count": self.series.count, "lastTimestamp": last}))
+    /// Returns the patch that updates the count and the time of a stored event; `None` if the event has happened only once.
+    pub(super) fn patch(&self) -> Option<Patch> {
+        self.series().map(|series| Patch::Merge(json!({"series": series})))
+    }
+
+    /// Returns the count and the time of the last repetition. A server accepts counts from 2 on.
+    fn series(&self) -> Option<Value> {
+        let Series { count, last, .. } = self.series;
+        (count > 1).then(|| json!({"count": count, "lastObservedTime": micros(last)}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_become_qualified_names() {
+        let long = format!("{}-x", "a".repeat(62));
+        for (component, name) in [
+            ("vms", "vms"),
+            ("example.com/vm-controller", "example.com/vm-controller"),
+            ("my controller!", "my-controller"),
+            ("Not a domain/vms", "Not-a-domain-vms"),
+            ("vms/", "vms/controller"),
+            ("", "controller"),
+            ("é", "controller"),
+            (&long, &"a".repeat(62)),
+        ] {
+            assert_eq!(qualified(component), name, "{component}");
+        }
+    }
+
+    #[test]
+    fn times_have_six_digits() {
+        assert_eq!(micros(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(micros("2024-05-01T10:00:00.123456789Z".parse().unwrap()), "2024-05-01T10:00:00.123456Z");
     }
 }

@@ -8,7 +8,7 @@ use super::super::client::Client;
 use super::super::error::ObjectRef;
 use super::super::kind::Kind;
 use super::super::object::Object;
-use super::record::{EVENT, EventRecords, EventType, Happening};
+use super::record::{EVENT, EventRecords, EventType, Happening, Reporter};
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
@@ -16,17 +16,20 @@ use crate::base::wait::Monitor;
 
 /// Records events about objects: in the log, and as `Event` objects if it has a client. A cheap handle, for any number of threads.
 ///
-/// An event that happens again (same object, type, reason and message) is the same event with a higher count. The recorder
-/// remembers a [limited number](EventRecorderBuilder::remember) of different events. It first forgets the one that has not happened
+/// An event that happens again (same object, type, action, reason and message) is the same event with a higher count, in its
+/// `series`. The recorder remembers a [limited number](EventRecorderBuilder::remember) of different events. It first forgets the one that has not happened
 /// for longest; if that one happens again, it counts as a new event.
 ///
 /// Recording never fails and never waits for the client: a thread of the recorder (`events-<component>`) stores the events. If the
-/// client cannot be reached, the recorder logs that at *warn* and keeps the event. It tries again with the next event, or in
-/// [`flush`](Self::flush). An event that the client refuses is logged and dropped. If more different events wait for the client than
+/// client cannot be reached or is overloaded, the recorder logs that at *warn* and keeps the event. It tries again after a second,
+/// then after longer delays up to a minute, and in [`flush`](Self::flush). An event that the client refuses is logged and dropped;
+/// at *debug* if the namespace of the event is gone. If more different events wait for the client than
 /// the recorder remembers, the oldest is [dropped](Self::dropped), and the log says so.
 ///
 /// Kubernetes and the embedded clients delete an event [an hour](super::super::EmbeddedBuilder::event_ttl) after it last happened. If
 /// a deleted event happens again, it is created again, with the same name and the count that the recorder remembers.
+///
+/// An event about a cluster-wide object is stored in the namespace `default`, as Kubernetes asks. Kubernetes 1.20 refuses such events.
 ///
 /// Dropping the last handle stores the remaining events and ends the thread. It blocks as long as the client does.
 ///
@@ -49,14 +52,17 @@ use crate::base::wait::Monitor;
 /// recorder.flush();
 /// let events = client.list(&EventRecorder::KIND, &Query::all().namespace("default"))?.items;
 /// let [event] = &events[..] else { panic!("the same event three times is one object") };
-/// assert_eq!(event.get("count").and_then(|count| count.as_u64()), Some(3));
-/// assert_eq!(event.pointer("/involvedObject/name").unwrap(), "vm-1");
+/// assert_eq!(event.pointer("/series/count").and_then(|count| count.as_u64()), Some(3));
+/// assert_eq!(event.pointer("/regarding/name").unwrap(), "vm-1");
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
 #[derive(Clone)]
 #[doc(alias = "recorder")]
 #[doc(alias = "event broadcaster")]
-pub struct EventRecorder(Arc<RecorderHandle>);
+pub struct EventRecorder {
+    handle: Arc<RecorderHandle>,
+    action: Arc<str>,
+}
 
 /// The handle of a recorder. The thread holds only `core`, so the last handle can end it.
 struct RecorderHandle {
@@ -65,10 +71,14 @@ struct RecorderHandle {
     writer: OnceLock<Option<EventWriter>>,
 }
 
+/// The action of events without another one.
+const ACTION: &str = "Reconcile";
+
 /// Settings for an [`EventRecorder`], each with a default.
 #[must_use = "a builder does nothing until it builds"]
 pub struct EventRecorderBuilder {
     component: String,
+    instance: Option<String>,
     client: Option<Arc<dyn Client>>,
     log: bool,
     clock: Clock,
@@ -79,9 +89,16 @@ pub struct EventRecorderBuilder {
 impl EventRecorderBuilder {
     /// Stores events with this client, as objects of [`EventRecorder::KIND`]. Default: no client, and events are not stored.
     ///
-    /// An event lies in the namespace of its object, or in `default` if the object has none.
+    /// An event lies in the namespace of its object, or in `default` if the object has none. (Kubernetes up to 1.20 refuses events
+    /// about cluster-wide objects there.)
     pub fn client(self, client: Arc<dyn Client>) -> Self {
         Self { client: Some(client), ..self }
+    }
+
+    /// Sets the name of this process among those of its component, for the field `reportingInstance`. Default: the variable
+    /// `HOSTNAME` (in Kubernetes the name of the pod), else the component.
+    pub fn instance(self, instance: impl Into<String>) -> Self {
+        Self { instance: Some(instance.into()), ..self }
     }
 
     /// Sets whether events are logged: warnings at *warn*, others at *info*. Default: true.
@@ -109,10 +126,14 @@ impl EventRecorderBuilder {
     /// Builds the recorder.
     #[must_use]
     pub fn build(self) -> EventRecorder {
-        let Self { component, client, log, clock, observer, most } = self;
+        let Self { component, instance, client, log, clock, observer, most } = self;
         let records = Monitor::of(clock.clone(), EventRecords::new(most));
-        let core = RecorderCore { component, client, log, clock, observer, records };
-        EventRecorder(Arc::new(RecorderHandle { core: Arc::new(core), writer: OnceLock::new() }))
+        let host = || std::env::var("HOSTNAME").ok();
+        let instance = instance.or_else(host).filter(|name| !name.is_empty()).unwrap_or_else(|| component.clone());
+        let reporter = Reporter::new(&component, &instance);
+        let core = RecorderCore { component, reporter, client, log, clock, observer, records };
+        let handle = Arc::new(RecorderHandle { core: Arc::new(core), writer: OnceLock::new() });
+        EventRecorder { handle, action: ACTION.into() }
     }
 }
 
@@ -123,20 +144,29 @@ impl EventRecorder {
     /// Returns settings for a recorder of this component, usually the name of the controller.
     pub fn builder(component: impl Into<String>) -> EventRecorderBuilder {
         let component = component.into();
-        EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), observer: None, most: 4096 }
+        let (clock, most) = (Clock::system(), 4096);
+        EventRecorderBuilder { component, instance: None, client: None, log: true, clock, observer: None, most }
+    }
+
+    /// Returns a handle of the same recorder for events of this action, such as `Provision`. Default: `Reconcile`.
+    ///
+    /// The action is one word for programs, `LikeThis`: the controller's attempt that the event is about.
+    #[must_use]
+    pub fn action(&self, action: impl Into<Arc<str>>) -> Self {
+        Self { handle: Arc::clone(&self.handle), action: action.into() }
     }
 
     /// Records an event about `object`.
     ///
     /// The reason is one word for programs, `LikeThis`. The message is for people. Use the same words for the same event, so that it
-    /// is counted as a repetition. Reason and message are cut after 1,024 bytes.
+    /// is counted as a repetition. The message is cut after 1,024 bytes, the reason and the action after 128.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
-        let RecorderCore { component, log, clock, client, observer, records, .. } = &*self.0.core;
+        let RecorderCore { component, log, clock, client, observer, records, .. } = &*self.handle.core;
         let component = component.as_str();
         if let Some(observer) = observer {
             observer(&object.object_ref(), event, reason, message);
         }
-        let happening = Happening::new(object, event, reason, message);
+        let happening = Happening::new(object, event, &self.action, reason, message);
         let (count, forgotten) =
             records.with(|records| records.raise(happening, clock.time_of_day(), client.is_some()));
         if *log {
@@ -155,7 +185,7 @@ impl EventRecorder {
             );
         }
         if client.is_some() {
-            self.0.store_later();
+            self.handle.store_later();
         }
     }
 
@@ -163,19 +193,19 @@ impl EventRecorder {
     ///
     /// For the end of a program and for tests. The client must not call it.
     pub fn flush(&self) {
-        self.0.core.store_all();
+        self.handle.core.store_all();
     }
 
     /// Returns how many events were dropped because too many waited for the client.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.core.records.with(|records| records.dropped())
+        self.handle.core.records.with(|records| records.dropped())
     }
 
     /// Returns how many different events are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.core.records.with(|records| records.len())
+        self.handle.core.records.with(|records| records.len())
     }
 
     /// Returns whether no event is remembered.
@@ -204,7 +234,9 @@ impl RecorderHandle {
         });
         match writer {
             Some(writer) => writer.wake(),
-            None => core.store_all(),
+            None => {
+                core.store_all();
+            }
         }
     }
 }
@@ -213,14 +245,16 @@ impl Drop for RecorderHandle {
     fn drop(&mut self) {
         match self.writer.get() {
             Some(Some(writer)) => writer.stop(),
-            _ => self.core.store_all(),
+            _ => {
+                self.core.store_all();
+            }
         }
     }
 }
 
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventRecorder").field("component", &self.0.core.component).finish_non_exhaustive()
+        f.debug_struct("EventRecorder").field("component", &self.handle.core.component).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
-use super::record::{EVENT, EventRecords, EventType, Recorded, StoreOutcome};
+use super::record::{EVENT, EventRecords, EventType, Recorded, Reporter, StoreOutcome};
 use crate::base::clock::Clock;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
@@ -17,6 +17,7 @@ pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send 
 /// The part of a recorder that its handles and its thread share.
 pub(super) struct RecorderCore {
     pub(super) component: String,
+    pub(super) reporter: Reporter,
     pub(super) client: Option<Arc<dyn Client>>,
     pub(super) log: bool,
     pub(super) clock: Clock,
@@ -26,23 +27,28 @@ pub(super) struct RecorderCore {
 }
 
 impl RecorderCore {
-    /// Stores events until none is left or the client cannot be reached.
-    pub(super) fn store_all(&self) {
-        let Some(client) = &self.client else { return };
+    /// Stores events until none is left or the client cannot be reached. Returns whether the client was reached.
+    pub(super) fn store_all(&self) -> bool {
+        let Some(client) = &self.client else { return true };
         while let Some(mut next) = Storing::next(self) {
             shielded("the client of an event recorder", || next.store(&**client));
             if next.outcome == StoreOutcome::Unreachable {
-                return;
+                return false;
             }
         }
+        true
     }
 }
 
 /// Stores an event: creates its object, or raises the count of the stored one. If the stored one has been deleted meanwhile (most
 /// clients delete events after an hour), it is created again.
-fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<(), ClientError> {
-    let patch = || client.patch(&EVENT, &recorded.key(component), &recorded.patch(), PatchTarget::Object);
-    let create = || client.create(&EVENT, recorded.to_json(component));
+fn store(client: &dyn Client, reporter: &Reporter, recorded: &Recorded) -> Result<(), ClientError> {
+    let key = recorded.key(reporter);
+    let patch = || {
+        let patch = recorded.patch().map(|patch| client.patch(&EVENT, &key, &patch, PatchTarget::Object));
+        patch.map_or(Ok(()), |patched| patched.map(drop))
+    };
+    let create = || client.create(&EVENT, recorded.to_json(reporter)).map(drop);
     if recorded.is_stored() {
         match patch() {
             Err(ClientError::NotFound { .. }) => create(),
@@ -55,7 +61,15 @@ fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<()
             other => other,
         }
     }
-    .map(drop)
+}
+
+/// Returns whether the namespace of an event does not exist or is being deleted.
+fn is_without_namespace(error: &ClientError) -> bool {
+    match error {
+        ClientError::NotFound { .. } => true,
+        ClientError::Forbidden { reason, .. } => reason.contains("because it is being terminated"),
+        _ => false,
+    }
 }
 
 /// An event that a thread is storing. Dropping it lets other threads store the next one, also if the client panics.
@@ -75,14 +89,21 @@ impl<'a> Storing<'a> {
 
     fn store(&mut self, client: &dyn Client) {
         let component = self.core.component.as_str();
-        let Err(error) = store(client, component, &self.recorded) else {
+        let Err(error) = store(client, &self.core.reporter, &self.recorded) else {
             self.outcome = StoreOutcome::Stored;
             return;
         };
-        if error.is_transport() {
+        if error.is_transport() || error.is_too_many_requests() {
             self.outcome = StoreOutcome::Unreachable;
         }
         let (object, shown) = (self.recorded.object(), Chain(&error));
+        if is_without_namespace(&error) {
+            log::debug!(
+                controller = component, object:%, error:% = shown;
+                "{component}: dropped an event about {object}, because its namespace is gone: {shown}"
+            );
+            return;
+        }
         log::warn!(
             controller = component, object:%, error:% = shown;
             "{component}: cannot store an event about {object}: {shown}"

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::storing::RecorderCore;
+use crate::base::backoff::Exponential;
 use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,6 +13,10 @@ use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
+
+/// The delay before the first retry, and the longest one.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// The thread of a recorder, started for the first event.
 pub(super) struct EventWriter {
@@ -27,7 +33,8 @@ impl EventWriter {
     /// If the system cannot create a thread.
     pub(super) fn start(core: &Arc<RecorderCore>) -> io::Result<Self> {
         let (signal, stopping) = (AutoResetEvent::new(core.clock.clone()), Arc::new(AtomicBool::new(false)));
-        let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping) };
+        let retry = Retry { backoff: Exponential::new(FIRST_RETRY, LAST_RETRY), failures: 0, due: Nanos::ZERO };
+        let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping), retry };
         let name = format!("events-{}", core.component);
         let joiner = spawn(&ThreadOptions::new(), &core.clock, name, task, &signal)?;
         Ok(Self { signal, stopping, joiner: Mutex::new(Some(joiner)) })
@@ -51,13 +58,34 @@ impl EventWriter {
 struct StoreEvents {
     core: Arc<RecorderCore>,
     stopping: Arc<AtomicBool>,
+    retry: Retry,
+}
+
+/// The delay after calls that did not reach the client.
+struct Retry {
+    backoff: Exponential,
+    failures: u32,
+    /// The time of the next try.
+    due: Nanos,
 }
 
 impl Task for StoreEvents {
-    fn step(&mut self, _now: Nanos) -> Next {
+    fn step(&mut self, now: Nanos) -> Next {
+        let Retry { backoff, failures, due } = &mut self.retry;
         // Read the flag first, so that all events recorded before the stop are stored.
         let stopping = self.stopping.load(SeqCst);
-        self.core.store_all();
-        if stopping { Next::Finished } else { Next::At(Nanos::NEVER) }
+        if now < *due && !stopping {
+            return Next::At(*due);
+        }
+        let reached = self.core.store_all();
+        if stopping {
+            return Next::Finished;
+        }
+        *failures = if reached { 0 } else { failures.saturating_add(1) };
+        if reached {
+            return Next::At(Nanos::NEVER);
+        }
+        *due = self.core.clock.nanos().after(backoff.delay(*failures));
+        Next::At(*due)
     }
 }

@@ -3,8 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::change::Location;
-use super::persistent::PersistentMap;
+use crate::objects::json::meta_field;
+use crate::objects::persistent::PersistentMap;
+use crate::objects::rules::change::Location;
 use crate::objects::{Kind, LabelOperator, LabelSelector, ObjectKey, SharedObject};
 
 /// A label by its number, its value, and an object that has it.
@@ -68,7 +69,7 @@ impl LabelIndex {
 }
 
 fn value_of<'a>(object: &'a SharedObject, label: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("labels")?.get(label)?.as_str()
+    meta_field(object, "labels")?.get(label)?.as_str()
 }
 
 /// Returns the labels that must have one of some values, with these values.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::state::ServerState;
+use crate::objects::rules::stored::StoredObjects;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject};
 
 /// The position at which a list continues. Its text is opaque to users.
@@ -47,16 +48,16 @@ impl ServerState {
     pub(super) fn select(&self, kind: &Kind, query: &Query) -> Vec<SharedObject> {
         let keys = NamespaceKeys::of(query);
         let Some(table) = self.table(kind) else { return Vec::new() };
-        if let Some(found) = self.labels.find(&query.labels, &self.kind(kind), &keys.first, keys.end.as_ref()) {
-            let entries = found.into_iter().filter_map(|key| Some((key, table.get(key)?)));
-            return entries
-                .filter(|(key, object)| selects(query, key, object))
-                .map(|(_, object)| object.clone())
-                .collect();
-        }
-        let entries = table.range(Bound::Included(&keys.first), keys.end.as_ref());
         let mut selected = Vec::with_capacity(if query.selects_all() { table.len() } else { 0 });
-        selected.extend(entries.filter(|(key, object)| selects(query, key, object)).map(|(_, object)| object.clone()));
+        let offer = |(key, object): (&ObjectKey, &SharedObject)| {
+            if selects(query, key, object) {
+                selected.push(object.clone());
+            }
+        };
+        match self.labels.find(&query.labels, &self.kind(kind), &keys.first, keys.end.as_ref()) {
+            Some(found) => found.into_iter().filter_map(|key| Some((key, table.get(key)?))).for_each(offer),
+            None => table.range(Bound::Included(&keys.first), keys.end.as_ref()).for_each(offer),
+        }
         selected
     }
 

@@ -1,8 +1,8 @@
 //! The engine of the embedded clients: runs transactions, stores them, applies them to the state, and wakes the watches.
 //!
-//! A write has three steps. A transaction computes the changes; one thread at a time does this. If there is a
-//! journal, it stores the changes, together with the changes of concurrent writers. Then the changed state becomes visible, and the watches that the changes
-//! concern are woken. Readers take a snapshot of the visible state and hold no lock.
+//! A write has three steps. A transaction computes the changes; one thread at a time does this. If there is a journal, it stores the
+//! changes, together with the changes of concurrent writers. Then the changed state becomes visible, and the watches that the
+//! changes concern are woken. Readers take a snapshot of the visible state and hold no lock.
 //!
 //! Events expire without a thread of their own: each transaction first deletes some expired events, and a read of events first runs
 //! such transactions until no expired event is left.
@@ -16,20 +16,21 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::change::{ChangeJournal, Location, ObjectChange};
+use super::cost;
 use super::group::{GroupCommit, Ledger, Stored};
-use super::limits::{MOST_DEPTH, dismantle, object_depth, too_deep};
-use super::names::Names;
+use super::journal::ChangeJournal;
 use super::state::ServerState;
-use super::txn::Txn;
 use super::watchers::Watchers;
-use super::{cost, expiry};
 use crate::base::clock::Clock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Mutex, RwLock};
 use crate::base::wait::AutoResetEvent;
-use crate::objects::json::{key_of, whole_seconds};
-use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
+use crate::objects::json::whole_seconds;
+use crate::objects::rules::change::{Location, ObjectChange};
+use crate::objects::rules::names::Names;
+use crate::objects::rules::txn::Txn;
+use crate::objects::rules::{expiry, limits};
+use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, ObjectRef, SharedObject};
 use crate::run::error::BoxError;
 
 /// The engine behind an embedded client.
@@ -37,7 +38,7 @@ pub(super) struct Server {
     pub(super) clock: Clock,
     /// `None` if the objects are in memory only.
     journal: Option<Box<dyn ChangeJournal>>,
-    cascades: bool,
+    pub(super) cascades: bool,
     pub(super) names: Names,
     most_size: usize,
     event_ttl: Duration,
@@ -80,38 +81,46 @@ impl Server {
         now.checked_sub(self.event_ttl).ok()
     }
 
-    /// Refuses an object that is nested too deep, before anything recurses into it. An object that is stored already may be written
-    /// again if it does not become deeper.
+    /// Refuses an object that is nested too deep.
     pub(super) fn admit(&self, kind: &Kind, object: Value) -> Result<Value, ClientError> {
-        let found = object_depth(&object);
-        if found > MOST_DEPTH {
-            let key = key_of(&object);
-            let current = self.visible.read().get(kind, &key).cloned();
-            if current.is_none_or(|current| found > object_depth(&current.to_value())) {
-                let error = too_deep(ObjectRef::new(kind, &key), &object);
-                dismantle(object);
-                return Err(error);
-            }
-        }
-        Ok(object)
+        limits::admit(kind, object, |key| self.visible.read().get(kind, key).cloned())
     }
 
-    /// Runs a transaction, and returns the object at the location that `verb` returns.
+    /// Runs a transaction, and returns the object at the location that `verb` returns. If it was removed, returns its last state.
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method itself is not general over lifetimes")]
     pub(super) fn write(
         &self,
-        verb: impl FnOnce(&mut Txn<'_>) -> Result<Location, ClientError>,
+        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<Location, ClientError>,
     ) -> Result<SharedObject, ClientError> {
+        self.settled(verb, |txn, location| txn.outcome(location))
+    }
+
+    pub(super) fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError> {
+        self.settled(|txn| txn.delete(kind, key, options), |txn, location| Ok(txn.deletion(location)))
+    }
+
+    /// Runs a transaction with all its consequences, and returns its outcome at the location that `verb` returns.
+    fn settled<T>(
+        &self,
+        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<Location, ClientError>,
+        outcome: impl FnOnce(&Txn<'_, ServerState>, &Location) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let (result, stored) = self.transact(|txn| {
             let location = verb(txn)?;
             if self.cascades {
                 txn.settle();
             }
-            let object = txn.outcome(&location)?;
-            Ok((location, object))
+            let outcome = outcome(txn, &location)?;
+            Ok((location, outcome))
         });
         let lost = |object: ObjectRef, error: Arc<str>| Err(ClientError::transport(object, &*error));
         match (result, stored) {
-            (result, Ok(())) => result.map(|(_, object)| object),
+            (result, Ok(())) => result.map(|(_, outcome)| outcome),
             (Ok((location, _)), Err(error)) => lost(location.object_ref(), error),
             (Err(refusal), Err(error)) => lost(refusal.object().clone(), error),
         }
@@ -121,7 +130,7 @@ impl Server {
     /// visible.
     fn transact<T>(
         &self,
-        verb: impl FnOnce(&mut Txn<'_>) -> Result<T, ClientError>,
+        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<T, ClientError>,
     ) -> (Result<T, ClientError>, Stored) {
         let run = |state: &ServerState| {
             let mut txn = self.begin(state);
@@ -154,7 +163,7 @@ impl Server {
 
     /// Begins a transaction and deletes the oldest expired events in it. They are at most a quarter of the history, so that watches
     /// can read on before the history forgets their version.
-    fn begin<'a>(&self, state: &'a ServerState) -> Txn<'a> {
+    fn begin<'a>(&self, state: &'a ServerState) -> Txn<'a, ServerState> {
         let now = self.now();
         let mut txn = Txn::new(state, self.most_size, now);
         if let Some(until) = self.expired_until(now) {

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::change::{Location, ObjectChange};
-use super::index::ObjectIndex;
 use super::labels::LabelIndex;
-use super::persistent::PersistentMap;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
-use crate::objects::{Kind, ObjectKey, SharedObject};
+use crate::objects::json::uid_of;
+use crate::objects::persistent::PersistentMap;
+use crate::objects::rules::change::{Location, ObjectChange};
+use crate::objects::rules::index::ObjectIndex;
+use crate::objects::rules::stored::StoredObjects;
+use crate::objects::{Kind, ObjectKey, SharedObject, ValueRef};
 
 /// The objects of one kind.
 pub(super) type ObjectMap = PersistentMap<ObjectKey, SharedObject>;
@@ -44,11 +46,6 @@ impl ServerState {
             most_history_bytes: settings.history_bytes,
             ..Self::default()
         }
-    }
-
-    /// Returns the one copy of this kind that all locations share.
-    pub(super) fn kind(&self, kind: &Kind) -> Arc<Kind> {
-        self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
     }
 
     /// Returns the most changes that the history can hold. Near the limit of its bytes, that is its current length.
@@ -121,6 +118,38 @@ impl ServerState {
         self.index.replace(before.as_ref(), Some(&object), &location);
         self.labels.replace(before.as_ref(), Some(&object), &location);
         self.put(&location.kind, location.key, object);
+    }
+}
+
+impl StoredObjects for ServerState {
+    const IS_EXCLUSIVE: bool = true;
+
+    fn head(&self) -> u64 {
+        self.head
+    }
+
+    fn kind(&self, kind: &Kind) -> Arc<Kind> {
+        self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
+    }
+
+    fn has_kind(&self, api_version: &str, name: &str) -> bool {
+        self.kinds.iter().any(|(kind, _)| kind.is_version_of(api_version, name))
+    }
+
+    fn object(&self, location: &Location) -> Option<SharedObject> {
+        self.get(&location.kind, &location.key).cloned()
+    }
+
+    fn owner(&self, _dependent: &Location, owner: ValueRef<'_>) -> Option<Location> {
+        self.index.location(uid_of(owner)).cloned()
+    }
+
+    fn dependents(&self, uid: &str) -> impl Iterator<Item = Location> {
+        self.index.dependents(uid).cloned()
+    }
+
+    fn blocking(&self, uid: &str) -> isize {
+        self.index.blocking(uid)
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::change::ObjectChange;
 use super::server::Server;
 use super::state::ServerState;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
+use crate::objects::rules::event::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, SharedObject, WatchEvent};
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
@@ -82,7 +82,9 @@ impl Stream {
         for change in changes {
             self.read = change.version;
             if *change.location.kind == self.kind
-                && let Some(event) = event_of(change, &self.query)
+                && self.query.may_select(&change.location.key)
+                && let Some(event) =
+                    event_of(change.old.as_ref(), &change.object, change.removed, change.version, &self.query)
             {
                 self.ready.push_back(event);
                 self.seen = change.version;
@@ -136,22 +138,6 @@ impl PollEvents for Stream {
 fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
     let key = ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "");
     ClientError::gone(ObjectRef::new(kind, &key), version)
-}
-
-/// Returns the event for readers who see only the selected objects; `None` if they see no change.
-fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<SharedObject>> {
-    if !query.may_select(&change.location.key) {
-        return None;
-    }
-    let was = change.old.as_ref().is_some_and(|old| query.selects_content(old));
-    let is = !change.removed && query.selects_content(&change.object);
-    let object = change.object.clone();
-    match (was, is) {
-        (false, true) => Some(WatchEvent::Added(object)),
-        (true, true) => Some(WatchEvent::Modified(object)),
-        (true, false) => Some(WatchEvent::Deleted(object)),
-        (false, false) => None,
-    }
 }
 
 /// A registered stream. Dropping it removes the stream from the server's watchers.

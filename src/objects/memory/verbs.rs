@@ -1,24 +1,29 @@
 //! The [`Client`] methods of the embedded clients, each as a transaction or a read of the engine.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::check::check_selector;
 use super::client::MemoryClient;
 #[cfg(feature = "file-client")]
 use super::file::FileClient;
 use super::stream::Stream;
 use crate::base::cancel::CancellationToken;
+use crate::objects::rules::check::check_selector;
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch,
-    PatchTarget, Query, SharedObject,
+    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef,
+    ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
-/// Implements [`Client`] for a type whose field `server` is an `Arc<Server>`.
+/// Implements [`Client`] for a type with a field `server` of type `Arc<Server>`.
 macro_rules! embedded_client {
     ($client:ty) => {
         impl Client for $client {
+            fn store_id(&self) -> usize {
+                Arc::as_ptr(&self.server).addr()
+            }
+
             fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError> {
                 self.server.expire_before_reading(kind);
                 let found = self.server.visible.read().get(kind, key).cloned();
@@ -66,8 +71,8 @@ macro_rules! embedded_client {
                 kind: &Kind,
                 key: &ObjectKey,
                 options: &DeleteOptions,
-            ) -> Result<SharedObject, ClientError> {
-                self.server.write(|txn| txn.delete(kind, key, options))
+            ) -> Result<Deletion<SharedObject>, ClientError> {
+                self.server.delete(kind, key, options)
             }
 
             fn watch(
@@ -80,6 +85,10 @@ macro_rules! embedded_client {
                 check_selector(kind, &query.labels)?;
                 self.server.expire_before_reading(kind);
                 Ok(ObjectStream::polled(Stream::new(&self.server, kind, query, from, stop)?))
+            }
+
+            fn capabilities(&self) -> Capabilities {
+                Capabilities::all().cascading(self.server.cascades)
             }
         }
 

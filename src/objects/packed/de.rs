@@ -8,7 +8,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::Error;
 
-use super::{Fields, Items, Node, Packed};
+use super::{FieldIter, ItemIter, Packed, PackedNode};
 
 /// The most nested arrays and objects that are read. Reading recurses, and a stored object has at most some 125.
 const LEVELS: u32 = 256;
@@ -40,11 +40,11 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value.node() {
-            Node::Null => visitor.visit_unit(),
-            Node::Bool(bool) => visitor.visit_bool(bool),
-            Node::Number(number) => number.deserialize_any(visitor),
-            Node::String(text) => visitor.visit_borrowed_str(text),
-            Node::Array(items) => {
+            PackedNode::Null => visitor.visit_unit(),
+            PackedNode::Bool(bool) => visitor.visit_bool(bool),
+            PackedNode::Number(number) => number.deserialize_any(visitor),
+            PackedNode::String(text) => visitor.visit_borrowed_str(text),
+            PackedNode::Array(items) => {
                 let mut items = Content { items, levels: self.levels_below()?, read: 0 };
                 let value = visitor.visit_seq(&mut items)?;
                 match items.items.count() {
@@ -52,8 +52,8 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                     more => Err(Error::invalid_length(items.read + more, &"fewer elements in array")),
                 }
             }
-            Node::Object(fields) => {
-                let mut fields = Entries { fields, value: None, levels: self.levels_below()?, read: 0 };
+            PackedNode::Object(fields) => {
+                let mut fields = MapEntries { fields, value: None, levels: self.levels_below()?, read: 0 };
                 let value = visitor.visit_map(&mut fields)?;
                 match fields.fields.count() {
                     0 => Ok(value),
@@ -64,7 +64,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if matches!(self.value.node(), Node::Null) { visitor.visit_none() } else { visitor.visit_some(self) }
+        if matches!(self.value.node(), PackedNode::Null) { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
@@ -78,24 +78,24 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let other = match self.value.node() {
-            Node::String(variant) => {
+            PackedNode::String(variant) => {
                 return BorrowedStrDeserializer::new(variant).deserialize_enum(name, variants, visitor);
             }
-            Node::Object(fields) => {
+            PackedNode::Object(fields) => {
                 if fields.clone().count() != 1 {
                     return Err(Error::invalid_value(Unexpected::Map, &"map with a single key"));
                 }
-                let entries = Entries { fields, value: None, levels: self.levels_below()?, read: 0 };
+                let entries = MapEntries { fields, value: None, levels: self.levels_below()?, read: 0 };
                 return MapAccessDeserializer::new(entries).deserialize_enum(name, variants, visitor);
             }
-            Node::Null => Unexpected::Unit,
-            Node::Bool(bool) => Unexpected::Bool(bool),
-            Node::Number(number) => match (number.as_u64(), number.as_i64()) {
+            PackedNode::Null => Unexpected::Unit,
+            PackedNode::Bool(bool) => Unexpected::Bool(bool),
+            PackedNode::Number(number) => match (number.as_u64(), number.as_i64()) {
                 (Some(unsigned), _) => Unexpected::Unsigned(unsigned),
                 (None, Some(signed)) => Unexpected::Signed(signed),
                 _ => Unexpected::Float(number.as_f64().unwrap_or_default()),
             },
-            Node::Array(_) => Unexpected::Seq,
+            PackedNode::Array(_) => Unexpected::Seq,
         };
         Err(Error::invalid_type(other, &"string or map"))
     }
@@ -112,7 +112,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 
 /// The items of an array while they are read.
 struct Content<'de> {
-    items: Items<'de>,
+    items: ItemIter<'de>,
     levels: u32,
     read: usize,
 }
@@ -128,15 +128,15 @@ impl<'de> SeqAccess<'de> for Content<'de> {
 }
 
 /// The fields of an object while they are read.
-struct Entries<'de> {
-    fields: Fields<'de>,
+struct MapEntries<'de> {
+    fields: FieldIter<'de>,
     /// The value of the name that was read last.
     value: Option<Packed<'de>>,
     levels: u32,
     read: usize,
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de> MapAccess<'de> for MapEntries<'de> {
     type Error = Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {

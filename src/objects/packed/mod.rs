@@ -21,10 +21,13 @@
 //! - A packed value is valid UTF-8, and each string in it is a slice of the text. A reader checks only the borders of a string, in
 //!   constant time, and needs no `unsafe`.
 //! - A reader skips a value without looking into it.
-//! - Fields keep the order that they had in the [`Value`].
-//! - Except for reading into types (`de`) and [`Serialize`], nothing here recurses, so it takes values of any depth.
+//! - Fields keep the order that they had in the [`Value`]. Fields that are read from a text are sorted by name.
+//! - Except for reading texts (`read`), reading into types (`de`) and [`Serialize`], nothing here recurses, so it takes values of
+//!   any depth.
 
 mod de;
+#[cfg(feature = "kubernetes")]
+mod read;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -32,6 +35,8 @@ mod write;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Number, Value};
 
+#[cfg(feature = "kubernetes")]
+pub(super) use self::read::read_object;
 pub(super) use self::write::pack;
 
 /// Strings that are shorter have a header of one byte.
@@ -52,22 +57,22 @@ const OBJECT: u8 = b'o';
 pub(super) struct Packed<'a>(&'a str);
 
 /// The content of a packed value.
-pub(super) enum Node<'a> {
+pub(super) enum PackedNode<'a> {
     Null,
     Bool(bool),
     Number(Number),
     String(&'a str),
-    Array(Items<'a>),
-    Object(Fields<'a>),
+    Array(ItemIter<'a>),
+    Object(FieldIter<'a>),
 }
 
 /// The items of an array.
 #[derive(Clone, Default)]
-pub(super) struct Items<'a>(&'a str);
+pub(super) struct ItemIter<'a>(&'a str);
 
 /// The names and values of an object's fields.
 #[derive(Clone, Default)]
-pub(super) struct Fields<'a>(&'a str);
+pub(super) struct FieldIter<'a>(&'a str);
 
 /// Reads an integer at the beginning of a text. Returns the rest of the text too.
 #[inline]
@@ -110,7 +115,7 @@ fn value(text: &str) -> Option<(Packed<'_>, &str)> {
     text.split_at_checked(length).map(|(value, rest)| (Packed(value), rest))
 }
 
-impl<'a> Iterator for Items<'a> {
+impl<'a> Iterator for ItemIter<'a> {
     type Item = Packed<'a>;
 
     fn next(&mut self) -> Option<Packed<'a>> {
@@ -120,7 +125,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for FieldIter<'a> {
     type Item = (&'a str, Packed<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -137,46 +142,46 @@ impl<'a> Packed<'a> {
         Self(text)
     }
 
-    pub(super) fn node(self) -> Node<'a> {
+    pub(super) fn node(self) -> PackedNode<'a> {
         // A text that is not a packed value counts as null.
-        self.read().unwrap_or(Node::Null)
+        self.read().unwrap_or(PackedNode::Null)
     }
 
-    fn read(self) -> Option<Node<'a>> {
+    fn read(self) -> Option<PackedNode<'a>> {
         let (first, rest) = (*self.0.as_bytes().first()?, self.0.get(1..)?);
         Some(match first {
-            0..SHORT => Node::String(rest),
-            STRING => Node::String(integer(rest)?.1),
-            TRUE => Node::Bool(true),
-            FALSE => Node::Bool(false),
-            UNSIGNED => Node::Number(integer(rest)?.0.into()),
-            NEGATIVE => Node::Number(i64::from_le_bytes((!integer(rest)?.0).to_le_bytes()).into()),
-            FLOAT => Node::Number(Number::from_f64(f64::from_bits(integer(rest)?.0.swap_bytes()))?),
-            DIGITS => Node::Number(serde_json::from_str(integer(rest)?.1).ok()?),
-            ARRAY => Node::Array(Items(integer(rest)?.1)),
-            OBJECT => Node::Object(Fields(integer(rest)?.1)),
+            0..SHORT => PackedNode::String(rest),
+            STRING => PackedNode::String(integer(rest)?.1),
+            TRUE => PackedNode::Bool(true),
+            FALSE => PackedNode::Bool(false),
+            UNSIGNED => PackedNode::Number(integer(rest)?.0.into()),
+            NEGATIVE => PackedNode::Number(i64::from_le_bytes((!integer(rest)?.0).to_le_bytes()).into()),
+            FLOAT => PackedNode::Number(Number::from_f64(f64::from_bits(integer(rest)?.0.swap_bytes()))?),
+            DIGITS => PackedNode::Number(serde_json::from_str(integer(rest)?.1).ok()?),
+            ARRAY => PackedNode::Array(ItemIter(integer(rest)?.1)),
+            OBJECT => PackedNode::Object(FieldIter(integer(rest)?.1)),
             _ => return None,
         })
     }
 
     /// Returns the string; `None` for any other value.
     pub(super) fn as_str(self) -> Option<&'a str> {
-        if let Node::String(text) = self.node() { Some(text) } else { None }
+        if let PackedNode::String(text) = self.node() { Some(text) } else { None }
     }
 
     /// Returns the number; `None` for any other value.
     pub(super) fn number(self) -> Option<Number> {
-        if let Node::Number(number) = self.node() { Some(number) } else { None }
+        if let PackedNode::Number(number) = self.node() { Some(number) } else { None }
     }
 
     /// Returns the items of an array. Any other value has none.
-    pub(super) fn items(self) -> Items<'a> {
-        if let Node::Array(items) = self.node() { items } else { Items::default() }
+    pub(super) fn items(self) -> ItemIter<'a> {
+        if let PackedNode::Array(items) = self.node() { items } else { ItemIter::default() }
     }
 
     /// Returns the fields of an object. Any other value has none.
-    pub(super) fn fields(self) -> Fields<'a> {
-        if let Node::Object(fields) = self.node() { fields } else { Fields::default() }
+    pub(super) fn fields(self) -> FieldIter<'a> {
+        if let PackedNode::Object(fields) = self.node() { fields } else { FieldIter::default() }
     }
 
     pub(super) fn get(self, name: &str) -> Option<Self> {
@@ -189,9 +194,9 @@ impl<'a> Packed<'a> {
             return Some(self);
         }
         pointer.strip_prefix('/')?.split('/').try_fold(self, |value, step| match value.node() {
-            Node::Object(_) if step.contains('~') => value.get(&step.replace("~1", "/").replace("~0", "~")),
-            Node::Object(_) => value.get(step),
-            Node::Array(mut items) => items.nth(index(step)?),
+            PackedNode::Object(_) if step.contains('~') => value.get(&step.replace("~1", "/").replace("~0", "~")),
+            PackedNode::Object(_) => value.get(step),
+            PackedNode::Array(mut items) => items.nth(index(step)?),
             _ => None,
         })
     }
@@ -199,31 +204,31 @@ impl<'a> Packed<'a> {
     /// Returns a copy as a [`Value`].
     pub(super) fn to_value(self) -> Value {
         /// An unfinished array or object, its other content, and the name of the field that comes next.
-        enum Open<'a> {
-            Array(Vec<Value>, Items<'a>),
-            Object(Map<String, Value>, Fields<'a>, &'a str),
+        enum Unfinished<'a> {
+            Array(Vec<Value>, ItemIter<'a>),
+            Object(Map<String, Value>, FieldIter<'a>, &'a str),
         }
 
-        let mut open: Vec<Open<'a>> = Vec::new();
+        let mut open: Vec<Unfinished<'a>> = Vec::new();
         let mut next = self;
         loop {
             let mut done = match next.node() {
-                Node::Null => Value::Null,
-                Node::Bool(bool) => Value::Bool(bool),
-                Node::Number(number) => Value::Number(number),
-                Node::String(text) => Value::String(text.to_owned()),
-                Node::Array(mut items) => match items.next() {
+                PackedNode::Null => Value::Null,
+                PackedNode::Bool(bool) => Value::Bool(bool),
+                PackedNode::Number(number) => Value::Number(number),
+                PackedNode::String(text) => Value::String(text.to_owned()),
+                PackedNode::Array(mut items) => match items.next() {
                     Some(first) => {
                         next = first;
-                        open.push(Open::Array(Vec::new(), items));
+                        open.push(Unfinished::Array(Vec::new(), items));
                         continue;
                     }
                     None => Value::Array(Vec::new()),
                 },
-                Node::Object(mut fields) => match fields.next() {
+                PackedNode::Object(mut fields) => match fields.next() {
                     Some((name, first)) => {
                         next = first;
-                        open.push(Open::Object(Map::new(), fields, name));
+                        open.push(Unfinished::Object(Map::new(), fields, name));
                         continue;
                     }
                     None => Value::Object(Map::new()),
@@ -233,20 +238,20 @@ impl<'a> Packed<'a> {
             loop {
                 done = match open.pop() {
                     None => return done,
-                    Some(Open::Array(mut array, mut items)) => {
+                    Some(Unfinished::Array(mut array, mut items)) => {
                         array.push(done);
                         if let Some(item) = items.next() {
                             next = item;
-                            open.push(Open::Array(array, items));
+                            open.push(Unfinished::Array(array, items));
                             break;
                         }
                         Value::Array(array)
                     }
-                    Some(Open::Object(mut object, mut fields, name)) => {
+                    Some(Unfinished::Object(mut object, mut fields, name)) => {
                         object.insert(name.to_owned(), done);
                         if let Some((name, field)) = fields.next() {
                             next = field;
-                            open.push(Open::Object(object, fields, name));
+                            open.push(Unfinished::Object(object, fields, name));
                             break;
                         }
                         Value::Object(object)
@@ -266,18 +271,18 @@ fn index(step: &str) -> Option<usize> {
 impl Serialize for Packed<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.node() {
-            Node::Null => serializer.serialize_unit(),
-            Node::Bool(bool) => serializer.serialize_bool(bool),
-            Node::Number(number) => number.serialize(serializer),
-            Node::String(text) => serializer.serialize_str(text),
-            Node::Array(items) => {
+            PackedNode::Null => serializer.serialize_unit(),
+            PackedNode::Bool(bool) => serializer.serialize_bool(bool),
+            PackedNode::Number(number) => number.serialize(serializer),
+            PackedNode::String(text) => serializer.serialize_str(text),
+            PackedNode::Array(items) => {
                 let mut array = serializer.serialize_seq(Some(items.clone().count()))?;
                 for item in items {
                     array.serialize_element(&item)?;
                 }
                 array.end()
             }
-            Node::Object(fields) => {
+            PackedNode::Object(fields) => {
                 let mut object = serializer.serialize_map(Some(fields.clone().count()))?;
                 for (name, value) in fields {
                     object.serialize_entry(name, &value)?;

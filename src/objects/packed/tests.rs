@@ -6,6 +6,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use super::*;
+use crate::objects::ValueRef;
 
 fn any_number() -> impl Strategy<Value = Value> {
     prop_oneof![
@@ -71,6 +72,17 @@ proptest! {
             let found = Packed::new(&packed).pointer(pointer).map(Packed::to_value);
             prop_assert_eq!(found.as_ref(), json.pointer(pointer), "{}", pointer);
         }
+    }
+
+    #[test]
+    fn packed_values_are_equal_if_their_values_are(one in any_json(), at in any::<prop::sample::Index>(), value in any_json()) {
+        let mut other = one.clone();
+        *other.pointer_mut(at.get::<String>(&pointers(&one))).unwrap() = value;
+        let (packed, other_packed) = (pack(&one), pack(&other));
+        let (packed, other_packed) = (ValueRef::packed(Packed::new(&packed)), ValueRef::packed(Packed::new(&other_packed)));
+        prop_assert!(packed == one && ValueRef::from(&one) == packed);
+        prop_assert_eq!(packed == other, one == other);
+        prop_assert_eq!(packed == other_packed, one == other);
     }
 
     #[test]
@@ -218,6 +230,6 @@ fn packed_values_of_any_depth_are_read() {
     assert!(error.to_string().contains("256 levels"), "{error}");
     // Dropping a deep value recurses.
     for deep in [json, copy] {
-        crate::objects::memory::dismantle(deep);
+        crate::objects::rules::limits::dismantle(deep);
     }
 }

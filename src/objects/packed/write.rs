@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use super::{
-    ARRAY, DIGITS, FALSE, FLOAT, Fields, Items, NEGATIVE, NULL, Node, OBJECT, Packed, SHORT, STRING, TRUE, UNSIGNED,
+    ARRAY, DIGITS, FALSE, FLOAT, FieldIter, ItemIter, NEGATIVE, NULL, OBJECT, Packed, PackedNode, SHORT, STRING, TRUE,
+    UNSIGNED,
 };
 
 /// Packs a value.
@@ -83,27 +84,34 @@ impl Backwards {
     }
 
     fn number(&mut self, number: &Number) {
-        let (tag, integer) = if let Some(unsigned) = number.as_u64() {
-            (UNSIGNED, unsigned)
-        } else if let Some(negative) = number.as_i64() {
-            (NEGATIVE, !u64::from_le_bytes(negative.to_le_bytes()))
-        } else if let Some(float) = number.as_f64().filter(|float| Number::from_f64(*float).as_ref() == Some(number)) {
-            (FLOAT, float.to_bits().swap_bytes())
+        if let Some((tag, integer)) = encode(number) {
+            self.integer(integer);
+            self.byte(tag);
         } else {
             self.string(&number.to_string());
-            return self.byte(DIGITS);
-        };
-        self.integer(integer);
-        self.byte(tag);
+            self.byte(DIGITS);
+        }
+    }
+}
+
+/// Returns the first byte of a number and the integer after it; `None` if it is written as digits.
+pub(super) fn encode(number: &Number) -> Option<(u8, u64)> {
+    if let Some(unsigned) = number.as_u64() {
+        Some((UNSIGNED, unsigned))
+    } else if let Some(negative) = number.as_i64() {
+        Some((NEGATIVE, !u64::from_le_bytes(negative.to_le_bytes())))
+    } else {
+        let float = number.as_f64().filter(|float| Number::from_f64(*float).as_ref() == Some(number))?;
+        Some((FLOAT, float.to_bits().swap_bytes()))
     }
 }
 
 /// Writes JSON without spaces.
 impl fmt::Display for Packed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        enum Open<'a> {
-            Array(Items<'a>),
-            Object(Fields<'a>),
+        enum Rest<'a> {
+            Array(ItemIter<'a>),
+            Object(FieldIter<'a>),
         }
 
         let mut open = Vec::new();
@@ -112,18 +120,18 @@ impl fmt::Display for Packed<'_> {
             let mut is_first = false;
             if let Some(value) = next {
                 match value.node() {
-                    Node::Null => f.write_str("null")?,
-                    Node::Bool(bool) => write!(f, "{bool}")?,
-                    Node::Number(number) => write!(f, "{number}")?,
-                    Node::String(text) => quoted(f, text)?,
-                    Node::Array(items) => {
+                    PackedNode::Null => f.write_str("null")?,
+                    PackedNode::Bool(bool) => write!(f, "{bool}")?,
+                    PackedNode::Number(number) => write!(f, "{number}")?,
+                    PackedNode::String(text) => quoted(f, text)?,
+                    PackedNode::Array(items) => {
                         f.write_char('[')?;
-                        open.push(Open::Array(items));
+                        open.push(Rest::Array(items));
                         is_first = true;
                     }
-                    Node::Object(fields) => {
+                    PackedNode::Object(fields) => {
                         f.write_char('{')?;
-                        open.push(Open::Object(fields));
+                        open.push(Rest::Object(fields));
                         is_first = true;
                     }
                 }
@@ -131,8 +139,8 @@ impl fmt::Display for Packed<'_> {
             let comma = if is_first { "" } else { "," };
             let (end, more) = match open.last_mut() {
                 None => return Ok(()),
-                Some(Open::Array(items)) => (']', items.next().map(|item| (None, item))),
-                Some(Open::Object(fields)) => ('}', fields.next().map(|(name, value)| (Some(name), value))),
+                Some(Rest::Array(items)) => (']', items.next().map(|item| (None, item))),
+                Some(Rest::Object(fields)) => ('}', fields.next().map(|(name, value)| (Some(name), value))),
             };
             next = more.map(|(_, value)| value);
             match more {

@@ -297,12 +297,17 @@ impl<T: Object> PrimaryController<T> {
 selection_settings!(PrimaryController, "See also [`Secondary::namespace`] and [`tertiary_of`](Self::tertiary_of).");
 
 /// Returns the reasons of a run for an event of a primary.
+///
+/// A deletion leaves an object with finalizers in place and sets its `deletionTimestamp`. So an object was purged if its last state
+/// has finalizers and no `deletionTimestamp`. Without finalizers, a deletion removes the object as it is.
 fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
     match event {
         Event::Created { .. } => Reasons::CREATED,
         Event::Updated { .. } => Reasons::UPDATED,
-        Event::Deleted { last, .. } if last.meta().is_deleting() => Reasons::DELETED,
-        Event::Deleted { .. } => Reasons::PURGED,
+        Event::Deleted { last, .. } if !last.meta().finalizers.is_empty() && !last.meta().is_deleting() => {
+            Reasons::PURGED
+        }
+        Event::Deleted { .. } => Reasons::DELETED,
         Event::Unchanged { .. } => Reasons::RESYNC,
         Event::Synced => Reasons::NONE,
     }

@@ -23,7 +23,7 @@ use crate::run::reconciler::{Action, Reconciler};
 /// |---|---|---|
 /// | [`Put`](Self::Put) | it was created or updated, or deleted and created again | |
 /// | [`Delete`](Self::Delete) | it is being deleted, and a finalizer holds it | it was deleted |
-/// | [`Purge`](Self::Purge) | | it vanished without a visible deletion |
+/// | [`Purge`](Self::Purge) | | it vanished, although it had finalizers and its deletion was not visible |
 /// | [`Secondary`](Self::Secondary) | a secondary or tertiary has changed | the same, or it has left a secondary |
 /// | [`Resync`](Self::Resync) | a resync of all primaries | it has left an external resource |
 /// | [`Other`](Self::Other) | a retry, a requeue or a manual request, see [`Context::reasons`] | the same |
@@ -34,7 +34,7 @@ pub enum Operation {
     Put,
     /// The primary was deleted or is being deleted.
     Delete,
-    /// The primary has vanished.
+    /// The primary has vanished without its finalizers having been removed.
     Purge,
     /// A secondary or tertiary has changed.
     Secondary,

@@ -6,8 +6,8 @@ use super::{Effects, Records};
 use crate::base::time::Nanos;
 
 impl<K> Records<K> {
-    /// Makes keys ready that are due at `now`, in due order, in at most `budget` steps. Adds keys whose cool-down is over to
-    /// `gone`. Returns when to call this again.
+    /// Makes keys ready that are due at `now`, in due order, in at most `budget` steps. Moves keys into `gone` if
+    /// their cool-down has ended. Returns when to call this again.
     pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
         if self.mode().is_some() {
             // The shutdown handles the delays.

@@ -15,8 +15,8 @@
 //! # Interrupted cascades
 //!
 //! While the slot that begins at tick `s` is worked off, the elapsed time is `s - 1`: no tick `s` has passed until every entry at
-//! `s` has been handed out. An insertion in between can name no tick before `s`. So the levels below the slot hold only entries
-//! dealt out of it. Another entry for this slot joins its end, behind every entry of the same tick. This is why entries of equal
+//! `s` has been handed out. An insertion in between can name no tick before `s`. The levels below the slot therefore hold only entries
+//! that were dealt out of it. Another entry for this slot joins its end, behind every entry of the same tick. This is why entries of equal
 //! ticks stay in order under any mixture of budgets, insertions and removals.
 //!
 //! # Invariants

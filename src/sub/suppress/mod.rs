@@ -99,7 +99,9 @@ impl<T> SubReconciler<T> for SuppressTransientErrors<T> {
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         let result = self.step.reconcile(cx, resource);
         match result {
-            Err(error) if Failures::find(&*error) == Some(&Cancelled::Aborted) => Err(error),
+            Err(error) if matches!(Failures::find(&*error), Some(Cancelled::Aborted | Cancelled::TermEnded)) => {
+                Err(error)
+            }
             Err(error) if ErrorClass::of(&*error) == ErrorClass::Transient => match self.count(cx) {
                 Some(count) if count < self.threshold => {
                     cx.skip_status_update();

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fixture::{CaseResult, Refusal, TestedClient, failed, holds, only_one_succeeds, same, together};
+use super::fixture::{CaseResult, Refusal, TestedClient, failed, holds, same};
 use super::objects::{ZONE, meta, version, widget, widget_in, with, without, zone};
+use super::threads::{only_one_succeeds, together};
 use crate::objects::{ObjectKey, Query};
 
 pub(super) fn create_sets_what_the_client_sets(client: &TestedClient) -> CaseResult {

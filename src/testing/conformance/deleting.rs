@@ -3,29 +3,29 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fixture::{CaseResult, InPart, Refusal, TestedClient, failed, holds, only_one_succeeds, owned_answer, same};
+use super::fixture::{CaseResult, InPart, ObjectEvent, Refusal, TestedClient, failed, holds, owned_answer, same};
 use super::objects::{A, FINALIZER, WIDGET, ZONE, held, is_deleting, key, meta, version, widget, with, without, zone};
-use crate::objects::{DeleteOptions, ObjectKey, Patch, PatchTarget, Query, SharedObject, WatchEvent};
+use super::threads::only_one_succeeds;
+use crate::objects::{DeleteOptions, Deletion, ObjectKey, Patch, PatchTarget, Query, SharedObject, WatchEvent};
 
 pub(super) fn delete_removes(client: &TestedClient) -> CaseResult {
     let created = client.create(widget("a"))?;
     let watch = client.watch(&Query::all(), Some(version(&created)))?;
-    let last = client.delete("a")?;
-    holds("the last state has a deletion time", is_deleting(&last))?;
-    let spec = (&last["spec"], meta(&last, "uid"));
-    same("spec and uid of the last state", spec, (&created["spec"], meta(&created, "uid")))?;
+    same("the outcome", client.delete("a")?, Deletion::Gone)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     same("the listed objects", client.list(&Query::all())?.1.len(), 0)?;
-    let WatchEvent::Deleted(gone) = watch.change()? else { return Err(failed("the event is not a deletion")) };
-    same("the object of the event", &gone, &last)?;
-    holds("the version has changed", version(&gone) != version(&created))
+    let WatchEvent::Deleted(last) = watch.change()? else { return Err(failed("the event is not a deletion")) };
+    same("deletionTimestamp", last["metadata"].get("deletionTimestamp"), None)?;
+    let spec = (&last["spec"], meta(&last, "uid"));
+    same("spec and uid of the last state", spec, (&created["spec"], meta(&created, "uid")))?;
+    holds("the version has changed", version(&last) != version(&created))
 }
 
 /// Deletion times and creation times come from the same clock.
 pub(super) fn delete_sets_a_time_after_that_of_the_creation(client: &TestedClient) -> CaseResult {
     let time = |object: &Value, field: &str| meta(object, field).parse::<Timestamp>().map_err(failed);
     let created = time(&client.create(held(widget("a")))?, "creationTimestamp")?;
-    let deleted = time(&client.delete("a")?, "deletionTimestamp")?;
+    let deleted = time(&client.begin_deletion("a")?, "deletionTimestamp")?;
     let next = time(&client.create(widget("b"))?, "creationTimestamp")?;
     holds(&format!("{deleted} is between {created} and {next}"), created <= deleted && deleted <= next)
 }
@@ -33,15 +33,15 @@ pub(super) fn delete_sets_a_time_after_that_of_the_creation(client: &TestedClien
 pub(super) fn delete_in_no_namespace(client: &TestedClient) -> CaseResult {
     client.create(zone("a"))?;
     client.create(widget("a"))?;
-    let last = client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default())?.to_value();
-    holds("the last state has a deletion time", is_deleting(&last))?;
+    let deletion = client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default())?;
+    holds("the object is gone", deletion.is_gone())?;
     same("the remaining objects", client.all()?.len(), 1)
 }
 
 pub(super) fn delete_waits_for_finalizers(client: &TestedClient) -> CaseResult {
     let created = client.create(with(widget("a"), "/metadata/finalizers", json!([FINALIZER, "example.com/b"])))?;
     let watch = client.watch(&Query::all(), Some(version(&created)))?;
-    let deleting = client.delete("a")?;
+    let deleting = client.begin_deletion("a")?;
     holds("the object has a deletion time", is_deleting(&deleting))?;
     holds("the version has changed", version(&deleting) != version(&created))?;
     same("the stored object", client.get("a")?, deleting.clone())?;
@@ -56,7 +56,9 @@ pub(super) fn delete_waits_for_finalizers(client: &TestedClient) -> CaseResult {
     same("finalizers of the last state", last["metadata"]["finalizers"].as_array().map_or(0, Vec::len), 0)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     let changes = watch.expect_changes(&["Modified default/a", "Modified default/a", "Deleted default/a"])?;
-    same("the object of the last event", changes[2].object().cloned(), Some(last.clone()))?;
+    let gone = changes[2].object().map(|gone| (meta(gone, "uid"), meta(gone, "deletionTimestamp")));
+    let expected = (meta(&created, "uid"), meta(&deleting, "deletionTimestamp"));
+    same("uid and deletionTimestamp of the last event", gone, Some(expected))?;
     let versions: Vec<_> = changes.iter().filter_map(WatchEvent::object).map(version).collect();
     holds("the last version is new", versions[2] != versions[1])?;
     client.refused(Refusal::NotFound, A, || client.update(last))?;
@@ -65,8 +67,8 @@ pub(super) fn delete_waits_for_finalizers(client: &TestedClient) -> CaseResult {
 
 pub(super) fn delete_of_what_is_deleted_changes_nothing(client: &TestedClient) -> CaseResult {
     client.create(held(widget("a")))?;
-    let deleting = client.delete("a")?;
-    same("the object after a second deletion", client.delete("a")?, deleting.clone())?;
+    let deleting = client.begin_deletion("a")?;
+    same("the object after a second deletion", client.begin_deletion("a")?, deleting.clone())?;
     same("the stored object", client.get("a")?, deleting.clone())?;
     // A writer that does not know of the deletion does not cancel it.
     let updated =
@@ -82,7 +84,7 @@ pub(super) fn delete_of_what_is_deleted_changes_nothing(client: &TestedClient) -
 
 pub(super) fn delete_takes_no_new_finalizers(client: &TestedClient) -> CaseResult {
     client.create(held(widget("a")))?;
-    let deleting = client.delete("a")?;
+    let deleting = client.begin_deletion("a")?;
     for finalizers in [json!(["example.com/a", "example.com/new"]), json!(["example.com/new"])] {
         let said = with(deleting.clone(), "/metadata/finalizers", finalizers.clone());
         client.invalid(A, "metadata.finalizers", "example.com/new", || client.update(said))?;
@@ -96,17 +98,17 @@ pub(super) fn delete_takes_no_new_finalizers(client: &TestedClient) -> CaseResul
 pub(super) fn generation_rises_when_a_deletion_begins(client: &TestedClient) -> CaseResult {
     let created = client.create(held(widget("a")))?;
     let watch = client.watch(&Query::all(), Some(version(&created)))?;
-    let deleting = client.delete("a")?;
+    let deleting = client.begin_deletion("a")?;
     same("generation", &deleting["metadata"]["generation"], &json!(2))?;
     same("deletionGracePeriodSeconds", &deleting["metadata"]["deletionGracePeriodSeconds"], &json!(0))?;
     let changes = watch.expect_changes(&["Modified default/a"])?;
     same("the object of the event", changes[0].object(), Some(&deleting))?;
-    same("generation after a second deletion", &client.delete("a")?["metadata"]["generation"], &json!(2))
+    same("generation after a second deletion", &client.begin_deletion("a")?["metadata"]["generation"], &json!(2))
 }
 
 pub(super) fn deleting_objects_are_written_as_others(client: &TestedClient) -> CaseResult {
     client.create(held(widget("a")))?;
-    let deleting = client.delete("a")?;
+    let deleting = client.begin_deletion("a")?;
     let updated = client.update(with(with(deleting, "/spec/size", json!(2)), "/metadata/labels/app", json!("web")))?;
     same("generation", &updated["metadata"]["generation"], &json!(3))?;
     let written = client.update_status(with(updated, "/status/gone", json!(false)))?;
@@ -141,7 +143,7 @@ pub(super) fn finalizers_without_a_deletion_hold_nothing(client: &TestedClient) 
 
 pub(super) fn a_status_does_not_remove(client: &TestedClient) -> CaseResult {
     client.create(held(widget("a")))?;
-    let deleting = client.delete("a")?;
+    let deleting = client.begin_deletion("a")?;
     let said = with(without(deleting, "/metadata/finalizers"), "/status/ready", json!(true));
     client.update_status(said)?;
     same("finalizers", &client.get("a")?["metadata"]["finalizers"], &json!(["example.com/a"]))?;
@@ -151,24 +153,31 @@ pub(super) fn a_status_does_not_remove(client: &TestedClient) -> CaseResult {
 }
 
 pub(super) fn purge_removes_at_once(client: &TestedClient) -> CaseResult {
+    client.needs_purge()?;
     let created = client.create(held(widget("a")))?;
     let watch = client.watch(&Query::all(), Some(version(&created)))?;
-    let last = client.purge("a")?;
-    same("deletionTimestamp", last["metadata"].get("deletionTimestamp"), None)?;
+    same("the outcome", client.purge("a")?, Deletion::Gone)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
-    let changes = watch.expect_changes(&["Deleted default/a"])?;
-    same("the object of the event", changes[0].object().cloned(), Some(last))?;
+    let last = last_state(&watch.expect_changes(&["Deleted default/a"])?)?;
+    same("deletionTimestamp", last["metadata"].get("deletionTimestamp"), None)?;
+    same("finalizers", &last["metadata"]["finalizers"], &json!([FINALIZER]))?;
 
     client.create(held(widget("a")))?;
-    let deleting = client.delete("a")?;
-    let last = client.purge("a")?;
+    let deleting = client.begin_deletion("a")?;
+    same("the outcome for an object that was already deleting", client.purge("a")?, Deletion::Gone)?;
+    let last = last_state(&watch.expect_changes(&["Added default/a", "Modified default/a", "Deleted default/a"])?)?;
     let time = meta(&deleting, "deletionTimestamp");
     same("deletionTimestamp of an object that was already deleting", meta(&last, "deletionTimestamp"), time)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
 
     client.create(widget("a"))?;
-    let last = client.purge("a")?;
-    same("deletionTimestamp without finalizers", last["metadata"].get("deletionTimestamp"), None)
+    same("the outcome without finalizers", client.purge("a")?, Deletion::Gone)?;
+    client.refused(Refusal::NotFound, A, || client.get("a")).map(drop)
+}
+
+/// Returns the object of the last change.
+fn last_state(changes: &[ObjectEvent]) -> CaseResult<Value> {
+    changes.last().and_then(WatchEvent::object).cloned().ok_or_else(|| failed("there is no change"))
 }
 
 pub(super) fn delete_collection_deletes_what_is_selected(client: &TestedClient) -> CaseResult {
@@ -179,10 +188,10 @@ pub(super) fn delete_collection_deletes_what_is_selected(client: &TestedClient) 
     client.create(with(labelled("d", "web"), "/metadata/namespace", json!("other")))?;
     let query = Query::all().namespace("default").labels("app=web".parse().map_err(failed)?);
     let deleted = client.inner.delete_collection(&WIDGET, &query, &DeleteOptions::default())?;
-    same("the names of the deleted objects", deleted.iter().map(SharedObject::name).collect::<Vec<_>>(), ["a", "b"])?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
-    same("the object with a finalizer", &deleted[1], &client.get("b")?)?;
-    holds("the object has a deletion time", is_deleting(&deleted[1].to_value()))?;
+    let b = client.get("b")?;
+    same("the outcomes", deleted, [Deletion::Gone, Deletion::Deleting(SharedObject::from(b.clone()))])?;
+    holds("the object has a deletion time", is_deleting(&b))?;
     holds("an object with other labels stays", client.get("c").is_ok_and(|c| !is_deleting(&c)))?;
     same("the remaining objects", client.list(&Query::all())?.1.len(), 3)?;
     let none = Query::all().namespace("none");

@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use super::objects::{WIDGET, ZONE, brief, is_deleting, key, kind_of, meta};
 use crate::base::cancel::CancellationToken;
 use crate::base::thread::ThreadOptions;
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
-    WatchEvent,
+    Capabilities, Cause, Client, ClientError, DeleteOptions, Deletion, FieldOwner, ObjectStream, Patch, PatchTarget,
+    Propagation, Query, SharedObject, WatchEvent,
 };
 
 /// The longest time that a client may take for a watch event. No case waits so long for a client that works.
@@ -84,6 +84,10 @@ pub(super) enum Refusal {
     AlreadyExists,
     Conflict,
     Invalid,
+    Forbidden,
+    Unauthorized,
+    TooManyRequests,
+    KindNotServed,
     Gone,
     Transport,
 }
@@ -95,6 +99,10 @@ impl Refusal {
             ClientError::AlreadyExists { .. } => Self::AlreadyExists,
             ClientError::Conflict { .. } => Self::Conflict,
             ClientError::Invalid { .. } => Self::Invalid,
+            ClientError::Forbidden { .. } => Self::Forbidden,
+            ClientError::Unauthorized { .. } => Self::Unauthorized,
+            ClientError::TooManyRequests { .. } => Self::TooManyRequests,
+            ClientError::KindNotServed { .. } => Self::KindNotServed,
             ClientError::Gone { .. } => Self::Gone,
             ClientError::Transport { .. } => Self::Transport,
         }
@@ -106,19 +114,38 @@ impl Refusal {
 pub(super) struct TestedClient {
     pub(super) inner: Arc<dyn Client>,
     pub(super) history: Option<usize>,
-    cascades: bool,
+    capabilities: Capabilities,
 }
 
 type CallResult = Result<Value, ClientError>;
+pub(super) type DeleteResult = Result<Deletion<Value>, ClientError>;
 
 impl TestedClient {
-    pub(super) fn new(client: Arc<dyn Client>, history: Option<usize>, cascades: bool) -> Self {
-        Self { inner: client, history, cascades }
+    pub(super) fn new(client: Arc<dyn Client>, history: Option<usize>) -> Self {
+        let capabilities = client.capabilities();
+        Self { inner: client, history, capabilities }
     }
 
-    /// Skips the case unless the back end cascades.
+    /// Skips the case unless the client cascades.
     pub(super) fn needs_cascading(&self) -> CaseResult {
-        if self.cascades { Ok(()) } else { Err(NotPassed::Skipped("the back end does not cascade".to_owned())) }
+        if self.capabilities.cascading {
+            Ok(())
+        } else {
+            Err(NotPassed::Skipped("the client does not cascade".to_owned()))
+        }
+    }
+
+    /// Skips the case unless the client can purge objects.
+    pub(super) fn needs_purge(&self) -> CaseResult {
+        if self.can_purge() { Ok(()) } else { Err(NotPassed::Skipped("the client cannot purge".to_owned())) }
+    }
+
+    pub(super) fn can_purge(&self) -> bool {
+        self.capabilities.purge
+    }
+
+    pub(super) fn selects_fields(&self) -> bool {
+        self.capabilities.field_selectors
     }
 
     /// Skips the case unless a watch can go back this many changes.
@@ -164,20 +191,32 @@ impl TestedClient {
         owned_answer(self.inner.patch(&WIDGET, &key(name), &Patch::Merge(patch), PatchTarget::Status))
     }
 
-    pub(super) fn delete(&self, name: &str) -> CallResult {
+    pub(super) fn delete(&self, name: &str) -> DeleteResult {
         self.delete_with(name, &DeleteOptions::default())
     }
 
-    pub(super) fn delete_with(&self, name: &str, options: &DeleteOptions) -> CallResult {
-        owned_answer(self.inner.delete(&WIDGET, &key(name), options))
+    pub(super) fn delete_with(&self, name: &str, options: &DeleteOptions) -> DeleteResult {
+        self.inner.delete(&WIDGET, &key(name), options)?.try_map(|object| Ok(object.to_value()))
     }
 
-    pub(super) fn delete_in(&self, name: &str, propagation: Propagation) -> CallResult {
+    pub(super) fn delete_in(&self, name: &str, propagation: Propagation) -> DeleteResult {
         self.delete_with(name, &DeleteOptions::default().propagation(propagation))
     }
 
-    pub(super) fn purge(&self, name: &str) -> CallResult {
+    /// Begins the deletion of a widget that finalizers hold, and returns it.
+    #[track_caller]
+    pub(super) fn begin_deletion(&self, name: &str) -> CaseResult<Value> {
+        held_back(self.delete(name)?)
+    }
+
+    pub(super) fn purge(&self, name: &str) -> DeleteResult {
         self.delete_with(name, &DeleteOptions::default().purge())
+    }
+
+    /// Removes a widget and its finalizers.
+    pub(super) fn remove(&self, name: &str) -> Result<(), ClientError> {
+        self.release(name)?;
+        self.delete(name).map(drop)
     }
 
     /// Removes all finalizers of a widget.
@@ -223,7 +262,7 @@ impl TestedClient {
         Ok(error)
     }
 
-    /// Fails unless the call returns `Invalid` for a field at or below this path, and the error shows the value.
+    /// Fails unless the call returns `Invalid` for a field at or below this path, and the message shows the field and the value.
     #[track_caller]
     pub(super) fn invalid<T: Debug>(
         &self,
@@ -233,12 +272,19 @@ impl TestedClient {
         call: impl FnOnce() -> Result<T, ClientError>,
     ) -> CaseResult {
         let error = self.refused(Refusal::Invalid, object, call)?;
-        let ClientError::Invalid { field, value, rule, .. } = &error else { return Ok(()) };
-        let below = field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-        holds(&format!("the field {field:?} is at or below {path:?} ({error})"), below)?;
-        holds(&format!("the value {value:?} contains {shown:?} ({error})"), value.contains(shown))?;
+        let below = |cause: &&Cause| {
+            cause.field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let Some(Cause { field, rule, .. }) = error.causes().iter().find(below) else {
+            return Err(failed(format_args!("no cause has a field at or below {path:?}: {error}")));
+        };
         holds("the error has a rule", !rule.is_empty())?;
-        holds(&format!("the message names the field: {error}"), error.to_string().contains(field))
+        let message = error.to_string();
+        // A message quotes its values.
+        let quoted = format!("{shown:?}");
+        let is_shown = message.contains(shown) || message.contains(&quoted[1..quoted.len() - 1]);
+        holds(&format!("the message {message:?} shows {shown:?}"), is_shown)?;
+        holds(&format!("the message {message:?} names the field {field:?}"), message.contains(field))
     }
 
     /// Watches widgets. Skips the case if the history is too short for the changes of a case.
@@ -281,6 +327,12 @@ impl TestedClient {
         }
         Ok(())
     }
+}
+
+/// Returns the object that finalizers hold.
+#[track_caller]
+pub(super) fn held_back(deletion: Deletion<Value>) -> CaseResult<Value> {
+    deletion.into_object().ok_or_else(|| failed("the object is gone, but a finalizer must hold it"))
 }
 
 pub(super) fn owned_answer(answer: Result<SharedObject, ClientError>) -> CallResult {
@@ -364,47 +416,4 @@ impl Drop for WatchReader {
     fn drop(&mut self) {
         self.stop.cancel();
     }
-}
-
-/// Runs `body` in several threads at once, and returns their results.
-#[track_caller]
-pub(super) fn together<T: Send + 'static>(
-    threads: usize,
-    body: impl Fn(usize) -> CaseResult<T> + Send + Sync + 'static,
-) -> CaseResult<Vec<T>> {
-    let (sender, results) = channel();
-    let (body, start) = (Arc::new(body), Arc::new(Barrier::new(threads)));
-    for number in 0..threads {
-        let (sender, body, start) = (sender.clone(), Arc::clone(&body), Arc::clone(&start));
-        let run = move || {
-            start.wait();
-            let _ = sender.send((number, body(number)));
-        };
-        ThreadOptions::new().spawn(format!("conformance-{number}"), run).map_err(failed)?;
-    }
-    drop(sender);
-    let mut done: Vec<_> = results.iter().collect();
-    done.sort_by_key(|(number, _)| *number);
-    let done = done.into_iter().map(|(_, result)| result).collect::<CaseResult<Vec<T>>>()?;
-    same("the threads that finished", done.len(), threads)?;
-    Ok(done)
-}
-
-/// Runs `write` in several threads at once. One must succeed, and its result is returned; the others must fail with `refusal`.
-#[track_caller]
-pub(super) fn only_one_succeeds(
-    threads: usize,
-    refusal: Refusal,
-    write: impl Fn(usize) -> CallResult + Send + Sync + 'static,
-) -> CaseResult<Value> {
-    let results = together(threads, move |thread| Ok(write(thread)))?;
-    let mut written = Vec::new();
-    for result in results {
-        match result {
-            Ok(object) => written.push(object),
-            Err(error) => same("the refusal of a thread", Refusal::of(&error), refusal)?,
-        }
-    }
-    same("the threads that succeeded", written.len(), 1)?;
-    Ok(written.remove(0))
 }

@@ -31,6 +31,7 @@ mod owners;
 mod patching;
 mod racing;
 mod reading;
+mod threads;
 mod updating;
 mod validating;
 mod watching;
@@ -46,7 +47,7 @@ use crate::objects::Client;
 
 pub use self::objects::{WIDGET, ZONE};
 
-/// A store of objects under test.
+/// A store of objects under test. Cases that need a [capability](Client::capabilities) that the client does not declare are skipped.
 pub trait Backend {
     /// Returns a client that has no objects. Called once for each case.
     fn client(&self) -> Arc<dyn Client>;
@@ -57,11 +58,6 @@ pub trait Backend {
     /// [`Gone`](crate::objects::ClientError::Gone). By default this is `None`, for unknown, and the cases of `Gone` are skipped.
     fn history(&self) -> Option<usize> {
         None
-    }
-
-    /// Returns whether the back end deletes objects after their owners. True by default.
-    fn cascades(&self) -> bool {
-        true
     }
 }
 
@@ -130,6 +126,7 @@ macro_rules! __conformance_cases {
                 list_is_of_a_namespace,
                 list_selects_by_labels,
                 list_selects_by_fields,
+                list_selects_by_name,
                 list_is_as_of_one_version,
                 list_in_pages_has_all_objects_once,
                 list_in_pages_is_as_of_the_version_of_the_first,
@@ -165,7 +162,8 @@ macro_rules! __conformance_cases {
                 update_in_no_namespace,
                 update_without_a_version_is_invalid,
                 generation_rises_with_what_is_wanted,
-                what_the_client_sets_stays_as_it_is;
+                what_the_client_sets_stays_as_it_is,
+                update_with_a_deletion_time_is_invalid;
             deleting:
                 delete_removes,
                 delete_sets_a_time_after_that_of_the_creation,
@@ -183,11 +181,11 @@ macro_rules! __conformance_cases {
                 delete_by_many_at_once_succeeds_once;
             owners:
                 owners_are_kept,
-                owners_in_another_namespace_are_invalid,
+                owners_in_another_namespace_own_nothing,
                 owners_are_one_controller_at_most,
                 owners_are_named_in_full;
             cascading:
-                owners_are_found_in_any_version,
+                owners_of_unknown_kinds_count_as_existing,
                 what_belongs_to_a_deleted_object_is_deleted,
                 what_belongs_to_a_purged_object_is_deleted,
                 what_belongs_to_a_zone_is_deleted,
@@ -224,11 +222,12 @@ macro_rules! __conformance_cases {
                 apply_with_force_takes_fields,
                 apply_owns_arrays_as_a_whole,
                 apply_of_an_empty_object_leaves_place_for_others,
-                apply_has_no_conflict_with_other_writers,
+                apply_with_force_wins_over_other_writers,
                 apply_leaves_alone_what_others_have_written_since,
                 apply_to_a_new_object_of_the_name_forgets_owners,
                 apply_of_the_uid_of_a_gone_object_is_a_conflict,
                 apply_without_a_name_is_invalid,
+                apply_owns_finalizers_and_owners_one_by_one,
                 apply_of_finalizers_and_owners;
             validating:
                 names_are_subdomains,
@@ -324,11 +323,12 @@ struct Case {
 
 impl Case {
     fn run(&self, backend: &impl Backend) -> Verdict {
-        if self.needs_cascading && !backend.cascades() {
-            return Verdict::Skipped("the back end does not cascade".to_owned());
-        }
         let run = AssertUnwindSafe(|| {
-            (self.run)(&TestedClient::new(backend.client(), backend.history(), backend.cascades()))
+            let client = TestedClient::new(backend.client(), backend.history());
+            if self.needs_cascading {
+                client.needs_cascading()?;
+            }
+            (self.run)(&client)
         });
         match catch_unwind(run) {
             Ok(Ok(())) => Verdict::Passed,

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{CaseResult, InPart, TestedClient, same};
+use super::fixture::{CaseResult, InPart, Refusal, TestedClient, holds, same};
 use super::objects::{owned_by, owner, widget, widget_in, with, zone};
+use crate::objects::ClientError;
 
 const B: &str = "Widget default/b";
 const PATH: &str = "metadata.ownerReferences";
@@ -18,14 +19,29 @@ pub(super) fn owners_are_kept(client: &TestedClient) -> CaseResult {
     same("the stored object", client.get("b")?, b)
 }
 
-pub(super) fn owners_in_another_namespace_are_invalid(client: &TestedClient) -> CaseResult {
+/// Such a reference is invalid, or the dependent is deleted, since it has no owner.
+pub(super) fn owners_in_another_namespace_own_nothing(client: &TestedClient) -> CaseResult {
     client.needs_cascading()?;
     let a = client.create(widget_in("other", "a"))?;
-    client.invalid(B, PATH, "", || client.create(owned_by("b", &[&a])))?;
-    let b = client.create(widget("b"))?;
-    let said = with(b, "/metadata/ownerReferences", json!([owner(&a)]));
-    client.invalid(B, PATH, "", || client.update(said))?;
-    client.invalid(B, PATH, "", || client.merge("b", json!({"metadata": {"ownerReferences": [owner(&a)]}})))
+    let owners = json!([owner(&a)]);
+    own_nothing(client, client.create(owned_by("b", &[&a]))).in_part("create")?;
+    let _ = client.remove("b");
+    let said = with(client.create(widget("b"))?, "/metadata/ownerReferences", owners.clone());
+    own_nothing(client, client.update(said)).in_part("update")?;
+    let _ = client.remove("b");
+    client.create(widget("b"))?;
+    own_nothing(client, client.merge("b", json!({"metadata": {"ownerReferences": owners}}))).in_part("patch")
+}
+
+fn own_nothing(client: &TestedClient, written: Result<Value, ClientError>) -> CaseResult {
+    match written {
+        Ok(_) => client.vanishes("b"),
+        Err(error) => {
+            same(&format!("the kind of the error \"{error}\""), Refusal::of(&error), Refusal::Invalid)?;
+            let is_named = error.causes().iter().any(|cause| cause.field.starts_with(PATH));
+            holds(&format!("{error} names the field"), is_named)
+        }
+    }
 }
 
 pub(super) fn owners_are_one_controller_at_most(client: &TestedClient) -> CaseResult {
@@ -46,5 +62,6 @@ pub(super) fn owners_are_named_in_full(client: &TestedClient) -> CaseResult {
         let said = with(owned_by("b", &[&a]), "/metadata/ownerReferences", json!([owner(&a)]));
         client.invalid(B, PATH, "", || client.create(with(said, &path, json!("")))).in_part(field)?;
     }
-    Ok(())
+    let said = with(owned_by("b", &[&a]), "/metadata/ownerReferences/0/apiVersion", json!("a/b/c"));
+    client.invalid(B, PATH, "a/b/c", || client.create(said))
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fixture::{CaseResult, InPart, TestedClient, holds, same};
-use super::objects::{A, ZONE, version, widget, with, without, zone};
+use super::objects::{A, FINALIZER, ZONE, held, version, widget, with, without, zone};
 use crate::objects::{ClientError, ObjectKey};
 
 fn generation(object: &Value) -> Option<i64> {
@@ -111,7 +111,8 @@ pub(super) fn generation_rises_with_what_is_wanted(client: &TestedClient) -> Cas
     }
     let patched = client.merge_status("a", json!({"status": {"ready": false}}))?;
     same("generation after a patch of the status", generation(&patched), Some(6))?;
-    same("generation after a deletion", generation(&client.delete("a")?), Some(7))
+    client.merge("a", json!({"metadata": {"finalizers": [FINALIZER]}}))?;
+    same("generation after a deletion", generation(&client.begin_deletion("a")?), Some(7))
 }
 
 pub(super) fn what_the_client_sets_stays_as_it_is(client: &TestedClient) -> CaseResult {
@@ -120,10 +121,19 @@ pub(super) fn what_the_client_sets_stays_as_it_is(client: &TestedClient) -> Case
     for field in ["uid", "creationTimestamp", "generation"] {
         said = without(said, &format!("/metadata/{field}"));
     }
-    let updated = client.update(with(said, "/metadata/deletionTimestamp", json!("2001-01-01T00:00:00Z")))?;
+    let updated = client.update(said)?;
     let expected = with(with(created, "/spec/size", json!(2)), "/metadata/generation", json!(2));
     same("the written object", &updated, &with(expected, "/metadata/resourceVersion", json!(version(&updated))))?;
-    let patch =
-        json!({"metadata": {"creationTimestamp": null, "generation": 0, "deletionTimestamp": "2001-01-01T00:00:00Z"}});
+    let patch = json!({"metadata": {"creationTimestamp": null, "generation": 0, "deletionTimestamp": null}});
     same("the object after a patch", client.merge("a", patch)?, updated)
+}
+
+/// Only a deletion begins a deletion.
+pub(super) fn update_with_a_deletion_time_is_invalid(client: &TestedClient) -> CaseResult {
+    let created = client.create(held(widget("a")))?;
+    let (path, time) = ("metadata.deletionTimestamp", json!("2001-01-01T00:00:00Z"));
+    let said = with(created.clone(), "/metadata/deletionTimestamp", time.clone());
+    client.invalid(A, path, "2001-01-01", || client.update(said))?;
+    client.invalid(A, path, "2001-01-01", || client.merge("a", json!({"metadata": {"deletionTimestamp": time}})))?;
+    same("the stored object", client.get("a")?, created)
 }

@@ -89,7 +89,7 @@ impl<T: Object> Factory<T> {
 
     /// Changes the metadata with a function.
     pub fn meta(&self, change: impl FnOnce(&mut ObjectMeta)) -> Self {
-        self.change(|object| change(object.meta_mut()))
+        self.change(|object| change(&mut object.meta_mut()))
     }
 
     /// Sets the namespace. An empty one makes the object cluster-scoped.
@@ -281,7 +281,7 @@ fn at(second: i64) -> Timestamp {
 /// Fills in missing metadata, as a client does for new objects.
 pub(super) fn whole<T: Object>(mut object: T, second: i64) -> T {
     let (kind, key) = (object.kind(), object.key());
-    let meta = object.meta_mut();
+    let mut meta = object.meta_mut();
     if meta.uid.is_empty() {
         let name = if key.name().is_empty() { format!("{key}{}", meta.generate_name) } else { key.to_string() };
         meta.uid = match kind.group() {
@@ -296,5 +296,6 @@ pub(super) fn whole<T: Object>(mut object: T, second: i64) -> T {
         meta.generation = 1;
     }
     meta.creation_timestamp.get_or_insert_with(|| at(second));
+    drop(meta);
     object
 }

@@ -127,7 +127,7 @@ fn list_one(cx: &Context, tree: &Tree, folder: &Path, entries: &mut Vec<(PathBuf
 }
 
 fn unless_aborted(cx: &Context) -> Result<(), Cancelled> {
-    cx.check().or_else(|cancelled| if cancelled == Cancelled::Aborted { Err(cancelled) } else { Ok(()) })
+    cx.check().or_else(|cancelled| if cancelled == Cancelled::DeadlineExceeded { Ok(()) } else { Err(cancelled) })
 }
 
 enum Fault {

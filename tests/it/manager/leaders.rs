@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use homeostat::manager::{ElectorError, Leadership, Term};
+use homeostat::manager::{Candidacy, ElectorError, Leadership, Term};
 use homeostat::run::Cancelled;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, FileElector, Manager, ManualClock,
@@ -24,9 +24,10 @@ type Notes = Arc<Mutex<Vec<String>>>;
 /// An elector that calls a closure.
 struct ElectorFn<F>(F);
 
-impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for ElectorFn<F> {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        (self.0)(cx)
+impl<F: Fn(&Context) -> Result<Term, ElectorError> + Clone + Send + Sync + 'static> Elector for ElectorFn<F> {
+    fn candidate(&self) -> Box<dyn homeostat::manager::Candidate> {
+        let campaign = self.0.clone();
+        Box::new(move |cx: &Context| campaign(cx).map(Candidacy::Elected))
     }
 }
 
@@ -205,14 +206,17 @@ fn a_campaign_that_cannot_be_won_is_a_failure() {
 #[test]
 fn an_elector_that_does_not_end_is_named() {
     let clock = ManualClock::new();
-    let (go, gate) = bounded::<()>(0);
+    let ((entered, seen), (go, gate)) = (bounded(1), bounded::<()>(0));
     let elector = ElectorFn(move |cx: &Context| {
+        let _ = entered.send(());
         let _ = gate.recv();
         cx.check()?;
         Err(ElectorError::new("it was to stop"))
     });
     let manager = Manager::builder().clock(clock.clock()).threads(1).elector(elector).build().unwrap();
     let running = manager.start().unwrap();
+    // A candidate does not try after a stop.
+    seen.recv().unwrap();
     manager.stop();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait());

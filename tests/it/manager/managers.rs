@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
-use homeostat::manager::{ElectorError, Leadership, Term};
+use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
 use homeostat::watch::{PollWatch, PushMessage};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Elector, EnqueueOutcome,
@@ -273,14 +273,18 @@ impl ScriptedElector {
 }
 
 impl Elector for ScriptedElector {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        let cancelled = cx.token().clone();
-        let wake = self.lead.child();
-        let own = wake.clone();
-        let _guard = cancelled.on_cancel(move || own.cancel());
-        wake.wait();
-        cx.check()?;
-        Ok(Term::new("told", self.clone()))
+    fn candidate(&self) -> Box<dyn Candidate> {
+        let (lead, lost, resigned) = (self.lead.clone(), Arc::clone(&self.lost), Arc::clone(&self.resigned));
+        Box::new(move |cx: &Context| {
+            let cancelled = cx.token().clone();
+            let wake = lead.child();
+            let own = wake.clone();
+            let _guard = cancelled.on_cancel(move || own.cancel());
+            wake.wait();
+            cx.check()?;
+            let leadership = Self { lead: lead.clone(), lost: Arc::clone(&lost), resigned: Arc::clone(&resigned) };
+            Ok(Candidacy::Elected(Term::new("told", leadership)))
+        })
     }
 }
 

@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 10] = [
     &["controller"],
     &["manager"],
     &["objects"],
-    &["sub"],
+    &["sub", "kubernetes", "nats"],
     &["testing"],
     &["guide"],
 ];
@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 18] = [
+const PURE: [&str; 30] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -51,10 +51,22 @@ const PURE: [&str; 18] = [
     "watch/event",
     "watch/event_buffer",
     "watch/predicate",
-    "objects/memory/persistent",
-    "objects/memory/index",
+    "objects/lease/machine",
+    "objects/lease/timing",
+    "objects/persistent",
+    "objects/rules",
     "objects/memory/labels",
     "objects/memory/state",
+    "kubernetes/http/answer",
+    "kubernetes/client/decode",
+    "kubernetes/http/path",
+    "kubernetes/http/retry",
+    "kubernetes/config/proxy",
+    "objects/watch/machine",
+    "nats/protocol",
+    "nats/connection/state",
+    "nats/connection/pool",
+    "nats/kv/ordered",
 ];
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
@@ -124,6 +136,21 @@ impl Source {
             }
         }
         paths
+    }
+
+    /// Returns the names of the types and traits that the file defines, with their line numbers.
+    fn definitions(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.lines.iter().filter_map(|(number, line)| {
+            let item = line.trim_start();
+            let item =
+                item.strip_prefix("pub").map_or(item, |rest| rest.split_once(' ').map_or(rest, |(_, item)| item));
+            let (keyword, rest) = item.split_once(' ')?;
+            // An indented `type` belongs to a trait.
+            let defines = ["struct", "enum", "trait", "union"].contains(&keyword)
+                || (keyword == "type" && !line.starts_with(' '));
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            defines.then_some((*number, &rest[..end]))
+        })
     }
 
     /// Returns the re-exports of the file: the new path of each name, and its target.
@@ -302,6 +329,24 @@ fn faults(sources: &[Source]) -> Vec<String> {
         }
     }
     faults.extend(circles(uses));
+    faults.extend(namesakes(sources));
+    faults
+}
+
+/// Returns the types that have the same name as a type in another file.
+fn namesakes(sources: &[Source]) -> Vec<String> {
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for source in sources.iter().filter(|source| !source.is_test()) {
+        let path = &source.path;
+        for (number, name) in source.definitions() {
+            // One file may define a type once for each platform.
+            let other = *first.entry(name).or_insert(path);
+            if other != path {
+                faults.push(format!("src/{path}.rs:{number}: defines `{name}`, and so does src/{other}.rs"));
+            }
+        }
+    }
     faults
 }
 
@@ -441,6 +486,20 @@ fn broken_rules_are_found() {
     for (path, text, expected) in cases {
         assert_eq!(faults(&[Source::new(path, text)]), expected, "{path}: {text:.80}");
     }
+}
+
+#[test]
+fn types_of_one_name_are_found() {
+    let text = "pub(crate) struct Node<K> {\n}\nimpl Iterator for Node {\n    type Item = u8;\n}\ntype Item = u8;\nenum Side { A }\n";
+    let platforms = "mod unix {\n    struct Side;\n}\nmod others {\n    struct Side;\n}\n#[cfg(test)]\nmod tests {\n    struct Node;\n}";
+    let sources =
+        [Source::new("base/a", text), Source::new("base/b", platforms), Source::new("queue/c", "pub type Item = u8;")];
+    let expected = [
+        "src/base/b.rs:2: defines `Side`, and so does src/base/a.rs",
+        "src/base/b.rs:5: defines `Side`, and so does src/base/a.rs",
+        "src/queue/c.rs:1: defines `Item`, and so does src/base/a.rs",
+    ];
+    assert_eq!(namesakes(&sources), expected);
 }
 
 #[test]

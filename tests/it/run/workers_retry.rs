@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::queue::KeyState;
-use homeostat::run::{Failure, NoRetry, RetryDecision, WorkersControl};
+use homeostat::run::{Failure, NoRetry, RetryAfter, RetryDecision, WorkersControl, muted};
 use homeostat::{
     Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, Priority, Reasons, RetryPolicy, WorkQueue, Workers,
 };
@@ -47,6 +47,28 @@ fn failed_runs_back_off_exponentially_up_to_the_maximum() {
     let seen: Vec<_> = tries.try_iter().map(|(at, attempt)| ((at - start).as_secs(), attempt)).collect();
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3), (7, 4), (12, 5), (17, 6)]);
     assert_eq!((workers.metrics().retries, workers.metrics().drops), (6, 0));
+    workers.shutdown(Duration::ZERO);
+}
+
+/// The least delay of an error replaces shorter backoffs. The failures count on.
+#[test]
+fn a_retry_waits_for_the_least_delay_that_the_error_states() {
+    let (clock, queue) = held();
+    let start = clock.now();
+    let (report, tries) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        report.send((cx.clock().now(), cx.attempt()))?;
+        Err(muted(RetryAfter::new(4 * SECOND)).into())
+    };
+    let workers =
+        Workers::new(reconcile).retry(Exponential::new(SECOND, 100 * SECOND).jitter(0.0)).start(&queue).unwrap();
+    queue.enqueue("vm");
+    for _ in 0..5 {
+        step(&clock, &queue);
+    }
+    let seen: Vec<_> = tries.try_iter().map(|(at, attempt)| ((at - start).as_secs(), attempt)).collect();
+    assert_eq!(seen, [(0, 1), (4, 2), (8, 3), (12, 4), (20, 5), (36, 6)]);
+    assert_eq!((workers.metrics().retries, workers.metrics().requeues), (6, 0));
     workers.shutdown(Duration::ZERO);
 }
 

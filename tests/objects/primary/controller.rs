@@ -117,10 +117,19 @@ fn distinguishes_deletion_purge_and_finalizer() {
         let mut held = site("held", &[("x", "one")]);
         held.metadata.finalizers.push(FINALIZER.into());
         world.sites().create(&held).unwrap();
-        world.sites().create(&site("gone", &[("x", "two")])).unwrap();
+        let mut gone = site("gone", &[("x", "two")]);
+        gone.metadata.finalizers.push(FINALIZER.into());
+        world.sites().create(&gone).unwrap();
+        world.sites().create(&site("free", &[("x", "three")])).unwrap();
+        world.until_pages(&[("free-x", "three"), ("gone-x", "two"), ("held-x", "one")]);
+
+        // Without finalizers, the last state shows no deletion.
+        world.sites().delete(&key("free"), &DeleteOptions::default()).unwrap();
+        let calls = world.until_called("gone delete free");
+        assert!(!calls.contains(&"gone purge free".to_owned()), "{calls:?}");
         world.until_pages(&[("gone-x", "two"), ("held-x", "one")]);
 
-        let deleting = world.sites().delete(&key("held"), &DeleteOptions::default()).unwrap();
+        let deleting = world.sites().delete(&key("held"), &DeleteOptions::default()).unwrap().into_object().unwrap();
         world.until_called("delete held");
         world.until_pages(&[("gone-x", "two"), ("held-x", "one")]);
         remove_finalizer(&world.sites(), &deleting, FINALIZER).unwrap();

@@ -233,7 +233,7 @@ fn converges_nothing_for_a_primary_being_deleted() {
         let mut held = site("held", &[]);
         held.metadata.finalizers.push(FINALIZER.into());
         world.sites().create(&held).unwrap();
-        let deleting = world.sites().delete(&key("held"), &DeleteOptions::default()).unwrap();
+        let deleting = world.sites().delete(&key("held"), &DeleteOptions::default()).unwrap().into_object().unwrap();
         let started = world.start(with(&world, &signs));
         world.until_called("delete held");
         started.handle.wait(&key("held"), SECOND).unwrap();

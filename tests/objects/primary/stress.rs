@@ -42,10 +42,10 @@ fn change_sites(sites: &Api<Site>, names: &[&str], dice: &mut Dice) {
         let desired = site(name, &pages);
         // Other threads do the same: the site may be gone or exist again.
         let _ = match (dice.below(4), sites.get(&key(name))) {
-            (0, Ok(_)) => sites.delete(&key(name), &DeleteOptions::default()),
+            (0, Ok(_)) => sites.delete(&key(name), &DeleteOptions::default()).map(drop),
             (1, Ok(_)) => sites.purge(&key(name)),
-            (_, Ok(known)) => sites.update(&Site { metadata: known.metadata, ..desired }),
-            (_, Err(_)) => sites.create(&desired),
+            (_, Ok(known)) => sites.update(&Site { metadata: known.metadata, ..desired }).map(drop),
+            (_, Err(_)) => sites.create(&desired).map(drop),
         };
     }
 }
@@ -63,15 +63,15 @@ fn meddle(pages: &Api<Page>, dice: &mut Dice) {
         }
         let at = found.metadata.key();
         let _ = match dice.below(4) {
-            0 => pages.delete(&at, &DeleteOptions::default()),
+            0 => pages.delete(&at, &DeleteOptions::default()).map(drop),
             1 => pages.purge(&at),
             2 => {
                 found.text = format!("by hand {step}");
-                pages.update(&found)
+                pages.update(&found).map(drop)
             }
             _ => {
                 found.metadata.labels.clear();
-                pages.update(&found)
+                pages.update(&found).map(drop)
             }
         };
     }
@@ -137,7 +137,8 @@ fn storm(clients: usize, seed: u64) {
     let last = page_key("last-x");
     let is_made = || pages.get(&last).ok();
     until(|| is_made().map(drop).ok_or_else(|| format!("no last page; {:?}", handle.status())));
-    let made = pages.purge(&last).unwrap();
+    let made = pages.get(&last).unwrap();
+    pages.purge(&last).unwrap();
     let is_new = || is_made().filter(|page| page.metadata.uid != made.metadata.uid);
     until(|| is_new().map(drop).ok_or_else(|| format!("no new last page; {:?}", handle.status())));
     for name in SITES {

@@ -127,10 +127,10 @@ impl World {
         self.recorder.flush();
         let events = self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items;
         let events: Vec<_> = events.iter().map(SharedObject::to_value).collect();
-        let of_site = events.iter().filter(|event| event["involvedObject"]["name"] == name);
+        let of_site = events.iter().filter(|event| event["regarding"]["name"] == name);
         let text = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap().to_owned();
         let mut texts: Vec<_> =
-            of_site.map(|event| ["type", "reason", "message"].map(|field| text(event, field)).join(" ")).collect();
+            of_site.map(|event| ["type", "reason", "note"].map(|field| text(event, field)).join(" ")).collect();
         texts.sort();
         texts
     }

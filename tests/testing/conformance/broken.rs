@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use homeostat::objects::{Client, MemoryClient, ObjectStream, WatchEvent};
-use homeostat::testing::conformance::{self, Backend};
+use homeostat::objects::{Client, MemoryClient, ObjectStream, Patch, PatchTarget, SharedObject, WatchEvent};
+use homeostat::testing::conformance::{self, Backend, WIDGET};
+use serde_json::{Value, json};
 
 use crate::hooked_client::HookedClient;
 
@@ -18,6 +19,16 @@ enum Rule {
     NotFound,
     /// `update` accepts old versions.
     Conflicts,
+    /// The last state of each deleted object has a `deletionTimestamp`.
+    DeletionTimes,
+    /// `update` ignores a `deletionTimestamp`.
+    ForeignDeletionTimes,
+    /// An object that leaves a selection is told without its labels.
+    Leaving,
+    /// Dependents of owners of unknown kinds are deleted.
+    UnknownOwners,
+    /// `apply` owns all finalizers together.
+    Finalizers,
 }
 
 impl Backend for Rule {
@@ -47,9 +58,46 @@ impl Backend for Rule {
                 }
                 None
             }),
+            Self::DeletionTimes => client.on_stream(|_, stream| {
+                Ok(changed_deletions(stream, |last| {
+                    last["metadata"]["deletionTimestamp"] = json!("2001-01-01T00:00:00Z");
+                }))
+            }),
+            Self::ForeignDeletionTimes => client.on_call(|call| {
+                let sent = call.sent.as_mut().filter(|_| call.verb == "update")?;
+                sent["metadata"]["deletionTimestamp"] = json!(null);
+                None
+            }),
+            Self::Leaving => client
+                .on_stream(|_, stream| Ok(changed_deletions(stream, |last| last["metadata"]["labels"] = json!({})))),
+            Self::UnknownOwners => client.on_call(|call| {
+                let owner = call.sent.as_mut()?.pointer_mut("/metadata/ownerReferences/0")?;
+                (owner["apiVersion"], owner["kind"]) = (json!(WIDGET.api_version()), json!(WIDGET.name()));
+                None
+            }),
+            Self::Finalizers => client.on_call(move |call| {
+                if call.verb == "apply" {
+                    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                    // A missing object has no finalizers.
+                    let _ = inner.patch(call.object.kind(), call.object.key(), &none, PatchTarget::Object);
+                }
+                None
+            }),
         }
         client
     }
+}
+
+/// Changes the last states in a stream.
+fn changed_deletions(stream: ObjectStream, change: impl Fn(&mut Value) + Send + 'static) -> ObjectStream {
+    ObjectStream::new(stream.map(move |event| match event {
+        Ok(WatchEvent::Deleted(last)) => {
+            let mut last = last.to_value();
+            change(&mut last);
+            Ok(WatchEvent::Deleted(SharedObject::from(last)))
+        }
+        event => event,
+    }))
 }
 
 #[test]
@@ -62,6 +110,11 @@ fn a_broken_rule_fails_the_cases_that_see_it() {
         (Rule::Conflicts, "writes_of_a_stale_version_are_conflicts", Some("succeeded, expected Conflict")),
         (Rule::Conflicts, "racing_updates_of_one_version_succeed_once", Some("the threads that succeeded")),
         (Rule::Conflicts, "writes_of_another_uid_are_conflicts", None),
+        (Rule::DeletionTimes, "delete_removes", Some("deletionTimestamp")),
+        (Rule::ForeignDeletionTimes, "update_with_a_deletion_time_is_invalid", Some("succeeded, expected Invalid")),
+        (Rule::Leaving, "watch_selects_by_labels", Some("its labels, as they were when it matched")),
+        (Rule::UnknownOwners, "owners_of_unknown_kinds_count_as_existing", Some("Widget default/c is not found")),
+        (Rule::Finalizers, "apply_owns_finalizers_and_owners_one_by_one", Some("finalizers of both")),
     ] {
         match (conformance::run(&rule, case), message) {
             (conformance::Verdict::Passed, None) => {}

@@ -37,10 +37,6 @@ impl Backend for Plain {
     fn history(&self) -> Option<usize> {
         Some(3)
     }
-
-    fn cascades(&self) -> bool {
-        false
-    }
 }
 
 #[cfg(feature = "file-client")]

@@ -11,7 +11,7 @@ fn cases_that_do_not_apply_are_reported_as_skipped() {
     let report = conformance::check(&Plain);
     let skipped: Vec<_> = report.skipped().collect();
     assert!(skipped.contains(&"a_chain_of_owners_is_deleted") && skipped.contains(&"watch_resumes_from_every_version"));
-    assert!(report.to_string().contains("skipped a_chain_of_owners_is_deleted: the back end does not cascade"));
+    assert!(report.to_string().contains("skipped a_chain_of_owners_is_deleted: the client does not cascade"));
     assert_eq!(report.verdicts.len(), conformance::names().count());
     let passed = report.verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Passed).count();
     assert_eq!(passed + skipped.len(), report.verdicts.len());

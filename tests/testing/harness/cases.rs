@@ -125,7 +125,7 @@ fn a_change_of_metadata_is_reported() {
 #[test]
 fn a_change_of_finalizers_is_expected_as_a_patch() {
     let hold: Step = |cx, app| {
-        cx.add_finalizer(app.meta_mut(), "example.com/x")?;
+        cx.add_finalizer(&mut app.meta_mut(), "example.com/x")?;
         Ok(Flow::proceed())
     };
     let with_it = app("shop").finalizer("example.com/x");

@@ -46,7 +46,8 @@ fn given_objects_follow_the_rules_of_the_client() {
     let updated = apps.update(&changed).unwrap();
     assert_eq!((&*updated.meta().resource_version, updated.meta().generation), ("1000", 2));
     assert!(apps.update(&changed).unwrap_err().is_conflict());
-    assert!(apps.delete(&key("shop"), &DeleteOptions::default()).unwrap().meta().is_deleting());
+    let deletion = apps.delete(&key("shop"), &DeleteOptions::default()).unwrap();
+    assert!(deletion.object().unwrap().meta().is_deleting());
     assert!(apps.get(&key("part")).is_ok());
     let mut free = apps.get(&key("shop")).unwrap();
     free.meta_mut().finalizers.clear();

@@ -1,9 +1,12 @@
 //! An event recorder in a simulation, which also simulates its thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use homeostat::objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient, Query};
 use homeostat::testing::Simulation;
+
+use crate::hooked_client::HookedClient;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
@@ -26,5 +29,25 @@ fn events_are_stored_in_separate_turns_and_the_rest_at_the_drop() {
         record("c");
         drop(recorder);
         assert_eq!(stored(), 3);
+    });
+}
+
+/// The thread waits longer after each failure, and stores the event once the client is back.
+#[test]
+fn an_unreachable_client_is_tried_again_after_growing_delays() {
+    Simulation::seeds(0..5, |sim| {
+        let inner = MemoryClient::builder().clock(sim.clock()).build();
+        let client = HookedClient::new(inner);
+        client.cut_off(true);
+        let recorder = EventRecorder::builder("vms").client(client.clone()).clock(sim.clock()).log(false).build();
+        recorder.event(&DynamicObject::new(&VM, "a", "vm-1"), EventType::Normal, "Started", "a");
+        // At once, and after 1, 3, 7 and 15 seconds.
+        sim.run_for(Duration::from_secs(20));
+        assert_eq!(client.writes().len(), 5);
+        client.cut_off(false);
+        sim.run_for(Duration::from_secs(12));
+        assert_eq!(client.writes().len(), 1);
+        sim.run_for(Duration::from_secs(600));
+        assert_eq!(client.writes().len(), 0);
     });
 }

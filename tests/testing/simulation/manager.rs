@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use homeostat::manager::{AlwaysLeader, ElectorError, Leadership, Term};
+use homeostat::manager::{AlwaysLeader, Candidacy, Candidate, Leadership, Term};
 use homeostat::objects::{
     Api, ClientError, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
     PollEvents, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
@@ -272,9 +272,12 @@ struct Late {
 struct Lasting(usize);
 
 impl Elector for Late {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        cx.sleep(self.after)?;
-        Ok(Term::new("late", Lasting(self.checks)))
+    fn candidate(&self) -> Box<dyn Candidate> {
+        let (mut wait, checks) = (Some(self.after), self.checks);
+        Box::new(move |_: &Context| {
+            let late = || Candidacy::Elected(Term::new("late", Lasting(checks)));
+            Ok(wait.take().map_or_else(late, Candidacy::TryAgain))
+        })
     }
 }
 

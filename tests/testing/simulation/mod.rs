@@ -2,8 +2,11 @@
 
 mod ends;
 mod events;
+mod fleet;
+mod leases;
 mod manager;
 mod order;
+mod own_writes;
 mod races;
 mod selecting;
 mod steps;

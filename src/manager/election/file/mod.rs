@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::error::ElectorError;
 use super::holder::{Holder, is_ours, text};
-use super::{Elector, Leadership, Term};
+use super::{Candidacy, Candidate, Elector, Leadership, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
@@ -131,6 +131,19 @@ impl FileElector {
         }
     }
 
+    /// Tries to take the lock, and writes the name of the leader to the file.
+    fn try_lead(&self, cx: &Context) -> Result<Candidacy, ElectorError> {
+        let (elector, path) = (self.name.as_str(), self.path.display());
+        let Some(lock) = self.lock(|| {}).map_err(|error| ElectorError::lock(&self.path, error))? else {
+            return Ok(Candidacy::TryAgain(self.interval));
+        };
+        let text = text(elector, std::process::id(), cx.clock().time_of_day());
+        if let Err(error) = write_to(&lock.file, &text) {
+            log::warn!(elector, path:%, error:%; "{elector}: cannot write to {path} who leads: {error}");
+        }
+        Ok(Candidacy::Elected(Term::new(elector, lock)))
+    }
+
     /// Takes the lock, or returns `None` if another process has it. Calls `locked` after locking the file and before checking
     /// that it is still the file at the path.
     fn lock(&self, locked: impl FnOnce()) -> io::Result<Option<Lock>> {
@@ -148,20 +161,15 @@ impl FileElector {
 }
 
 impl Elector for FileElector {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
+    fn candidate(&self) -> Box<dyn Candidate> {
+        let file = self.clone();
         let (elector, path) = (self.name.as_str(), self.path.display());
         log::info!(elector, path:%; "{elector}: campaigning for {path}");
-        loop {
-            cx.check()?;
-            if let Some(lock) = self.lock(|| {}).map_err(|error| ElectorError::lock(&self.path, error))? {
-                let text = text(elector, std::process::id(), cx.clock().time_of_day());
-                if let Err(error) = write_to(&lock.file, &text) {
-                    log::warn!(elector, path:%, error:%; "{elector}: cannot write to {path} who leads: {error}");
-                }
-                return Ok(Term::new(elector, lock));
-            }
-            cx.sleep(self.interval)?;
-        }
+        Box::new(move |cx: &Context| file.try_lead(cx))
+    }
+
+    fn leader(&self) -> Option<Holder> {
+        self.holder().ok().flatten()
     }
 }
 

@@ -16,8 +16,9 @@ use super::disk::{Disk, Storage};
 use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
 use crate::objects::json_text::{altered_integer, parse_deep};
-use crate::objects::memory::change::{ChangeJournal, Location, ObjectChange};
+use crate::objects::memory::journal::ChangeJournal;
 use crate::objects::memory::state::ServerState;
+use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::{Kind, SharedObject};
 use crate::run::error::BoxError;
 

@@ -82,21 +82,21 @@ struct MemberState {
     active: usize,
     open: bool,
     not_before: Nanos,
-    place: ListPlace,
+    place: MemberPlace,
     one_a_turn: bool,
     hint: Arc<Hint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ListPlace {
+enum MemberPlace {
     None,
     Ready,
     Held(HeldAt),
 }
 
 impl MemberState {
-    fn set_place(&mut self, place: ListPlace) -> ListPlace {
-        self.hint.ready.store(place == ListPlace::Ready, Relaxed);
+    fn set_place(&mut self, place: MemberPlace) -> MemberPlace {
+        self.hint.ready.store(place == MemberPlace::Ready, Relaxed);
         std::mem::replace(&mut self.place, place)
     }
 
@@ -129,7 +129,7 @@ impl RoundRobin {
             active: 0,
             open: false,
             not_before: Nanos::ZERO,
-            place: ListPlace::None,
+            place: MemberPlace::None,
             one_a_turn: self.one_a_turn,
             hint: own,
         };
@@ -150,7 +150,7 @@ impl RoundRobin {
     /// Reports that a member may have work. Returns whether it joins the ready list, behind held members that are due.
     pub(super) fn offer(&mut self, id: MemberId, now: impl FnOnce() -> Nanos) -> bool {
         let Some(member) = self.members[id.0].as_mut() else { return false };
-        if !member.open || member.place != ListPlace::None || member.active >= member.limit {
+        if !member.open || member.place != MemberPlace::None || member.active >= member.limit {
             return false;
         }
         let not_before = member.not_before;
@@ -160,10 +160,10 @@ impl RoundRobin {
             let at = (not_before, self.held_so_far);
             self.held_so_far += 1;
             self.held.insert(at, id);
-            ListPlace::Held(at)
+            MemberPlace::Held(at)
         } else {
             self.ready.push_back(id);
-            ListPlace::Ready
+            MemberPlace::Ready
         };
         if let Some(member) = self.members[id.0].as_mut() {
             member.set_place(place);
@@ -181,7 +181,7 @@ impl RoundRobin {
         self.publish();
         let id = id?;
         let member = self.members[id.0].as_mut()?;
-        member.set_place(ListPlace::None);
+        member.set_place(MemberPlace::None);
         member.active += 1;
         Some((id, Arc::clone(&member.hint)))
     }
@@ -197,7 +197,7 @@ impl RoundRobin {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let id = first.remove();
             if let Some(member) = &mut self.members[id.0] {
-                member.set_place(ListPlace::Ready);
+                member.set_place(MemberPlace::Ready);
                 self.ready.push_back(id);
             }
         }
@@ -225,7 +225,7 @@ impl RoundRobin {
     pub(super) fn free(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
         member.not_before = Nanos::ZERO;
-        if member.place != ListPlace::Ready {
+        if member.place != MemberPlace::Ready {
             self.leave_list(id);
         }
     }
@@ -253,10 +253,10 @@ impl RoundRobin {
 
     fn leave_list(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
-        match member.set_place(ListPlace::None) {
-            ListPlace::None => {}
-            ListPlace::Ready => self.ready.retain(|other| *other != id),
-            ListPlace::Held(at) => {
+        match member.set_place(MemberPlace::None) {
+            MemberPlace::None => {}
+            MemberPlace::Ready => self.ready.retain(|other| *other != id),
+            MemberPlace::Held(at) => {
                 self.held.remove(&at);
             }
         }

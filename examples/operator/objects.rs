@@ -1,0 +1,135 @@
+//! The sites, and the objects that each site has.
+
+use std::collections::BTreeMap;
+
+use homeostat::kubernetes::{CrdVersion, CustomResourceDefinition, RbacRules, SchemaError};
+use homeostat::objects::{Condition, ConditionSet, Kind, Object, ObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+pub(crate) const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
+
+/// The name of the operator: of its account, its fields and its events.
+pub(crate) const NAME: &str = "site-operator";
+/// Holds a site until it is out of the index.
+pub(crate) const FINALIZER: &str = "example.com/site-index";
+/// The label of the objects that the operator makes.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The config map with the titles of all sites of a namespace.
+pub(crate) const INDEX: &str = "site-index";
+
+/// A site is ready if its pages are published and a web server shows them.
+pub(crate) const CONDITIONS: ConditionSet = ConditionSet::new("Ready", &["Published", "Available"]);
+
+/// A website: some pages, and the web servers that show them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Site {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: SiteSpec,
+    #[serde(default)]
+    pub(crate) status: SiteStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct SiteSpec {
+    /// The title, for the index.
+    pub(crate) title: String,
+    /// The texts by the names of the pages.
+    pub(crate) pages: BTreeMap<String, String>,
+    /// The number of web servers.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 10))]
+    pub(crate) replicas: i32,
+}
+
+fn one() -> i32 {
+    1
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SiteStatus {
+    /// The generation that the conditions are about.
+    pub(crate) observed_generation: i64,
+    /// The number of web servers that work.
+    pub(crate) available: i32,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+homeostat::object!(Site, namespaced, "example.com", "v1", status: SiteStatus);
+
+/// The definition of sites, for a cluster.
+pub(crate) fn definition() -> Result<CustomResourceDefinition, SchemaError> {
+    let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
+    let version = CrdVersion::of::<Site>()
+        .column("Title", "string", ".spec.title")
+        .column("Ready", "string", ready)
+        .wide_column("Servers", "integer", ".status.available")
+        .scale(".spec.replicas", ".status.available");
+    CustomResourceDefinition::builder(version).short_name("si").category("all").build()
+}
+
+/// The requests of the operator. Change this list with the reconciler.
+pub(crate) fn rules() -> RbacRules {
+    RbacRules::new()
+        .read(&Site::KIND)
+        .finalizers(&Site::KIND)
+        .status(&Site::KIND)
+        .write(&CONFIG_MAP)
+        .write(&DEPLOYMENT)
+        .record_events()
+        // It installs its own definition.
+        .allow(&CustomResourceDefinition::KIND, &["get", "create", "patch"])
+}
+
+/// Returns the name of the config map with the pages of a site.
+pub(crate) fn pages_of(site: &str) -> String {
+    format!("{site}-pages")
+}
+
+/// Returns the metadata of an object that a site has.
+fn owned_by(site: &Site, name: &str) -> Value {
+    json!({
+        "namespace": site.metadata.namespace,
+        "name": name,
+        "labels": {MANAGED_BY: NAME},
+        "ownerReferences": [site.controller_reference()],
+    })
+}
+
+/// Returns the config map with the pages of a site.
+pub(crate) fn config_map(site: &Site) -> Value {
+    let pages = site.spec.pages.iter().map(|(name, text)| (format!("{name}.html"), text.clone().into()));
+    json!({
+        "apiVersion": CONFIG_MAP.api_version(), "kind": CONFIG_MAP.name(),
+        "metadata": owned_by(site, &pages_of(&site.metadata.name)),
+        "data": Value::Object(pages.collect()),
+    })
+}
+
+/// Returns the deployment of the web servers of a site.
+pub(crate) fn deployment(site: &Site) -> Value {
+    let name = &site.metadata.name;
+    let labels = json!({"site": name});
+    json!({
+        "apiVersion": DEPLOYMENT.api_version(), "kind": DEPLOYMENT.name(),
+        "metadata": owned_by(site, name),
+        "spec": {
+            "replicas": site.spec.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{
+                        "name": "web",
+                        "image": "nginx:stable",
+                        "volumeMounts": [{"name": "pages", "mountPath": "/usr/share/nginx/html"}],
+                    }],
+                    "volumes": [{"name": "pages", "configMap": {"name": pages_of(name)}}],
+                },
+            },
+        },
+    })
+}

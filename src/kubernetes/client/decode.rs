@@ -1,0 +1,309 @@
+//! Objects, lists and events in answers. A plain value.
+//!
+//! `metadata.managedFields` are left out: they often take half of an object, and an update without them keeps them.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::Value;
+
+use crate::objects::{Kind, SharedObject};
+
+/// The initial events of a watch end with a bookmark that has this annotation.
+const INITIAL_EVENTS_END: &str = "/metadata/annotations/k8s.io~1initial-events-end";
+
+/// A page of objects.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) version: String,
+    pub(super) continue_token: Option<String>,
+    pub(super) items: Vec<SharedObject>,
+}
+
+/// An event of a watch.
+#[derive(Debug, PartialEq)]
+pub(super) enum RawEvent {
+    Added(SharedObject),
+    Modified(SharedObject),
+    Deleted(SharedObject),
+    Bookmark { version: String, ends_initial: bool },
+    Error(Value),
+}
+
+/// An event that cannot be decoded, and the object that it names.
+#[derive(Debug, PartialEq)]
+pub(super) struct BadEvent {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) fault: String,
+}
+
+/// Reads an object. Sets its `apiVersion` and `kind` if `kind` is given.
+pub(super) fn object(text: &[u8], kind: Option<&Kind>) -> Result<SharedObject, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let object = SharedObject::read(&mut deserializer, kind, &mut String::new())?;
+    deserializer.end()?;
+    Ok(object)
+}
+
+/// Reads a list of objects of this kind.
+pub(super) fn list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let page = deserializer.deserialize_map(ListVisitor { kind })?;
+    deserializer.end()?;
+    Ok(page)
+}
+
+/// Reads an event. Its objects have this kind. Pass the same buffer for many events, to save allocations.
+pub(super) fn event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<RawEvent, BadEvent> {
+    let bad = |fault: String| {
+        let named: Named = serde_json::from_slice(line).unwrap_or_default();
+        let ObjectName { namespace, name } = named.object.metadata;
+        BadEvent { namespace, name, fault }
+    };
+    let (event, object) = read_event(line, kind, buffer).map_err(|error| bad(error.to_string()))?;
+    match event.as_str() {
+        "ERROR" => {
+            let status: Unnamed = serde_json::from_slice(line).map_err(|error| bad(error.to_string()))?;
+            Ok(RawEvent::Error(status.object))
+        }
+        "BOOKMARK" => {
+            let version = object.resource_version().to_owned();
+            let ends_initial = object.pointer(INITIAL_EVENTS_END).is_some_and(|end| end == "true");
+            Ok(RawEvent::Bookmark { version, ends_initial })
+        }
+        _ if object.name().is_empty() => Err(bad("the object has no name".to_owned())),
+        "ADDED" => Ok(RawEvent::Added(object)),
+        "MODIFIED" => Ok(RawEvent::Modified(object)),
+        "DELETED" => Ok(RawEvent::Deleted(object)),
+        other => Err(bad(format!("the type of the event is {other:?}"))),
+    }
+}
+
+fn read_event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<(String, SharedObject), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    let event = deserializer.deserialize_map(EventVisitor { kind, buffer })?;
+    deserializer.end()?;
+    Ok(event)
+}
+
+/// The object of an event as the server has sent it.
+#[derive(Deserialize)]
+struct Unnamed {
+    object: Value,
+}
+
+/// The name of the object in an event that cannot be decoded.
+#[derive(Default, Deserialize)]
+struct Named {
+    object: NamedObject,
+}
+
+#[derive(Default, Deserialize)]
+struct NamedObject {
+    metadata: ObjectName,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ObjectName {
+    namespace: String,
+    name: String,
+}
+
+/// Reads an object of this kind.
+struct ObjectSeed<'a> {
+    kind: &'a Kind,
+    buffer: &'a mut String,
+}
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
+    type Value = SharedObject;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<SharedObject, D::Error> {
+        SharedObject::read(deserializer, Some(self.kind), self.buffer)
+    }
+}
+
+struct EventVisitor<'a> {
+    kind: &'a Kind,
+    buffer: &'a mut String,
+}
+
+impl<'de> Visitor<'de> for EventVisitor<'_> {
+    type Value = (String, SharedObject);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event with a type and an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut event, mut object) = (None, None);
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "type" => event = Some(map.next_value()?),
+                "object" => {
+                    let seed = ObjectSeed { kind: self.kind, buffer: &mut *self.buffer };
+                    object = Some(map.next_value_seed(seed)?);
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        let missing = de::Error::missing_field;
+        Ok((event.ok_or_else(|| missing("type"))?, object.ok_or_else(|| missing("object"))?))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    continue_token: String,
+}
+
+struct ListVisitor<'a> {
+    kind: &'a Kind,
+}
+
+impl<'de> Visitor<'de> for ListVisitor<'_> {
+    type Value = Page;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page, A::Error> {
+        let mut page = Page::default();
+        let mut has_items = false;
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "metadata" => {
+                    let ListMeta { resource_version, continue_token } =
+                        map.next_value::<Option<ListMeta>>()?.unwrap_or_default();
+                    page.version = resource_version;
+                    page.continue_token = Some(continue_token).filter(|token| !token.is_empty());
+                }
+                "items" => {
+                    page.items = map.next_value_seed(ItemsSeed { kind: self.kind })?;
+                    has_items = true;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        if has_items { Ok(page) } else { Err(de::Error::missing_field("items")) }
+    }
+}
+
+struct ItemsSeed<'a> {
+    kind: &'a Kind,
+}
+
+impl<'de> DeserializeSeed<'de> for ItemsSeed<'_> {
+    type Value = Vec<SharedObject>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ItemsSeed<'_> {
+    type Value = Vec<SharedObject>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of objects")
+    }
+
+    /// Empty lists of some old kinds are `null`.
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let (mut items, mut buffer) = (Vec::new(), String::new());
+        while let Some(item) = seq.next_element_seed(ObjectSeed { kind: self.kind, buffer: &mut buffer })? {
+            items.push(item);
+        }
+        Ok(items)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const POD: Kind = Kind::namespaced("", "v1", "Pod");
+
+    fn pod(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"metadata": {"managedFields": 1}}})
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_and_items_get_their_kind() {
+        let mut item = pod("a");
+        item["metadata"]["managedFields"] = json!([{"manager": "x", "fieldsV1": {"f:spec": {}}}]);
+        assert_eq!(object(item.to_string().as_bytes(), None).unwrap(), pod("a"));
+        let fields = item.as_object_mut().unwrap();
+        fields.remove("kind");
+        fields.remove("apiVersion");
+        let meta = json!({"resourceVersion": "7", "continue": "more", "remainingItemCount": 2});
+        let text = json!({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": [item, item]}).to_string();
+        let page = list(text.as_bytes(), &POD).unwrap();
+        assert_eq!((page.version.as_str(), page.continue_token.as_deref()), ("7", Some("more")));
+        assert_eq!(page.items, [SharedObject::from(pod("a")), SharedObject::from(pod("a"))]);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_list_is_an_error() {
+        let empty = list(br#"{"metadata": {"resourceVersion": "1", "continue": ""}, "items": null}"#, &POD).unwrap();
+        assert_eq!((empty.items.len(), empty.continue_token), (0, None));
+        for text in ["", "[]", "{}", r#"{"items": {}}"#, r#"{"items": [1]}"#, r#"{"items": []} x"#, r#"{"items": ["#] {
+            assert!(list(text.as_bytes(), &POD).is_err(), "{text}");
+        }
+        let deep = format!(r#"{{"items": [{{"a": {}1{}}}]}}"#, "[".repeat(1000), "]".repeat(1000));
+        assert!(list(deep.as_bytes(), &POD).unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn events_have_a_type_and_an_object() {
+        let line = |event: &str, object: &Value| json!({"type": event, "object": object}).to_string();
+        let read = |event: &str, object: &Value| super::event(line(event, object).as_bytes(), &POD, &mut String::new());
+        assert_eq!(read("ADDED", &pod("a")), Ok(RawEvent::Added(pod("a").into())));
+        assert_eq!(read("MODIFIED", &pod("a")), Ok(RawEvent::Modified(pod("a").into())));
+        assert_eq!(read("DELETED", &pod("a")), Ok(RawEvent::Deleted(pod("a").into())));
+        let status = json!({"kind": "Status", "code": 410});
+        assert_eq!(read("ERROR", &status), Ok(RawEvent::Error(status)));
+        let mut mark = json!({"metadata": {"resourceVersion": "9"}});
+        assert_eq!(read("BOOKMARK", &mark), Ok(RawEvent::Bookmark { version: "9".to_owned(), ends_initial: false }));
+        mark["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        assert_eq!(read("BOOKMARK", &mark), Ok(RawEvent::Bookmark { version: "9".to_owned(), ends_initial: true }));
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_decoded_names_its_object() {
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let line = format!(
+            r#"{{"type": "ADDED", "object": {{"metadata": {{"namespace": "n", "name": "x"}}, "spec": {deep}}}}}"#
+        );
+        let bad = event(line.as_bytes(), &POD, &mut String::new()).unwrap_err();
+        assert_eq!((bad.namespace.as_str(), bad.name.as_str()), ("n", "x"));
+        assert!(bad.fault.contains("recursion limit"), "{}", bad.fault);
+        let faults = [
+            (r#"{"type": "MOVED", "object": {"metadata": {"name": "x"}}}"#, "x", "the type of the event is \"MOVED\""),
+            (r#"{"type": "ADDED", "object": {"metadata": {}}}"#, "", "the object has no name"),
+            (r#"{"type": "ADDED"}"#, "", "missing field `object` at line 1 column 17"),
+            ("<html>", "", "expected value at line 1 column 1"),
+        ];
+        for (line, name, fault) in faults {
+            let bad = event(line.as_bytes(), &POD, &mut String::new()).unwrap_err();
+            assert_eq!((bad.name.as_str(), bad.fault.as_str()), (name, fault));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The kinds that the server serves.
+//!
+//! A path is guessed from the kind. Only if the server does not know the path, the list of the kind's group and version is read. A
+//! broken group does not disturb the others.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use http::Method;
+use serde::Deserialize;
+
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::kubernetes::http::answer::ApiStatus;
+use crate::kubernetes::http::path::RequestPath;
+use crate::kubernetes::http::transport::{HttpRequest, HttpTransport};
+use crate::objects::{ClientError, Kind, ObjectRef};
+
+/// How long a list of kinds is used before it is read again because a kind is missing.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A kind as the server serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServedKind {
+    /// The plural in lower case, as it appears in URLs.
+    pub plural: String,
+    /// Whether the objects live in namespaces.
+    pub namespaced: bool,
+    /// The verbs, such as `get` and `list`.
+    pub verbs: Vec<String>,
+    /// The subresources, such as `status` and `scale`.
+    pub subresources: Vec<String>,
+}
+
+/// The lists of kinds that were read so far.
+#[derive(Debug, Default)]
+pub(super) struct Discovery(Mutex<HashMap<String, Group>>);
+
+/// The kinds of a group and version.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    read_at: Nanos,
+    /// `None` if the server does not serve the group and version.
+    kinds: Option<BTreeMap<String, ServedKind>>,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Option<Vec<String>>,
+}
+
+impl Discovery {
+    /// Returns the plural of a kind: as the server has told it, or else as the kind has it.
+    pub(super) fn plural(&self, kind: &Kind) -> String {
+        let groups = self.0.lock();
+        let found = groups.get(&*kind.api_version()).and_then(|group| group.kinds.as_ref()?.get(kind.name()));
+        found.map_or_else(|| kind.plural().into_owned(), |served| served.plural.clone())
+    }
+
+    /// Returns a kind as the server serves it. Reads the list of its group and version if the kind is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    pub(super) fn find(&self, transport: &HttpTransport, object: &ObjectRef) -> Result<ServedKind, ClientError> {
+        let kind = object.kind();
+        let version = kind.api_version().into_owned();
+        let known = self.0.lock().get(&version).cloned();
+        let group = match known {
+            Some(group) if group.has(kind) || !transport.clock().reached(group.read_at.after(PERIOD)) => group,
+            _ => {
+                let group = read(transport, object)?;
+                self.0.lock().insert(version, group.clone());
+                group
+            }
+        };
+        if let Some(found) = group.kinds.as_ref().and_then(|kinds| kinds.get(kind.name())) {
+            return Ok(found.clone());
+        }
+        let (server, version) = (transport.server(), kind.api_version());
+        let reason = match &group.kinds {
+            None => format!("{server} has no group and version {version}"),
+            Some(kinds) => {
+                let kinds: Vec<_> = kinds.keys().map(String::as_str).take(20).collect();
+                format!("{server} has {version} with the kinds {}", kinds.join(", "))
+            }
+        };
+        Err(ClientError::kind_not_served(object.clone(), reason))
+    }
+}
+
+impl Group {
+    fn has(&self, kind: &Kind) -> bool {
+        self.kinds.as_ref().is_some_and(|kinds| kinds.contains_key(kind.name()))
+    }
+}
+
+fn read(transport: &HttpTransport, object: &ObjectRef) -> Result<Group, ClientError> {
+    let path = RequestPath::of_version(object.kind())
+        .map_err(|cause| ClientError::with_causes(object.clone(), vec![cause]))?;
+    let request = HttpRequest { method: Method::GET, path: &path, body: None, accept: "application/json" };
+    let line = transport.line("GET", &path, object, "");
+    let (head, body) = transport.call(&request).map_err(|error| line.error(error))?;
+    let read_at = transport.clock().nanos();
+    if head.code == 404 {
+        return Ok(Group { read_at, kinds: None });
+    }
+    if !head.is_success() {
+        return Err(ApiStatus::read(&body).error(&line, &head));
+    }
+    let list: ResourceList = serde_json::from_slice(&body)
+        .map_err(|error| line.unusable(format!("the list of kinds is invalid: {error}")))?;
+    Ok(Group { read_at, kinds: Some(served(list.resources)) })
+}
+
+fn served(resources: Vec<Resource>) -> BTreeMap<String, ServedKind> {
+    let (parts, wholes): (Vec<_>, Vec<_>) = resources.into_iter().partition(|resource| resource.name.contains('/'));
+    let wholes = wholes.into_iter().map(|Resource { name, kind, namespaced, verbs }| {
+        let of_it = |part: &Resource| {
+            part.name.split_once('/').filter(|(plural, _)| *plural == name).map(|(_, part)| part.to_owned())
+        };
+        let subresources = parts.iter().filter_map(of_it).collect();
+        (kind, ServedKind { plural: name, namespaced, verbs: verbs.unwrap_or_default(), subresources })
+    });
+    // Virtual resources such as reviews of rights cannot be read; a kind that can be wins.
+    let mut kinds = BTreeMap::<String, ServedKind>::new();
+    for (kind, served) in wholes {
+        let reads = |served: &ServedKind| served.verbs.iter().any(|verb| verb == "get");
+        if kinds.get(&kind).is_none_or(|known| !reads(known) && reads(&served)) {
+            kinds.insert(kind, served);
+        }
+    }
+    kinds
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subresources_belong_to_their_resource() {
+        let text = r#"{"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": [
+            {"name": "deployments", "kind": "Deployment", "namespaced": true, "verbs": ["get", "list"]},
+            {"name": "deployments/scale", "group": "autoscaling", "kind": "Scale", "namespaced": true, "verbs": ["get"]},
+            {"name": "deployments/status", "kind": "Deployment", "namespaced": true, "verbs": ["get"]},
+            {"name": "things", "kind": "Thing", "namespaced": false, "verbs": null}]}"#;
+        let list: ResourceList = serde_json::from_str(text).unwrap();
+        let kinds = served(list.resources);
+        assert_eq!(kinds.keys().collect::<Vec<_>>(), ["Deployment", "Thing"]);
+        let deployment = &kinds["Deployment"];
+        assert_eq!((deployment.plural.as_str(), deployment.namespaced), ("deployments", true));
+        assert_eq!(
+            (deployment.verbs.len(), &deployment.subresources[..]),
+            (2, &["scale".to_owned(), "status".to_owned()][..])
+        );
+        assert!(!kinds["Thing"].namespaced && kinds["Thing"].verbs.is_empty());
+    }
+}

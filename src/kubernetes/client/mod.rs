@@ -1,0 +1,362 @@
+//! The client: its settings, and the requests that all verbs use.
+
+mod decode;
+mod discovery;
+mod reads;
+mod selection;
+mod verbs;
+mod watch;
+
+use std::collections::HashSet;
+use std::env;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+
+use self::discovery::Discovery;
+pub use self::discovery::ServedKind;
+pub use self::reads::{ObjectTable, Scale, TableColumn, TableRow};
+use super::config::cluster::ClusterConfig;
+use super::config::error::ConfigError;
+use super::http::answer::{ApiStatus, RequestLine};
+use super::http::path::RequestPath;
+use super::http::request_error::RequestFault;
+use super::http::request_metrics::RequestMetrics;
+use super::http::transport::{Answer, HttpRequest, HttpTransport, TransportLimits};
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::objects::{Cause, ClientError, Kind, ObjectKey, ObjectRef, SharedObject};
+
+pub(super) const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A client of a Kubernetes API server. Clones share connections.
+///
+/// It blocks, and needs no async runtime. Ordinary requests share a pool of connections. Each watch opens its own connection.
+///
+/// # Requests
+///
+/// - Reads are repeated after failures of the connection and the statuses 429, 503 and 504. Writes are repeated only if the server
+///   certainly did not carry them out: it was not reached, or answered 429, or 503 with a delay. The delays follow the header
+///   `Retry-After`, with jitter. All repetitions end within the [time of a call](KubernetesClientBuilder::call_timeout).
+/// - Tokens, plugins and certificates are renewed before they expire, and after the server has refused them once.
+/// - Files of tokens and certificates are read again each minute. New connections use the new certificates. A watch keeps its connection
+///   until the server ends it, after at most ten minutes.
+/// - `metadata.managedFields` are left out of all objects.
+/// - If the server cannot select by a field, the client does. A page of a list may then have fewer objects than its limit.
+/// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it once.
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
+/// use homeostat::objects::{Client, Kind, Query};
+///
+/// const POD: Kind = Kind::namespaced("", "v1", "Pod");
+/// let client = KubernetesClient::new(ClusterConfig::load()?)?;
+/// for pod in client.list(&POD, &Query::all().namespace("default"))?.items {
+///     println!("{}", pod.name());
+/// }
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct KubernetesClient {
+    pub(super) shared: Arc<Shared>,
+    pub(super) mode: Mode,
+}
+
+/// The part that clones share.
+pub(super) struct Shared {
+    pub(super) transport: HttpTransport,
+    discovery: Discovery,
+    /// The kinds for which the server does not know all fields of selectors.
+    pub(super) unknown_fields: Mutex<HashSet<Kind>>,
+    /// The kinds for which the server does not stream lists.
+    pub(super) unstreamed: Mutex<HashSet<Kind>>,
+}
+
+/// The settings in which clones differ.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mode {
+    pub(super) dry_run: bool,
+    pub(super) metadata_only: bool,
+    pub(super) field_manager: Option<Arc<str>>,
+}
+
+/// Builds a [`KubernetesClient`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
+/// use std::time::Duration;
+///
+/// let config = ClusterConfig::new("https://10.0.0.1:6443")?.token("secret");
+/// let client = KubernetesClient::builder(config).call_timeout(Duration::from_secs(20)).user_agent("backup/1.2").build()?;
+/// assert_eq!(client.server(), "https://10.0.0.1:6443");
+/// # Ok::<_, homeostat::kubernetes::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "call `build`"]
+pub struct KubernetesClientBuilder {
+    config: ClusterConfig,
+    limits: TransportLimits,
+    user_agent: Option<String>,
+    field_manager: Option<Arc<str>>,
+    clock: Clock,
+}
+
+impl KubernetesClientBuilder {
+    /// Sets the time until a connection is established, with its TLS handshake. Default: 10 seconds.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.connect = timeout;
+        self
+    }
+
+    /// Sets the longest silence of the server during a call. Default: 60 seconds.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.read = timeout;
+        self
+    }
+
+    /// Sets the longest silence of the server in a watch. Default: 150 seconds. Servers send a bookmark about each minute.
+    pub fn watch_read_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.watch_read = timeout;
+        self
+    }
+
+    /// Sets the time for a call, with all its repetitions. Default: 90 seconds. Watches have no such limit.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.retry.time = timeout;
+        self
+    }
+
+    /// Sets the most bytes of an answer that are read. Default: 1 GiB.
+    pub fn max_answer_bytes(mut self, bytes: u64) -> Self {
+        self.limits.answer = bytes;
+        self
+    }
+
+    /// Sets the name of the program for the server's logs, such as `backup/1.2`. Default: the name and version of this library.
+    pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
+        self.user_agent = Some(user_agent.into());
+        self
+    }
+
+    /// Sets the owner of fields that are written without [`apply`](crate::objects::Client::apply). Default: the part of the user
+    /// agent before the slash.
+    pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.field_manager = Some(name.into());
+        self
+    }
+
+    /// Sets the clock of delays and expiries. Default: the system clock. Time-outs of sockets follow the system clock always.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Builds the client. Reads certificates, but does not connect.
+    ///
+    /// # Errors
+    ///
+    /// If a certificate, the proxy or the user agent is invalid.
+    pub fn build(self) -> Result<KubernetesClient, ConfigError> {
+        let Self { config, limits, user_agent, field_manager, clock } = self;
+        let default_agent = || {
+            let version = env!("CARGO_PKG_VERSION");
+            format!("homeostat/{version} ({}/{})", env::consts::OS, env::consts::ARCH)
+        };
+        let user_agent = user_agent.unwrap_or_else(default_agent);
+        let proxy = config.chosen_proxy(&|name| env::var_os(name));
+        let transport = HttpTransport::new(config.parts(), proxy.as_deref(), user_agent, limits, clock)?;
+        let shared = Shared {
+            transport,
+            discovery: Discovery::default(),
+            unknown_fields: Mutex::default(),
+            unstreamed: Mutex::default(),
+        };
+        Ok(KubernetesClient { shared: Arc::new(shared), mode: Mode { field_manager, ..Mode::default() } })
+    }
+}
+
+impl KubernetesClient {
+    /// Returns a client with default settings. Reads certificates, but does not connect.
+    ///
+    /// # Errors
+    ///
+    /// If a certificate or the proxy is invalid.
+    pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
+        Self::builder(config).build()
+    }
+
+    /// Returns a builder of a client.
+    pub fn builder(config: ClusterConfig) -> KubernetesClientBuilder {
+        let (limits, clock) = (TransportLimits::default(), Clock::system());
+        KubernetesClientBuilder { config, limits, user_agent: None, field_manager: None, clock }
+    }
+
+    /// Returns a client with its own connections, and with calls of at most this time.
+    pub(super) fn sibling(&self, call_timeout: Duration) -> Self {
+        let shared = Shared {
+            transport: self.shared.transport.sibling(call_timeout),
+            discovery: Discovery::default(),
+            unknown_fields: Mutex::default(),
+            unstreamed: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared), mode: self.mode.clone() }
+    }
+
+    /// Returns the address of the server.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.shared.transport.server()
+    }
+
+    /// Returns the metrics of this client and its clones.
+    #[must_use]
+    pub fn metrics(&self) -> RequestMetrics {
+        self.shared.transport.counters.read()
+    }
+
+    /// Returns a client for dry runs: the server checks and answers its writes, but does not store them.
+    #[must_use]
+    pub fn dry_run(&self) -> Self {
+        Self { mode: Mode { dry_run: true, ..self.mode.clone() }, ..self.clone() }
+    }
+
+    /// Returns a client that reads only the metadata of objects. Its objects have neither spec nor status, so a watch of many
+    /// objects takes less memory.
+    #[must_use]
+    pub fn metadata_only(&self) -> Self {
+        Self { mode: Mode { metadata_only: true, ..self.mode.clone() }, ..self.clone() }
+    }
+
+    /// Returns a kind as the server serves it.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    pub fn served_kind(&self, kind: &Kind) -> Result<ServedKind, ClientError> {
+        let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
+        self.shared.discovery.find(&self.shared.transport, &object)
+    }
+
+    /// Sends a request for an object or several. `path_of` returns the path for a plural, and `send` sends it. If the server does not
+    /// know the path, asks it for the plural and tries again.
+    pub(super) fn exchange<T>(
+        &self,
+        object: &ObjectRef,
+        (verb, version): (&'static str, &str),
+        path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
+        send: impl Fn(&RequestPath) -> Result<Result<T, Answer>, RequestFault>,
+    ) -> Result<(T, RequestLine), ClientError> {
+        let Shared { transport, discovery, .. } = &*self.shared;
+        let mut plural = discovery.plural(object.kind());
+        let mut found = false;
+        loop {
+            let invalid = |cause| ClientError::with_causes(object.clone(), vec![cause]);
+            let path = path_of(&plural).map_err(invalid)?;
+            let line = transport.line(verb, &path, object, version);
+            let (head, body) = match send(&path).map_err(|cause| line.error(cause))? {
+                Ok(answer) => return Ok((answer, line)),
+                Err(answer) => answer,
+            };
+            let status = ApiStatus::read(&body);
+            if !status.is_unknown_path(&head) || found {
+                return Err(status.error(&line, &head));
+            }
+            let served = discovery.find(transport, object)?;
+            if let Some(cause) = misplaced(&served, object.key()).or_else(|| missing_part(&served, &path)) {
+                return Err(invalid(cause));
+            }
+            if served.plural == plural {
+                return Err(status.error(&line, &head));
+            }
+            (plural, found) = (served.plural, true);
+        }
+    }
+
+    /// Sends a request and reads the answer.
+    pub(super) fn request(
+        &self,
+        object: &ObjectRef,
+        method: &Method,
+        (verb, version): (&'static str, &str),
+        (body, accept): (Option<(&'static str, &Value)>, &'static str),
+        path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
+    ) -> Result<ApiReply, ClientError> {
+        let (body, line) = self.exchange(object, (verb, version), path_of, |path| {
+            let body = body.map(|(content_type, body)| (content_type, body.to_string().into_bytes()));
+            let request = HttpRequest { method: method.clone(), path, body, accept };
+            let (head, body) = self.shared.transport.call(&request)?;
+            Ok(if head.is_success() { Ok(body) } else { Err((head, body)) })
+        })?;
+        Ok(ApiReply { line, body })
+    }
+
+    /// Adds the settings of writes to a path.
+    pub(super) fn write(&self, path: RequestPath) -> RequestPath {
+        let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
+        path.optional_query("fieldManager", self.mode.field_manager.as_deref())
+    }
+
+    /// Returns the representation to ask for.
+    pub(super) fn accept(&self, list: bool) -> &'static str {
+        match (self.mode.metadata_only, list) {
+            (false, _) => JSON,
+            (true, false) => METADATA,
+            (true, true) => METADATA_LIST,
+        }
+    }
+}
+
+/// The answer to a request that has succeeded.
+#[derive(Debug)]
+pub(super) struct ApiReply {
+    line: RequestLine,
+    pub(super) body: Vec<u8>,
+}
+
+impl ApiReply {
+    /// Reads an object.
+    pub(super) fn object(&self) -> Result<SharedObject, ClientError> {
+        self.parse(|body| decode::object(body, Some(self.line.object.kind())))
+    }
+
+    /// Reads the body.
+    pub(super) fn parse<T>(&self, parse: impl FnOnce(&[u8]) -> serde_json::Result<T>) -> Result<T, ClientError> {
+        parse(&self.body).map_err(|error| self.line.unusable(format!("the answer cannot be read: {error}")))
+    }
+}
+
+/// Returns the fault of a namespace that is missing or must not be there.
+fn misplaced(served: &ServedKind, key: &ObjectKey) -> Option<Cause> {
+    let namespace = key.namespace();
+    let rule = match (served.namespaced, namespace.is_empty()) {
+        (true, true) if !key.name().is_empty() => "must be set: the kind lives in namespaces",
+        (false, false) => "must be empty: the kind is in no namespace",
+        _ => return None,
+    };
+    Some(Cause::new("metadata.namespace", namespace, rule))
+}
+
+/// Returns the fault of a subresource that the kind does not have.
+fn missing_part(served: &ServedKind, path: &RequestPath) -> Option<Cause> {
+    let name = path.subresource_name()?;
+    let is_missing = !served.subresources.iter().any(|known| known == name);
+    is_missing.then(|| Cause::new("", "", format!("the kind has no subresource {name}")))
+}
+
+impl fmt::Debug for KubernetesClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubernetesClient")
+            .field("server", &self.server())
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}

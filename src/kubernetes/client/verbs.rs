@@ -1,0 +1,298 @@
+//! The verbs of [`Client`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::decode::{self, Page};
+use super::selection::{in_place, is_unknown_field, objects, selected};
+use super::watch;
+use super::{ApiReply, JSON, KubernetesClient};
+use crate::base::cancel::CancellationToken;
+use crate::kubernetes::http::path::RequestPath;
+use crate::objects::client::delete_each;
+use crate::objects::json::{key_of, string, text_of};
+use crate::objects::meta::Misfit;
+use crate::objects::validate::{DNS_LABEL, is_dns_label};
+use crate::objects::{
+    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectMeta,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
+};
+
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+/// JSON is YAML.
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+impl Client for KubernetesClient {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError> {
+        let object = ObjectRef::new(kind, key);
+        let path = |plural: &str| RequestPath::of_object(kind, plural, key);
+        self.request(&object, &Method::GET, ("GET", ""), (None, self.accept(false)), path)?.object()
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+        let Page { version, continue_token, mut items } = self.with_fields(kind, query, |fields| {
+            let limit = query.limit.filter(|limit| *limit > 0).map(|limit| limit.to_string());
+            let token = query.continue_token.as_deref();
+            let object = objects(kind, query);
+            let path = |plural: &str| {
+                let path = selected(kind, plural, query, fields)?.optional_query("limit", limit.as_deref());
+                Ok(match (token, &query.not_older_than) {
+                    (Some(token), _) => path.query("continue", token),
+                    (None, Some(version)) => {
+                        path.query("resourceVersion", version).query("resourceVersionMatch", "NotOlderThan")
+                    }
+                    (None, None) => path,
+                })
+            };
+            let version = token.unwrap_or_default();
+            let reply = self.request(&object, &Method::GET, ("LIST", version), (None, self.accept(true)), path);
+            reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))
+        })?;
+        items.retain(|item| query.selects_content(item));
+        // The server orders the paths of objects, in which a slash follows the namespace.
+        if !items.is_sorted_by_key(SharedObject::key) {
+            items.sort_by_cached_key(SharedObject::key);
+        }
+        Ok(ObjectList::new(version, items).continue_token(continue_token))
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        let named = named(kind, &object)?;
+        let key = named.key().clone();
+        let invalid =
+            |field: &str, value: &str, rule: &str| Err(ClientError::invalid(named.clone(), field, value, rule));
+        if key.name().is_empty() && text_of(&object, "generateName").is_empty() {
+            return invalid("metadata.name", "", "must be set, unless there is a generateName");
+        }
+        let version = text_of(&object, "resourceVersion");
+        if !version.is_empty() {
+            return invalid("metadata.resourceVersion", version, "must not be set on a new object");
+        }
+        let path = |plural: &str| {
+            in_place(kind, key.namespace())?;
+            if !key.name().is_empty() {
+                RequestPath::of_object(kind, plural, &key)?;
+            }
+            Ok(self.write(RequestPath::of_objects(kind, plural, key.namespace())?))
+        };
+        self.request(&named, &Method::POST, ("POST", ""), (Some((JSON, &object)), self.accept(false)), path)?.object()
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        self.put(kind, &object, None)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        self.put(kind, &object, Some("status"))
+    }
+
+    fn patch(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        target: PatchTarget,
+    ) -> Result<SharedObject, ClientError> {
+        let object = ObjectRef::new(kind, key);
+        let (content_type, body) = match patch {
+            Patch::Merge(body) => (MERGE_PATCH, body),
+            Patch::Json(body) => (JSON_PATCH, body),
+        };
+        check_patch(&object, patch)?;
+        let place = |plural: &str| {
+            let whole = RequestPath::of_object(kind, plural, key)?;
+            Ok(self.write(if target == PatchTarget::Status { whole.subresource("status") } else { whole }))
+        };
+        let body = (Some((content_type, body)), self.accept(false));
+        self.request(&object, &Method::PATCH, ("PATCH", ""), body, place)?.object()
+    }
+
+    fn apply(&self, kind: &Kind, mut object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
+        let named = named(kind, &object)?;
+        // The server refuses them, even if they come from itself.
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+        let path = |plural: &str| {
+            in_place(kind, named.key().namespace())?;
+            let path = RequestPath::of_object(kind, plural, named.key())?;
+            let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
+            Ok(path.query("fieldManager", &owner.name).query("force", if owner.force { "true" } else { "false" }))
+        };
+        let body = (Some((APPLY_PATCH, &object)), self.accept(false));
+        self.request(&named, &Method::PATCH, ("APPLY", ""), body, path)?.object()
+    }
+
+    fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError> {
+        let object = ObjectRef::new(kind, key);
+        let body = self.delete_options(&object, options)?;
+        let path = |plural: &str| RequestPath::of_object(kind, plural, key);
+        let reply = self.request(&object, &Method::DELETE, ("DELETE", ""), (Some((JSON, &body)), JSON), path)?;
+        deletion(&reply)
+    }
+
+    fn delete_collection(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
+        let in_all_namespaces = kind.is_namespaced() && query.namespace.is_none();
+        let in_pages = query.limit.is_some() || query.continue_token.is_some();
+        let fields = self.server_fields(kind, query);
+        if in_all_namespaces || in_pages || fields != query.fields.to_query(|_| true) {
+            return delete_each(self, kind, query, options);
+        }
+        let object = objects(kind, query);
+        let body = self.delete_options(&object, options)?;
+        let path = |plural: &str| selected(kind, plural, query, &fields);
+        let reply = self.request(&object, &Method::DELETE, ("DELETECOLLECTION", ""), (Some((JSON, &body)), JSON), path);
+        let deleted = match reply {
+            Err(error) if is_unknown_field(&error) => return delete_each(self, kind, query, options),
+            reply => reply?.parse(|body| decode::list(body, kind))?.items,
+        };
+        // The answer shows the objects as they were before.
+        let left = self.list(kind, query)?.items;
+        let state = |object: SharedObject| {
+            let left = left.iter().find(|left| left.uid() == object.uid() && left.is_deleting());
+            left.map_or(Deletion::Gone, |left| Deletion::Deleting(left.clone()))
+        };
+        Ok(deleted.into_iter().map(state).collect())
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        watch::watch(self, kind, query, from, stop)
+    }
+
+    fn store_id(&self) -> usize {
+        // No watch shows the writes of a dry run.
+        if self.mode.dry_run { std::ptr::from_ref(self).addr() } else { Arc::as_ptr(&self.shared).addr() }
+    }
+
+    fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {
+        Some(Arc::new(self.sibling(timeout)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all().field_selectors(false).local(false).purge(false)
+    }
+}
+
+impl KubernetesClient {
+    fn put(&self, kind: &Kind, object: &Value, subresource: Option<&'static str>) -> Result<SharedObject, ClientError> {
+        let named = named(kind, object)?;
+        // Servers replace objects of some kinds without a look at the version.
+        if text_of(object, "resourceVersion").is_empty() {
+            return Err(ClientError::invalid(named, "metadata.resourceVersion", "", "must be set"));
+        }
+        let path = |plural: &str| {
+            in_place(kind, named.key().namespace())?;
+            let path = RequestPath::of_object(kind, plural, named.key())?;
+            Ok(self.write(match subresource {
+                Some(name) => path.subresource(name),
+                None => path,
+            }))
+        };
+        self.request(&named, &Method::PUT, ("PUT", ""), (Some((JSON, object)), self.accept(false)), path)?.object()
+    }
+
+    /// Returns the body of a deletion.
+    fn delete_options(&self, object: &ObjectRef, options: &DeleteOptions) -> Result<Value, ClientError> {
+        let DeleteOptions { uid, resource_version, propagation, purge } = options;
+        if *purge {
+            let rule = "a server of Kubernetes cannot remove an object that has finalizers: remove the finalizers";
+            return Err(ClientError::invalid(object.clone(), "", "", rule));
+        }
+        let propagation = match propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
+        if let Some(uid) = uid {
+            body["preconditions"]["uid"] = json!(uid);
+        }
+        if let Some(version) = resource_version {
+            body["preconditions"]["resourceVersion"] = json!(version);
+        }
+        if self.mode.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        Ok(body)
+    }
+}
+
+/// Checks that an object is of a kind. Returns a reference to the object.
+fn named(kind: &Kind, object: &Value) -> Result<ObjectRef, ClientError> {
+    let named = ObjectRef::new(kind, &key_of(object));
+    let (api_version, name) = (string(object, "apiVersion"), string(object, "kind"));
+    if !object.is_object() {
+        return Err(ClientError::invalid(named, "", "", "must be a JSON object"));
+    }
+    if api_version != kind.api_version() {
+        return Err(ClientError::invalid(named, "apiVersion", api_version, format!("must be {}", kind.api_version())));
+    }
+    if name != kind.name() {
+        return Err(ClientError::invalid(named, "kind", name, format!("must be {}", kind.name())));
+    }
+    // Servers do not name the field.
+    let meta = ObjectMeta::read(&object["metadata"])
+        .map_err(|Misfit { path, value, rule }| ClientError::invalid(named.clone(), path, value, rule))?;
+    if kind.is_namespaced() && !meta.namespace.is_empty() && !is_dns_label(&meta.namespace) {
+        // Servers would miss the namespace.
+        return Err(ClientError::invalid(named, "metadata.namespace", meta.namespace, DNS_LABEL));
+    }
+    Ok(named)
+}
+
+/// Names the continue token if it is the fault.
+fn with_token(error: ClientError, token: &str) -> ClientError {
+    let is_fault = !token.is_empty() && error.causes().iter().any(|cause| cause.rule.contains("continue"));
+    if is_fault {
+        ClientError::invalid(error.object().clone(), "continue", token, "must be the continue token of a list")
+    } else {
+        error
+    }
+}
+
+/// Refuses patches that servers accept without an effect.
+fn check_patch(object: &ObjectRef, patch: &Patch) -> Result<(), ClientError> {
+    let invalid = |field: &str, value: &Value, rule: &str| {
+        Err(ClientError::invalid(object.clone(), field, value.to_string(), rule))
+    };
+    match patch {
+        Patch::Json(steps) if steps.is_array() => Ok(()),
+        Patch::Json(steps) => invalid("", steps, "a JSON patch must be an array of operations"),
+        Patch::Merge(fields) if !fields.is_object() => invalid("", fields, "a merge patch must be a JSON object"),
+        Patch::Merge(fields) => match fields.pointer("/metadata/namespace") {
+            Some(namespace) if namespace != object.key().namespace() => {
+                invalid("metadata.namespace", namespace, "must not change")
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Reads the outcome of a deletion: the object if it still exists, or a status.
+fn deletion(reply: &ApiReply) -> Result<Deletion<SharedObject>, ClientError> {
+    let answer = reply.parse(|body| decode::object(body, None))?;
+    if string(&answer, "kind") == "Status" || !answer.is_deleting() {
+        return Ok(Deletion::Gone);
+    }
+    Ok(Deletion::Deleting(reply.object()?))
+}

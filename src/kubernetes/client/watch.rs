@@ -1,0 +1,332 @@
+//! The stream of one watch connection.
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read};
+use std::vec;
+
+use http::Method;
+use ureq::BodyReader;
+
+use super::KubernetesClient;
+use super::decode::{self, BadEvent, RawEvent};
+use super::selection::{objects, selected};
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
+use crate::kubernetes::http::request_error::{RequestFault, cause_of};
+use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};
+use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent};
+
+/// The most bytes of an event.
+const MOST_EVENT: u64 = 64 << 20;
+/// The shortest life of a watch in seconds. The server ends it after this time and a random part of the same length, so that watches
+/// that began together do not end together.
+const LIFE: u64 = 300;
+
+type Item = Result<WatchEvent<SharedObject>, ClientError>;
+
+/// Begins a watch.
+pub(super) fn watch(
+    client: &KubernetesClient,
+    kind: &Kind,
+    query: &Query,
+    from: Option<&str>,
+    stop: &CancellationToken,
+) -> Result<ObjectStream, ClientError> {
+    let from = from.filter(|from| !matches!(*from, "" | "0"));
+    let mut stream = EventStream {
+        client: client.clone(),
+        kind: kind.clone(),
+        query: Query { limit: None, continue_token: None, ..query.clone() },
+        stop: stop.clone(),
+        listed: Vec::new().into_iter(),
+        listed_at: None,
+        next: None,
+        connection: None,
+        is_initial: from.is_none(),
+        has_begun: false,
+        selection: FieldSelection::new(from.is_none()),
+        has_ended: false,
+    };
+    if stop.is_cancelled() {
+        stream.has_ended = true;
+        return Ok(ObjectStream::new(stream));
+    }
+    match from {
+        Some(version) => stream.connect(version)?,
+        None => stream.begin()?,
+    }
+    Ok(ObjectStream::new(stream))
+}
+
+/// The events of one watch.
+struct EventStream {
+    client: KubernetesClient,
+    kind: Kind,
+    query: Query,
+    stop: CancellationToken,
+    /// The objects of the first list, if the server does not stream it.
+    listed: vec::IntoIter<SharedObject>,
+    /// The version of the first list. Its bookmark follows the objects.
+    listed_at: Option<String>,
+    /// The version to watch from, once the first list has been delivered.
+    next: Option<String>,
+    connection: Option<Connection>,
+    /// Whether the objects that existed at the begin are being delivered.
+    is_initial: bool,
+    /// Whether an event has come.
+    has_begun: bool,
+    selection: FieldSelection,
+    has_ended: bool,
+}
+
+/// The connection of a watch.
+struct Connection {
+    reader: BufReader<BodyReader<'static>>,
+    line: RequestLine,
+    /// The line of the last event.
+    line_buffer: Vec<u8>,
+    /// Takes the object of an event while it is read.
+    object_buffer: String,
+    /// Whether the client selects by fields.
+    selects: bool,
+    /// Ends the connection when the watch is stopped. The last field: it waits for a shutdown that is under way.
+    _guard: OnCancel,
+}
+
+/// The result of reading once.
+enum ReadStep {
+    Item(Item),
+    /// The event is not for the reader of the stream.
+    Skipped,
+    End,
+}
+
+impl EventStream {
+    /// Begins with all objects. The server streams them if it can.
+    fn begin(&mut self) -> Result<(), ClientError> {
+        if self.client.mode_streams(&self.kind) {
+            match self.connect("") {
+                // Servers before 1.27, and those that switch streaming off.
+                Err(ClientError::Invalid { .. }) => self.client.remember_unstreamed(&self.kind),
+                result => return result,
+            }
+        }
+        self.list()
+    }
+
+    /// Lists all objects, to be watched from the version of the list on.
+    fn list(&mut self) -> Result<(), ClientError> {
+        let list = self.client.list(&self.kind, &self.query)?;
+        self.listed = list.items.into_iter();
+        self.listed_at = Some(list.version);
+        Ok(())
+    }
+
+    /// Connects to watch from this version, or from all objects if it is empty.
+    fn connect(&mut self, version: &str) -> Result<(), ClientError> {
+        let Self { client, kind, query, stop, .. } = self;
+        let transport = &client.shared.transport;
+        let lifetime = (LIFE + transport.draw() % LIFE).to_string();
+        let object = objects(kind, query);
+        let opened = client.with_fields(kind, query, |fields| {
+            let path = |plural: &str| {
+                let path = selected(kind, plural, query, fields)?.query("watch", "1");
+                let path = path.query("allowWatchBookmarks", "true").query("timeoutSeconds", &lifetime);
+                Ok(match version {
+                    "" => path.query("sendInitialEvents", "true").query("resourceVersionMatch", "NotOlderThan"),
+                    version => path.query("resourceVersion", version),
+                })
+            };
+            let opened = client.exchange(&object, ("WATCH", version), path, |path| {
+                let accept = client.accept(false);
+                transport.open(&HttpRequest { method: Method::GET, path, body: None, accept }, stop)
+            });
+            opened.map(|(answer, line)| (answer, line, fields != query.fields.to_query(|_| true)))
+        });
+        let (OpenAnswer { reader, agent }, line, selects) = match opened {
+            Err(_) if stop.is_cancelled() => {
+                self.has_ended = true;
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        let guard = stop.on_cancel(move || agent.shutdown());
+        let reader = BufReader::with_capacity(16 * 1024, reader);
+        self.connection = Some(Connection {
+            reader,
+            line,
+            line_buffer: Vec::new(),
+            object_buffer: String::new(),
+            selects,
+            _guard: guard,
+        });
+        Ok(())
+    }
+
+    /// Reads the next event.
+    fn step(&mut self) -> ReadStep {
+        if let Some(object) = self.listed.next() {
+            self.selection.insert(&object);
+            return ReadStep::Item(Ok(WatchEvent::Added(object)));
+        }
+        if let Some(version) = self.listed_at.take() {
+            self.is_initial = false;
+            self.next = Some(version.clone());
+            return ReadStep::Item(Ok(WatchEvent::Bookmark(version)));
+        }
+        if let Some(version) = self.next.take()
+            && let Err(error) = self.connect(&version)
+        {
+            return ReadStep::Item(Err(error));
+        }
+        let Some(connection) = &mut self.connection else { return ReadStep::End };
+        match connection.read() {
+            Ok(false) => ReadStep::End,
+            Err(cause) => ReadStep::Item(Err(connection.line.error(cause))),
+            Ok(true) => {
+                self.client.shared.transport.counters.receive(connection.line_buffer.len());
+                let event = decode::event(&connection.line_buffer, &self.kind, &mut connection.object_buffer);
+                self.convert(event).map_or(ReadStep::Skipped, ReadStep::Item)
+            }
+        }
+    }
+
+    /// Converts an event. `None` if it is not for the reader of the stream.
+    fn convert(&mut self, event: Result<RawEvent, BadEvent>) -> Option<Item> {
+        let connection = self.connection.as_ref()?;
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let event = match event {
+            Err(BadEvent { namespace, name, fault }) => {
+                let object = ObjectRef::new(&self.kind, &ObjectKey::new(&namespace, &name));
+                let rule = format!("an event of the watch cannot be read: {fault}");
+                return Some(Err(ClientError::invalid(object, "", "", rule)));
+            }
+            Ok(RawEvent::Error(status)) => {
+                let status = ApiStatus::of_event(&status);
+                // Servers of which the storage cannot stream.
+                if self.is_initial && is_first && matches!(status.code(), 400 | 422 | 500 | 501) {
+                    self.connection = None;
+                    self.client.remember_unstreamed(&self.kind);
+                    return self.list().err().map(Err);
+                }
+                let head = ResponseHead { code: 200, ..ResponseHead::default() };
+                return Some(Err(status.error(&connection.line, &head)));
+            }
+            Ok(RawEvent::Bookmark { version, ends_initial }) => {
+                // Another bookmark would seem to end the initial events.
+                if self.is_initial && !ends_initial {
+                    return None;
+                }
+                self.is_initial = false;
+                return Some(Ok(WatchEvent::Bookmark(version)));
+            }
+            Ok(RawEvent::Added(object)) => WatchEvent::Added(object),
+            Ok(RawEvent::Modified(object)) => WatchEvent::Modified(object),
+            Ok(RawEvent::Deleted(object)) => WatchEvent::Deleted(object),
+        };
+        if connection.selects { self.selection.filter(&self.query, event).map(Ok) } else { Some(Ok(event)) }
+    }
+}
+
+impl Iterator for EventStream {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        while !self.has_ended && !self.stop.is_cancelled() {
+            match self.step() {
+                ReadStep::Skipped => {}
+                ReadStep::Item(Ok(event)) => return Some(Ok(event)),
+                // An object that cannot be decoded does not concern the others.
+                ReadStep::Item(Err(error @ ClientError::Invalid { .. }))
+                    if self.connection.is_some() && self.has_begun =>
+                {
+                    return Some(Err(error));
+                }
+                ReadStep::Item(Err(error)) => {
+                    self.has_ended = true;
+                    // A connection that was shut down is no fault.
+                    return Some(Err(error)).filter(|_| !self.stop.is_cancelled());
+                }
+                ReadStep::End => self.has_ended = true,
+            }
+        }
+        self.connection = None;
+        None
+    }
+}
+
+impl Connection {
+    /// Reads a line into the buffer. Returns false at the end of the stream.
+    fn read(&mut self) -> Result<bool, RequestFault> {
+        loop {
+            self.line_buffer.clear();
+            // Keeps little memory after a big event.
+            self.line_buffer.shrink_to(1 << 20);
+            self.object_buffer.shrink_to(1 << 20);
+            let mut limited = (&mut self.reader).take(MOST_EVENT + 1);
+            let length = limited.read_until(b'\n', &mut self.line_buffer);
+            let length = length.map_err(|error| cause_of(error.into()))?;
+            if length as u64 > MOST_EVENT {
+                let fault = format!("an event of the watch has more than {MOST_EVENT} bytes");
+                return Err(RequestFault::Unusable { fault, request_id: None });
+            }
+            if length == 0 {
+                return Ok(false);
+            }
+            if self.line_buffer.last() != Some(&b'\n') {
+                return Err(RequestFault::Lost("it ended within an event".to_owned()));
+            }
+            if !self.line_buffer.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Selects events by fields, where the server cannot.
+struct FieldSelection {
+    /// The selected objects that were delivered.
+    delivered: HashSet<ObjectKey>,
+    /// Whether the objects before the first event are known.
+    is_complete: bool,
+}
+
+impl FieldSelection {
+    fn new(is_complete: bool) -> Self {
+        Self { delivered: HashSet::new(), is_complete }
+    }
+
+    fn insert(&mut self, object: &SharedObject) {
+        self.delivered.insert(object.key());
+    }
+
+    /// Returns the event as a server would send it that knows the fields. An object that leaves the selection is deleted.
+    fn filter(&mut self, query: &Query, event: WatchEvent<SharedObject>) -> Option<WatchEvent<SharedObject>> {
+        let (object, is_new, is_deletion) = match event {
+            WatchEvent::Added(object) => (object, true, false),
+            WatchEvent::Modified(object) => (object, false, false),
+            WatchEvent::Deleted(object) => (object, false, true),
+            bookmark @ WatchEvent::Bookmark(_) => return Some(bookmark),
+        };
+        let (key, is_selected) = (object.key(), query.selects_content(&object));
+        if is_selected && !is_deletion {
+            let is_first = self.delivered.insert(key);
+            let is_added = is_new || (is_first && self.is_complete);
+            return Some(if is_added { WatchEvent::Added(object) } else { WatchEvent::Modified(object) });
+        }
+        // The reader may know an object from before the first event.
+        let may_be_known = !self.is_complete && (is_deletion || !is_new);
+        (self.delivered.remove(&key) || may_be_known).then_some(WatchEvent::Deleted(object))
+    }
+}
+
+impl KubernetesClient {
+    /// Returns whether the server may stream the list of a kind.
+    fn mode_streams(&self, kind: &Kind) -> bool {
+        !self.shared.unstreamed.lock().contains(kind)
+    }
+
+    fn remember_unstreamed(&self, kind: &Kind) {
+        self.shared.unstreamed.lock().insert(kind.clone());
+    }
+}

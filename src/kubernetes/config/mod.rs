@@ -1,0 +1,19 @@
+//! Settings of a connection: kubeconfigs, pods, credentials and their plugins, proxies.
+
+pub(super) mod authenticator;
+pub(super) mod cluster;
+pub(super) mod error;
+mod exec;
+pub(super) mod identity;
+pub(super) mod in_cluster;
+mod kubeconfig;
+mod load;
+mod proxy;
+pub(super) mod secret;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use self::cluster::ClusterConfig;
+pub use self::error::ConfigError;
+pub use self::identity::Impersonation;
+pub use self::kubeconfig::Kubeconfig;

@@ -1,0 +1,364 @@
+//! Kubeconfigs, pods and credentials, as files of a temporary folder.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::authenticator::Authenticator;
+use super::identity::Credentials;
+use super::in_cluster;
+use super::secret::Secret;
+use super::*;
+use crate::base::clock::ManualClock;
+
+fn parse(text: &str) -> Kubeconfig {
+    Kubeconfig::parse(text, "/etc/app").unwrap()
+}
+
+/// A kubeconfig with one context. Its cluster and its user have these fields.
+fn with(cluster: &str, user: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
+const SERVER: &str = "server: 'https://10.0.0.1:6443'";
+
+fn error_of(cluster: &str, user: &str) -> String {
+    parse(&with(cluster, user)).config().unwrap_err().to_string()
+}
+
+fn write(folder: &TempDir, name: &str, content: &str) -> std::path::PathBuf {
+    let path = folder.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// The rules of merging in the documentation of `kubectl config view`: the first file wins, relative paths belong to their file.
+#[test]
+fn the_first_of_several_files_wins_and_paths_are_relative_to_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = write(
+        &folder,
+        "one/config",
+        "clusters: [{name: k, cluster: {server: 'https://first:6443', certificate-authority: pki/ca.crt}}]\n\
+         contexts: [{name: shared, context: {cluster: k, user: u, namespace: one}}]",
+    );
+    write(&folder, "one/pki/ca.crt", "first authority");
+    let second = write(
+        &folder,
+        "two/config",
+        "current-context: shared\n\
+         clusters: [{name: k, cluster: {server: 'https://second:6443'}}]\n\
+         contexts: [{name: shared, context: {cluster: k, user: u, namespace: two}}, {name: own, context: {cluster: k}}]\n\
+         users: [{name: u, user: {tokenFile: ../tokens/u}}]",
+    );
+    write(&folder, "tokens/u", "token\n");
+    let third = write(&folder, "three", "current-context: own");
+
+    let merged = Kubeconfig::read_all([&first, &second, &third]).unwrap();
+    assert_eq!(merged.contexts().collect::<Vec<_>>(), ["own", "shared"]);
+    assert_eq!(merged.current_context(), Some("shared"));
+    let config = merged.config().unwrap();
+    assert_eq!((config.server(), config.namespace()), ("https://first:6443", "one"));
+    let shown = format!("{config:?}");
+    assert!(shown.contains("one/pki/ca.crt") && shown.contains("tokens/u"), "{shown}");
+    assert_eq!(merged.config_of("own").unwrap().namespace(), "default");
+
+    let missing = folder.path().join("missing");
+    assert_eq!(Kubeconfig::read_existing(&[missing.clone(), third]).unwrap().current_context(), Some("own"));
+    let error = Kubeconfig::read(&missing).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: the kubeconfig cannot be read: ", missing.display())), "{error}");
+}
+
+#[test]
+fn an_error_names_the_entry_that_is_missing_and_those_that_exist() {
+    let none = parse("");
+    assert!(none.is_empty());
+    let error = none.config().unwrap_err().to_string();
+    assert_eq!(error, "kubeconfig: current-context is not set; name one of the contexts: (none)");
+    let file = parse(
+        "contexts: [{name: a, context: {cluster: k}}, {name: b, context: {cluster: l, user: u}}]\nclusters: [{name: l}]",
+    );
+    let error = |context: &str| file.config_of(context).unwrap_err().to_string();
+    assert_eq!(error("x"), "kubeconfig: there is no context \"x\"; the contexts are: a, b");
+    assert_eq!(error("a"), "kubeconfig: context \"a\" names the cluster \"k\"; the clusters are: l");
+    assert_eq!(error("b"), "kubeconfig: context \"b\" names the user \"u\"; the users are: (none)");
+}
+
+#[test]
+fn a_text_that_is_no_kubeconfig_is_refused_and_shows_no_secret() {
+    let cases = [
+        "- a list",
+        "clusters: 3",
+        "users: [{name: u, user: {token: [s3cret]}}]",
+        "users: [{name: u, user: {token: 's3cret",
+        "\u{0}",
+    ];
+    for text in cases {
+        let error = Kubeconfig::parse(text, "/etc/app").unwrap_err().to_string();
+        assert!(error.starts_with("kubeconfig: is not a kubeconfig: "), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+    // A file of comments is an empty one, and unknown fields do no harm.
+    assert!(parse("# nothing").is_empty());
+    assert!(
+        parse("apiVersion: v1\nkind: ClusterConfig\npreferences: {colors: true}\nextensions: [{name: x}]").is_empty()
+    );
+}
+
+#[test]
+fn settings_that_contradict_each_other_or_are_gone_are_errors() {
+    let broken = [
+        (
+            "server: ''",
+            "",
+            "kubeconfig: the server of the cluster \"k\" is \"\", but must be a URL such as https://10.0.0.1:6443",
+        ),
+        (
+            "server: 'ftp://x'",
+            "",
+            "kubeconfig: the server of the cluster \"k\" is \"ftp://x\", but must be a URL such as https://10.0.0.1:6443",
+        ),
+        (
+            "server: 'https://me:pw@x'",
+            "",
+            "kubeconfig: the server of the cluster \"k\" must have neither a user nor a query, but is a URL of the host \"x\"",
+        ),
+        (
+            "server: 'https://x', insecure-skip-tls-verify: true, certificate-authority-data: YQ==",
+            "",
+            "kubeconfig: cluster \"k\" sets both a certificate authority and insecure-skip-tls-verify; remove one of them",
+        ),
+        (
+            "server: 'https://x', certificate-authority-data: '%'",
+            "",
+            "kubeconfig: cluster \"k\": certificate-authority-data is not base64: Invalid symbol 37, offset 0.",
+        ),
+        (
+            SERVER,
+            "client-certificate-data: YQ==",
+            "kubeconfig: user \"u\" has a client certificate without a client key",
+        ),
+        (SERVER, "client-key-data: YQ==", "kubeconfig: user \"u\" has a client key without a client certificate"),
+        (
+            SERVER,
+            "auth-provider: {name: gcp}",
+            "kubeconfig: user \"u\" uses the auth-provider \"gcp\", which Kubernetes has removed; use an exec plugin",
+        ),
+        (SERVER, "as-groups: [a]", "kubeconfig: user \"u\" sets as-uid, as-groups or as-user-extra without as"),
+        (
+            SERVER,
+            "exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: x}",
+            "kubeconfig: user \"u\": exec: apiVersion is \"client.authentication.k8s.io/v1alpha1\", but must be client.authentication.k8s.io/v1 or client.authentication.k8s.io/v1beta1",
+        ),
+        (
+            SERVER,
+            "exec: {apiVersion: client.authentication.k8s.io/v1, command: login, interactiveMode: Always}",
+            "kubeconfig: user \"u\": exec: login asks its user for input (interactiveMode: Always), but nobody answers here",
+        ),
+    ];
+    for (cluster, user, expected) in broken {
+        assert_eq!(error_of(cluster, user), expected);
+    }
+    for (cluster, user) in [("server: 'https://x', certificate-authority: no.crt", ""), (SERVER, "tokenFile: no.txt")] {
+        let error = error_of(cluster, user);
+        assert!(error.contains("names /etc/app/no.") && error.contains("which cannot be read: "), "{error}");
+    }
+}
+
+#[test]
+fn debug_shows_no_secret() {
+    let key = STANDARD.encode("s3cret");
+    let users = [
+        "token: s3cret".to_owned(),
+        "username: me, password: s3cret".to_owned(),
+        format!("client-certificate-data: YQ==, client-key-data: {key}"),
+        "exec: {apiVersion: client.authentication.k8s.io/v1, command: x, env: [{name: PW, value: s3cret}]}".to_owned(),
+    ];
+    for user in users {
+        let file = parse(&with(SERVER, &user));
+        let config = file.config().unwrap();
+        for shown in [format!("{file:?}"), format!("{config:?}"), format!("{config}")] {
+            assert!(!shown.contains("s3cret") && !shown.contains(&key) && !shown.contains("115, 51"), "{shown}");
+        }
+    }
+}
+
+/// The variables of an environment.
+fn vars(values: &[(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + use<> {
+    let values: HashMap<_, _> =
+        values.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
+    move |name| values.get(name).cloned()
+}
+
+#[test]
+fn a_pod_uses_its_service_account() {
+    let folder = tempfile::tempdir().unwrap();
+    let pod = |host| vars(&[("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", "443")]);
+    assert!(in_cluster::config(&vars(&[]), &folder).is_none());
+    let error = in_cluster::config(&pod("10.0.0.1"), &folder).unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("in-cluster settings: the service account names ") && error.contains("token"), "{error}");
+    write(&folder, "token", "t");
+    write(&folder, "ca.crt", "c");
+    let config = in_cluster::config(&pod("10.0.0.1"), &folder).unwrap().unwrap();
+    assert_eq!((config.server(), config.namespace()), ("https://10.0.0.1:443", "default"));
+    write(&folder, "namespace", "apps\n");
+    let config = in_cluster::config(&pod("fd00::1"), &folder).unwrap().unwrap();
+    assert_eq!((config.server(), config.namespace()), ("https://[fd00::1]:443", "apps"));
+}
+
+#[test]
+fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
+    let config = ClusterConfig::new("https://api.example.com:6443").unwrap();
+    let plain = ClusterConfig::new("http://api.example.com").unwrap();
+    let set =
+        vars(&[("https_proxy", "proxy:3128"), ("HTTP_PROXY", "http://plain:1"), ("NO_PROXY", "other.example.com")]);
+    assert_eq!(config.chosen_proxy(&set).as_deref(), Some("http://proxy:3128"));
+    assert_eq!(plain.chosen_proxy(&set).as_deref(), Some("http://plain:1"));
+    assert_eq!(config.chosen_proxy(&vars(&[])), None);
+    // The server's address counts, not the proxy's.
+    let direct = vars(&[("HTTPS_PROXY", "http://10.0.0.1:3128"), ("no_proxy", "10.0.0.0/8,.example.com")]);
+    assert_eq!(config.chosen_proxy(&direct), None);
+    let proxied = ClusterConfig::new("https://192.0.2.1").unwrap();
+    assert_eq!(proxied.chosen_proxy(&direct).as_deref(), Some("http://10.0.0.1:3128"));
+    assert_eq!(config.proxy("socks5://s:1").chosen_proxy(&direct).as_deref(), Some("socks5://s:1"));
+}
+
+fn authenticator(credentials: Credentials, clock: &ManualClock) -> Authenticator {
+    Authenticator::new(credentials, json!({"server": "https://10.0.0.1:6443"}), clock.clock())
+}
+
+fn value(authenticator: &Authenticator) -> String {
+    authenticator.authorization().unwrap().map_or_else(String::new, |value| value.reveal().clone())
+}
+
+#[test]
+fn a_token_file_is_trimmed_and_read_again_after_a_minute_or_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "token", " one\n");
+    let clock = ManualClock::new();
+    let file = authenticator(Credentials::TokenFile { path: path.clone(), first: None }, &clock);
+    assert_eq!(value(&file), "Bearer one");
+    fs::write(&path, "two\n").unwrap();
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(value(&file), "Bearer one");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(value(&file), "Bearer two");
+    fs::write(&path, "three").unwrap();
+    let used = file.authorization().unwrap().unwrap();
+    assert!(file.refused(Some(&used)));
+    assert_eq!(value(&file), "Bearer three");
+    // A late refusal of the previous token does not cost the present one.
+    fs::write(&path, "four").unwrap();
+    assert!(file.refused(Some(&used)));
+    assert_eq!(value(&file), "Bearer three");
+    // A file that is empty or gone leaves the last token.
+    for broken in [fs::write(&path, " \n"), fs::remove_file(&path)] {
+        broken.unwrap();
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(value(&file), "Bearer three");
+    }
+    let missing = authenticator(Credentials::TokenFile { path: path.clone(), first: None }, &clock);
+    let error = missing.authorization().unwrap_err().to_string();
+    assert!(error.starts_with(&format!("the token file {} cannot be read: ", path.display())), "{error}");
+    let first = Some(Secret::new("first".to_owned()));
+    assert_eq!(value(&authenticator(Credentials::TokenFile { path, first }, &clock)), "Bearer first");
+    let fixed = authenticator(Credentials::Token(Secret::new("t".to_owned())), &clock);
+    assert!(!fixed.refused(Some(&Secret::new("Bearer t".to_owned()))));
+    let password = Credentials::Password { user: "me".to_owned(), password: Secret::new("pw".to_owned()) };
+    assert_eq!(value(&authenticator(password, &clock)), "Basic bWU6cHc=");
+}
+
+/// The credentials of a kubeconfig with a plugin: this script, in the folder of the kubeconfig.
+#[cfg(unix)]
+fn plugin(folder: &Path, script: &str, settings: &str) -> Credentials {
+    use std::os::unix::fs::PermissionsExt;
+
+    let path = folder.join("plugin.sh");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, {settings}}}");
+    let config = Kubeconfig::parse(&with(SERVER, &exec), folder).unwrap().config().unwrap();
+    config.credentials().clone()
+}
+
+#[cfg(unix)]
+const PRINTED: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":"#;
+
+#[cfg(unix)]
+#[test]
+fn a_plugin_runs_again_shortly_before_its_credentials_expire_and_after_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let now = jiff::Timestamp::try_from(clock.clock().time_of_day()).unwrap();
+    let expires = now.checked_add(Duration::from_secs(60)).unwrap();
+    let script = format!(
+        "printf x >> runs\nprintf '%s' \"$KUBERNETES_EXEC_INFO\" > info\n\
+         echo '{PRINTED}{{\"token\":\"'$TOKEN-$1-$(wc -c < runs | tr -d ' ')'\",\"expirationTimestamp\":\"{expires}\"}}}}'"
+    );
+    // The script works in its own folder.
+    let script = format!("cd \"$(dirname \"$0\")\"\n{script}");
+    let settings = "args: [a], env: [{name: TOKEN, value: t}], provideClusterInfo: true, interactiveMode: IfAvailable";
+    let exec = authenticator(plugin(folder.path(), &script, settings), &clock);
+    assert_eq!(value(&exec), "Bearer t-a-1");
+    clock.advance(Duration::from_secs(49));
+    assert_eq!(value(&exec), "Bearer t-a-1");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(value(&exec), "Bearer t-a-2");
+    let used = exec.authorization().unwrap().unwrap();
+    assert!(exec.refused(Some(&used)));
+    assert_eq!(value(&exec), "Bearer t-a-4", "the credentials of the third run have expired too");
+    let info: serde_json::Value = serde_json::from_slice(&fs::read(folder.path().join("info")).unwrap()).unwrap();
+    let spec = json!({"interactive": false, "cluster": {"server": "https://10.0.0.1:6443"}});
+    assert_eq!(info, json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "spec": spec}));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugin_can_provide_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let script = format!("echo '{PRINTED}{{\"clientCertificateData\":\"CERT\",\"clientKeyData\":\"KEY\"}}}}'");
+    let exec = authenticator(plugin(folder.path(), &script, ""), &clock);
+    assert_eq!(value(&exec), "");
+    let (certificate, key) = exec.certificate().unwrap().unwrap();
+    assert_eq!((certificate.as_str(), key.reveal().as_str()), ("CERT", "KEY"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let fails = |script: &str, expected: &str| {
+        let exec = authenticator(plugin(folder.path(), script, "installHint: get it at example.com"), &clock);
+        let error = exec.authorization().unwrap_err().to_string();
+        let command = folder.path().join("./plugin.sh");
+        let start = format!("the credential plugin {} ", command.display());
+        let fault = error.strip_prefix(&start).unwrap_or_else(|| panic!("{error}"));
+        assert_eq!(fault, expected);
+    };
+    fails("echo 'please log in' >&2; exit 3", "failed with exit status: 3; it says: please log in");
+    fails("echo hello", "printed no ExecCredential: expected value at line 1 column 1");
+    fails("echo '{}'", "printed \"\" \"\", but must print \"client.authentication.k8s.io/v1\" \"ExecCredential\"");
+    fails(&format!("echo '{PRINTED}null}}'"), "printed an ExecCredential without a status");
+    fails(&format!("echo '{PRINTED}{{}}}}'"), "printed neither a token nor a client certificate");
+    let half = format!("echo '{PRINTED}{{\"token\":\"t\",\"clientKeyData\":\"k\"}}}}'");
+    fails(&half, "printed only one of clientCertificateData and clientKeyData");
+    let gone = plugin(folder.path(), "", "installHint: get it at example.com");
+    fs::remove_file(folder.path().join("plugin.sh")).unwrap();
+    let error = authenticator(gone, &clock).authorization().unwrap_err().to_string();
+    assert!(error.ends_with("cannot be run: No such file or directory (os error 2); get it at example.com"), "{error}");
+}

@@ -1,0 +1,309 @@
+//! Connections for `ureq`: TCP with keepalive, and TLS with the settings of the client.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::Uri;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use ureq::config::Config;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, ShutdownHandle, Transport,
+    TransportAdapter,
+};
+use ureq::{Error, Timeout};
+
+use super::request_error::Unsent;
+use super::tls::Tls;
+
+/// The silence after which the system asks whether the other end is alive, and the time between its questions.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// The time after which sent bytes that nobody has confirmed end the connection.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Opens TCP connections.
+#[derive(Debug)]
+pub(crate) struct TcpConnector;
+
+impl<In: Transport> Connector<In> for TcpConnector {
+    type Out = Either<In, TcpTransport>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, tunnel: Option<In>) -> Result<Option<Self::Out>, Error> {
+        if let Some(tunnel) = tunnel {
+            return Ok(Some(Either::A(tunnel)));
+        }
+        let mut failure = Unsent::new(format!("{} has no address", authority(details.uri)), None);
+        // A name with several addresses: each gets an equal part of the time that is left.
+        let addresses = details.addrs.iter().copied().collect::<Vec<_>>();
+        let started = (details.current_time)();
+        for (at, address) in addresses.iter().enumerate() {
+            let left = left_of(details.timeout, started, (details.current_time)());
+            let part = left.map(|left| left / u32::try_from(addresses.len() - at).unwrap_or(1));
+            match open(*address, part, details) {
+                Ok(stream) => {
+                    let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+                    return Ok(Some(Either::B(TcpTransport {
+                        stream,
+                        buffers: LazyBuffers::new(input, output),
+                        read_timeout: None,
+                    })));
+                }
+                Err(ConnectFailure::Ended(error)) => return Err(error),
+                Err(ConnectFailure::Address(error)) => {
+                    failure = Unsent::new(format!("cannot connect to {}", shown(details.uri, *address)), Some(error));
+                }
+            }
+        }
+        Err(Error::Other(Box::new(failure)))
+    }
+}
+
+enum ConnectFailure {
+    /// Another address may work.
+    Address(io::Error),
+    /// The agent was shut down.
+    Ended(Error),
+}
+
+/// Returns the time that is left of a time-out; `None` without a time-out.
+fn left_of(
+    timeout: NextTimeout,
+    started: ureq::unversioned::transport::time::Instant,
+    now: ureq::unversioned::transport::time::Instant,
+) -> Option<Duration> {
+    use ureq::unversioned::transport::time::Instant::Exact;
+
+    let spent = match (started, now) {
+        (Exact(started), Exact(now)) => now.saturating_duration_since(started),
+        _ => Duration::ZERO,
+    };
+    timeout.not_zero().map(|limit| limit.saturating_sub(spent).max(Duration::from_millis(10)))
+}
+
+fn open(
+    address: SocketAddr,
+    limit: Option<Duration>,
+    details: &ConnectionDetails<'_>,
+) -> Result<Arc<TcpStream>, ConnectFailure> {
+    let stream = socket(address).map_err(ConnectFailure::Address)?;
+    let stream = Arc::new(stream);
+    // Registered before it connects, so that a shutdown ends the attempt too.
+    let handle: Weak<TcpStream> = Arc::downgrade(&stream);
+    (details.register_shutdown)(handle as Weak<dyn ShutdownHandle>).map_err(ConnectFailure::Ended)?;
+    let socket = SockRef::from(&*stream);
+    let connected = match limit {
+        Some(limit) => socket.connect_timeout(&address.into(), limit),
+        None => socket.connect(&address.into()),
+    };
+    connected.map_err(ConnectFailure::Address)?;
+    Ok(stream)
+}
+
+fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_tcp_nodelay(true)?;
+    let (time, interval) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(time);
+    #[cfg(any(target_os = "linux", target_os = "macos", target_os = "windows"))]
+    let keepalive = keepalive.with_interval(interval);
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let keepalive = keepalive.with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(socket.into())
+}
+
+/// Returns the host and port of an address.
+fn authority(uri: &Uri) -> &str {
+    uri.authority().map_or("", http::uri::Authority::as_str).rsplit('@').next().unwrap_or_default()
+}
+
+/// Returns a host with its address, if the host is a name.
+fn shown(uri: &Uri, address: SocketAddr) -> String {
+    let host = authority(uri);
+    if host.parse::<SocketAddr>().is_ok() { host.to_owned() } else { format!("{host} ({address})") }
+}
+
+/// A TCP connection.
+#[derive(Debug)]
+pub(crate) struct TcpTransport {
+    /// Shared weakly with the agent, which can shut it down.
+    stream: Arc<TcpStream>,
+    buffers: LazyBuffers,
+    /// The time-out of reads that the socket has.
+    read_timeout: Option<Duration>,
+}
+
+impl Transport for TcpTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let limit = timeout.for_write();
+        self.stream.set_write_timeout(limit.not_zero().map(|limit| *limit))?;
+        let output = &self.buffers.output()[..amount];
+        (&*self.stream).write_all(output).map_err(|error| timed_out(error, limit.reason))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        let limit = timeout.for_read();
+        let timeout = limit.not_zero().map(|limit| *limit);
+        // A watch reads all events with the same time-out.
+        if timeout != self.read_timeout {
+            self.stream.set_read_timeout(timeout)?;
+            self.read_timeout = timeout;
+        }
+        let input = self.buffers.input_append_buf();
+        let amount = loop {
+            match (&*self.stream).read(input) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result.map_err(|error| timed_out(error, limit.reason))?,
+            }
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        // Bytes that nobody has asked for, or an end.
+        let is_silent = |stream: &TcpStream| {
+            stream.set_nonblocking(true)?;
+            let peeked = stream.peek(&mut [0]);
+            stream.set_nonblocking(false)?;
+            io::Result::Ok(peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock))
+        };
+        is_silent(&self.stream).unwrap_or(false)
+    }
+}
+
+fn timed_out(error: io::Error, reason: Timeout) -> Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout(reason),
+        _ => error.into(),
+    }
+}
+
+/// Encrypts connections to servers with `https`.
+#[derive(Debug)]
+pub(crate) struct TlsConnector(pub(crate) Arc<Tls>);
+
+impl<In: Transport> Connector<In> for TlsConnector {
+    type Out = Either<In, TlsTransport>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, plain: Option<In>) -> Result<Option<Self::Out>, Error> {
+        let Some(plain) = plain else { return Ok(None) };
+        if !details.needs_tls() || plain.is_tls() {
+            return Ok(Some(Either::A(plain)));
+        }
+        let unsent = |what: &str, error: Option<io::Error>| {
+            let what = format!("the TLS handshake with {} failed{what}", authority(details.uri));
+            Error::Other(Box::new(Unsent::new(what, error)))
+        };
+        let server = details.uri.host().unwrap_or_default();
+        let name = self.0.server_name(details.uri).unwrap_or(server);
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server_name = ServerName::try_from(name.clone())
+            .map_err(|_| unsent(&format!(": {name:?} is neither a DNS name nor an address"), None))?;
+        let settings = self.0.for_connection().map_err(|error| unsent("", Some(io::Error::other(error))))?;
+        let mut connection = ClientConnection::new(settings, server_name)
+            .map_err(|error| unsent("", Some(io::Error::other(error.to_string()))))?;
+        let mut stream = TransportAdapter::new(plain.boxed(), details.current_time.clone());
+        stream.set_timeout(details.timeout);
+        connection.complete_io(&mut stream).map_err(|error| match Error::from(error) {
+            timeout @ Error::Timeout(_) => timeout,
+            Error::Io(error) => unsent(hint(&error), Some(error)),
+            other => unsent("", Some(io::Error::other(other.to_string()))),
+        })?;
+        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        let stream = StreamOwned::new(connection, stream);
+        Ok(Some(Either::B(TlsTransport { stream, buffers: LazyBuffers::new(input, output) })))
+    }
+}
+
+/// Returns advice for a failed handshake.
+fn hint(error: &io::Error) -> &'static str {
+    use rustls::CertificateError::{Expired, NotValidForName, NotValidForNameContext, UnknownIssuer};
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(InvalidCertificate(UnknownIssuer)) => {
+            " (the certificate authority of the settings has not signed the server's certificate)"
+        }
+        Some(InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            " (the server's certificate is for other names; tls-server-name can choose the name)"
+        }
+        Some(InvalidCertificate(Expired)) => " (the server's certificate has expired)",
+        Some(AlertReceived(_)) => " (the server does not accept the client's certificate or version of TLS)",
+        Some(InvalidMessage(_)) => " (the server does not speak TLS; is its address http?)",
+        _ => "",
+    }
+}
+
+/// An encrypted connection.
+pub(crate) struct TlsTransport {
+    stream: StreamOwned<ClientConnection, TransportAdapter>,
+    buffers: LazyBuffers,
+}
+
+impl Transport for TlsTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        self.stream.sock.set_timeout(timeout);
+        let output = &self.buffers.output()[..amount];
+        Ok(self.stream.write_all(output)?)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        self.stream.sock.set_timeout(timeout);
+        let input = self.buffers.input_append_buf();
+        let amount = self.stream.read(input)?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.sock.get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for TlsTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsTransport").finish_non_exhaustive()
+    }
+}
+
+/// Finds the addresses of a server. The system's resolver is asked for names only.
+#[derive(Debug, Default)]
+pub(crate) struct AddressResolver(DefaultResolver);
+
+impl Resolver for AddressResolver {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let Ok(address) = host.parse::<IpAddr>() else {
+            return self.0.resolve(uri, config, timeout).map_err(|error| match error {
+                Error::Io(error) => {
+                    let what = format!("the address of the host {host:?} cannot be found");
+                    Error::Other(Box::new(Unsent::new(what, Some(error))))
+                }
+                other => other,
+            });
+        };
+        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+        let mut found = self.empty();
+        found.push(SocketAddr::new(address, port));
+        Ok(found)
+    }
+}

@@ -1,0 +1,13 @@
+//! Requests: connections, TLS, repetitions, metrics, and the errors of servers.
+
+pub(super) mod answer;
+mod connector;
+pub(super) mod path;
+pub(super) mod request_error;
+pub(super) mod request_metrics;
+mod retry;
+mod tls;
+pub(super) mod transport;
+
+pub use self::request_error::RequestError;
+pub use self::request_metrics::RequestMetrics;

@@ -1,0 +1,127 @@
+//! The error of a request without a usable answer.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use ureq::Timeout;
+
+use crate::base::text::OneLine;
+
+/// The error of a request to an API server that got no usable answer. The source of a
+/// [`ClientError::Transport`](crate::objects::ClientError::Transport).
+///
+/// The text names the verb, the URL and the cause.
+#[derive(Debug)]
+pub struct RequestError {
+    verb: String,
+    url: String,
+    cause: RequestFault,
+}
+
+/// The cause of a failed request.
+#[derive(Debug)]
+pub(crate) enum RequestFault {
+    /// The request was never sent.
+    Unsent(String),
+    /// The connection broke.
+    Lost(String),
+    /// No credentials were found.
+    Credentials(String),
+    /// The server did not answer in time.
+    TimedOut(&'static str),
+    /// The server answered with this status.
+    Status { code: u16, message: String, request_id: Option<String> },
+    /// The answer is no answer of an API server.
+    Unusable { fault: String, request_id: Option<String> },
+}
+
+impl RequestError {
+    pub(crate) fn new(verb: &str, url: impl Into<String>, cause: RequestFault) -> Self {
+        Self { verb: verb.to_owned(), url: url.into(), cause }
+    }
+
+    /// Returns whether the server may have received the request. If not, it has changed nothing.
+    #[must_use]
+    pub fn was_sent(&self) -> bool {
+        !matches!(self.cause, RequestFault::Unsent(_) | RequestFault::Credentials(_))
+    }
+
+    /// Returns the HTTP status of the answer; `None` if there was no usable answer.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match self.cause {
+            RequestFault::Status { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
+    /// Returns the id of the request in the audit log of the server; `None` if the server sent none.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        match &self.cause {
+            RequestFault::Status { request_id, .. } | RequestFault::Unusable { request_id, .. } => {
+                request_id.as_deref()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: ", self.verb, self.url)?;
+        match &self.cause {
+            RequestFault::Unsent(fault) | RequestFault::Credentials(fault) => f.write_str(fault),
+            RequestFault::Lost(fault) => write!(f, "the connection broke: {fault}"),
+            RequestFault::TimedOut(fault) => f.write_str(fault),
+            RequestFault::Status { code, message, .. } => write!(f, "the server answered {code}: {}", OneLine(message)),
+            RequestFault::Unusable { fault, .. } => write!(f, "{}", OneLine(fault)),
+        }?;
+        self.request_id().map_or(Ok(()), |id| write!(f, " (audit id {id})"))
+    }
+}
+
+impl Error for RequestError {}
+
+/// The error of a connection that was never opened.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    fault: String,
+    cause: Option<io::Error>,
+}
+
+impl Unsent {
+    pub(crate) fn new(fault: impl Into<String>, cause: Option<io::Error>) -> Self {
+        Self { fault: fault.into(), cause }
+    }
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fault)?;
+        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
+    }
+}
+
+impl Error for Unsent {}
+
+/// Returns the cause of an error of the HTTP library.
+pub(crate) fn cause_of(error: ureq::Error) -> RequestFault {
+    match error {
+        ureq::Error::Other(other) if other.is::<Unsent>() => RequestFault::Unsent(other.to_string()),
+        ureq::Error::Timeout(timeout) => match timeout {
+            Timeout::Resolve => RequestFault::Unsent("the address of the server was not found in time".to_owned()),
+            Timeout::Connect => RequestFault::Unsent("the connection was not established in time".to_owned()),
+            Timeout::PerRead => RequestFault::TimedOut("the server sent nothing for too long"),
+            _ => RequestFault::TimedOut("the server did not answer in time"),
+        },
+        ureq::Error::HostNotFound => RequestFault::Unsent("the host is not found".to_owned()),
+        ureq::Error::ConnectProxyFailed(fault) => {
+            RequestFault::Unsent(format!("the proxy refuses the connection: {fault}"))
+        }
+        ureq::Error::Io(error) => RequestFault::Lost(error.to_string()),
+        // Faults of the answer, such as a broken chunk.
+        other => RequestFault::Lost(other.to_string()),
+    }
+}

@@ -1,0 +1,162 @@
+//! The decision whether a request is repeated. A plain value.
+
+use std::time::Duration;
+
+use crate::base::backoff::{Exponential, unit};
+
+/// The result of one attempt, as far as the decision needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestAttempt {
+    /// The request was never sent: the connection failed.
+    Unsent,
+    /// The request may have been received, but no answer came.
+    Lost,
+    /// The server answered.
+    Answered { status: u16, retry_after: Option<Duration> },
+}
+
+/// The limits of the repetitions of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct RetryLimits {
+    /// The time for the whole call.
+    pub(crate) time: Duration,
+    /// The most repetitions because of connections that fail.
+    pub(crate) connections: u32,
+    /// The delays.
+    pub(crate) backoff: Exponential,
+}
+
+impl Default for RetryLimits {
+    fn default() -> Self {
+        let backoff = Exponential::new(Duration::from_millis(100), Duration::from_secs(5)).jitter(0.2);
+        Self { time: Duration::from_secs(90), connections: 3, backoff }
+    }
+}
+
+/// The number of repetitions of a call so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Repetitions {
+    /// Because of connections that failed.
+    pub(crate) connections: u32,
+    /// Because the server asked for it.
+    pub(crate) answers: u32,
+}
+
+/// Returns the delay before the next attempt; `None` if this attempt was the last.
+///
+/// `reads` says whether the request changes nothing. A write is repeated only if the server certainly did not carry it out.
+/// `spent` is the time since the begin of the call, and `draw` is a random number.
+pub(crate) fn next_delay(
+    reads: bool,
+    attempt: RequestAttempt,
+    repeated: &mut Repetitions,
+    spent: Duration,
+    limits: &RetryLimits,
+    draw: u64,
+) -> Option<Duration> {
+    let (count, most, asked) = match attempt {
+        RequestAttempt::Unsent => (&mut repeated.connections, limits.connections, None),
+        RequestAttempt::Lost if reads => (&mut repeated.connections, limits.connections, None),
+        RequestAttempt::Answered { status: 429, retry_after } => (&mut repeated.answers, u32::MAX, retry_after),
+        RequestAttempt::Answered { status: 503, retry_after } if reads || retry_after.is_some() => {
+            (&mut repeated.answers, u32::MAX, retry_after)
+        }
+        RequestAttempt::Answered { status: 504, retry_after } if reads => {
+            (&mut repeated.answers, u32::MAX, retry_after)
+        }
+        _ => return None,
+    };
+    if *count >= most {
+        return None;
+    }
+    *count += 1;
+    let backoff = limits.backoff.jittered(*count, draw);
+    // Clients that are refused together return at different times, and none too early.
+    let delay = asked.map_or(backoff, |asked| backoff.max(asked.saturating_add(asked.mul_f64(0.2 * unit(draw)))));
+    (spent.saturating_add(delay) < limits.time).then_some(delay)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn answered(status: u16, retry_after: Option<Duration>) -> RequestAttempt {
+        RequestAttempt::Answered { status, retry_after }
+    }
+
+    fn delay(reads: bool, attempt: RequestAttempt) -> Option<Duration> {
+        next_delay(reads, attempt, &mut Repetitions::default(), Duration::ZERO, &RetryLimits::default(), 1 << 63)
+    }
+
+    #[test]
+    fn only_safe_requests_are_repeated() {
+        let refused = Some(SECOND);
+        let table = [
+            // attempt, read is repeated, write is repeated
+            (RequestAttempt::Unsent, true, true),
+            (RequestAttempt::Lost, true, false),
+            (answered(429, None), true, true),
+            (answered(429, refused), true, true),
+            (answered(503, None), true, false),
+            (answered(503, refused), true, true),
+            (answered(504, None), true, false),
+            (answered(504, refused), true, false),
+            (answered(200, refused), false, false),
+            (answered(401, None), false, false),
+            (answered(404, None), false, false),
+            (answered(409, None), false, false),
+            (answered(500, refused), false, false),
+        ];
+        for (attempt, read, write) in table {
+            assert_eq!((delay(true, attempt).is_some(), delay(false, attempt).is_some()), (read, write), "{attempt:?}");
+        }
+    }
+
+    #[test]
+    fn connections_are_tried_four_times_in_all() {
+        let mut repeated = Repetitions::default();
+        let limits = RetryLimits::default();
+        let next =
+            |repeated: &mut _| next_delay(false, RequestAttempt::Unsent, repeated, Duration::ZERO, &limits, 1 << 63);
+        let delays: Vec<_> = std::iter::from_fn(|| next(&mut repeated)).collect();
+        assert_eq!(delays, [100, 200, 400].map(Duration::from_millis));
+    }
+
+    fn attempts() -> impl Strategy<Value = RequestAttempt> {
+        let delays = prop::option::of((0..u64::MAX).prop_map(Duration::from_millis));
+        let answers = (prop::sample::select(vec![200, 404, 409, 429, 500, 503, 504]), delays);
+        prop_oneof![
+            Just(RequestAttempt::Unsent),
+            Just(RequestAttempt::Lost),
+            answers.prop_map(|(status, retry_after)| answered(status, retry_after)),
+        ]
+    }
+
+    proptest! {
+        /// The delays of a call end within its time, and are never shorter than the server asks for.
+        #[test]
+        fn the_time_of_a_call_is_kept(
+            reads: bool,
+            tries in prop::collection::vec((attempts(), any::<u64>(), 0..10_000_u64), 1..200),
+        ) {
+            let limits = RetryLimits::default();
+            let (mut spent, mut repeated) = (Duration::ZERO, Repetitions::default());
+            for (attempt, draw, took) in tries {
+                let before = spent + Duration::from_millis(took);
+                let Some(delay) = next_delay(reads, attempt, &mut repeated, before, &limits, draw) else { break };
+                spent = before + delay;
+                prop_assert!(spent < limits.time);
+                prop_assert!(delay >= Duration::from_millis(80));
+                if let RequestAttempt::Answered { retry_after: Some(asked), .. } = attempt {
+                    prop_assert!(delay >= asked);
+                }
+                prop_assert!(repeated.connections <= limits.connections);
+                prop_assert!(reads || attempt != RequestAttempt::Lost);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The TLS settings of a client: the trusted certificate authorities, and the client's certificate.
+//!
+//! Certificates in files may be replaced at any time. They are read again for each new connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::Uri;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::base::sync::Mutex;
+use crate::kubernetes::config::authenticator::Authenticator;
+use crate::kubernetes::config::cluster::ConfigParts;
+use crate::kubernetes::config::error::{ConfigError, FileOrInline};
+use crate::kubernetes::config::identity::ClientCertificate;
+use crate::kubernetes::config::secret::Secret;
+
+/// The TLS settings of a client.
+pub(crate) struct Tls {
+    origin: String,
+    authority: Option<FileOrInline<Vec<u8>>>,
+    insecure: bool,
+    /// The host and port of the server. Proxies are other hosts.
+    server: Option<http::uri::Authority>,
+    /// The name in the server's certificate, if it is not the host.
+    server_name: Option<String>,
+    certificate: Option<ClientCertificate>,
+    authenticator: Arc<Authenticator>,
+    used: Mutex<Used>,
+}
+
+/// The settings in use, and the certificates that they were made from.
+struct Used {
+    files: Pem,
+    settings: Arc<ClientConfig>,
+    /// Counts the changes.
+    generation: u64,
+}
+
+/// The certificates in PEM.
+#[derive(Default, PartialEq, Eq)]
+struct Pem {
+    authority: Option<Vec<u8>>,
+    certificate: Option<(Vec<u8>, Secret<Vec<u8>>)>,
+}
+
+impl Tls {
+    /// Reads the certificates. Runs no plugin.
+    pub(crate) fn new(parts: &ConfigParts, authenticator: Arc<Authenticator>) -> Result<Self, ConfigError> {
+        let ConfigParts { origin, authority, insecure, certificate, tls_server_name, .. } = parts.clone();
+        let server = parts.server.parse().ok().and_then(|uri: Uri| uri.authority().cloned());
+        let files = read(&origin, authority.as_ref(), certificate.as_ref())?;
+        let settings = build(&origin, &files, insecure)?;
+        let used = Mutex::new(Used { files, settings, generation: 0 });
+        Ok(Self { origin, authority, insecure, server, server_name: tls_server_name, certificate, authenticator, used })
+    }
+
+    /// Returns the name that the certificate of this server must have, if it is not the host of the address.
+    pub(crate) fn server_name(&self, uri: &Uri) -> Option<&str> {
+        self.server_name.as_deref().filter(|_| uri.authority() == self.server.as_ref())
+    }
+
+    /// Returns the settings for a new connection. Reads the files again, and may run a plugin.
+    pub(crate) fn for_connection(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+        self.refresh()?;
+        Ok(Arc::clone(&self.used.lock().settings))
+    }
+
+    /// Returns a number that differs after each change.
+    pub(crate) fn generation(&self) -> u64 {
+        self.used.lock().generation
+    }
+
+    /// Reads the files again, and may run a plugin. Returns a number that differs after each change.
+    pub(crate) fn refresh(&self) -> Result<u64, ConfigError> {
+        let plugin = self.authenticator.certificate();
+        let plugin = plugin.map_err(|error| ConfigError::new(&self.origin, error.to_string()))?;
+        let files = read(&self.origin, self.authority.as_ref(), self.certificate.as_ref()).map(|mut files| {
+            if let Some((certificate, key)) = plugin {
+                let key = Secret::new(key.reveal().clone().into_bytes());
+                files.certificate = Some((certificate.into_bytes(), key));
+            }
+            files
+        });
+        let mut used = self.used.lock();
+        match files {
+            Ok(files) if files == used.files => {}
+            Ok(files) => match build(&self.origin, &files, self.insecure) {
+                Ok(settings) => *used = Used { files, settings, generation: used.generation + 1 },
+                Err(error) => kept(&error),
+            },
+            Err(error) => kept(&error),
+        }
+        Ok(used.generation)
+    }
+}
+
+/// Reports new certificates that cannot be used. A file may be half written.
+fn kept(error: &ConfigError) {
+    log::warn!(error:%; "keeping the previous certificates, because the new ones cannot be used: {error}");
+}
+
+fn read(
+    origin: &str,
+    authority: Option<&FileOrInline<Vec<u8>>>,
+    certificate: Option<&ClientCertificate>,
+) -> Result<Pem, ConfigError> {
+    let authority = authority.map(|source| source.read(origin, "the certificate authority", |pem| pem));
+    let certificate = certificate.map(|ClientCertificate { certificate, key }| {
+        let pem = certificate.read(origin, "the client certificate", |pem| pem)?;
+        Ok((pem, key.read(origin, "the client key", Secret::new)?))
+    });
+    Ok(Pem { authority: authority.transpose()?, certificate: certificate.transpose()? })
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn build(origin: &str, files: &Pem, insecure: bool) -> Result<Arc<ClientConfig>, ConfigError> {
+    let error = |fault: &str| ConfigError::new(origin, fault);
+    let provider = provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|cause| error("TLS cannot be set up").caused_by(cause))?;
+    let builder = if insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(TrustAll(algorithms)))
+    } else {
+        builder.with_root_certificates(roots(origin, files.authority.as_deref())?)
+    };
+    let Some((certificate, key)) = &files.certificate else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(|cause| error("the client certificate is not PEM").caused_by(cause.to_string()))?;
+    if chain.is_empty() {
+        return Err(error("the client certificate has no section BEGIN CERTIFICATE"));
+    }
+    // The causes could show parts of the key.
+    let key = PrivateKeyDer::from_pem_slice(key.reveal())
+        .map_err(|_| error("the client key is not an unencrypted private key in PEM"))?;
+    let settings = builder.with_client_auth_cert(chain, key).map_err(|cause| {
+        error("the client certificate and the client key do not fit together").caused_by(cause.to_string())
+    })?;
+    Ok(Arc::new(settings))
+}
+
+/// Returns the trusted certificate authorities.
+fn roots(origin: &str, authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    let Some(pem) = authority else {
+        let system = rustls_native_certs::load_native_certs();
+        // Systems have certificates that no one can use.
+        roots.add_parsable_certificates(system.certs);
+        return Ok(roots);
+    };
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|cause| {
+            ConfigError::new(origin, "the certificate authority is not PEM").caused_by(cause.to_string())
+        })?;
+        roots.add(certificate).map_err(|cause| {
+            ConfigError::new(origin, "the certificate authority is not a certificate").caused_by(cause)
+        })?;
+    }
+    if roots.is_empty() {
+        return Err(ConfigError::new(origin, "the certificate authority has no section BEGIN CERTIFICATE"));
+    }
+    Ok(roots)
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// Accepts the certificate of any server.
+#[derive(Debug)]
+struct TrustAll(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for TrustAll {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

@@ -1,0 +1,444 @@
+//! Requests to the server: connections, credentials, repetitions and their limits.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Request, Response};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector};
+use ureq::{Agent, AsSendBody, Body, BodyReader, Proxy};
+
+use super::answer::{ApiStatus, MOST_STATUS, RequestLine, ResponseHead};
+use super::connector::{AddressResolver, TcpConnector, TlsConnector};
+use super::path::RequestPath;
+use super::request_error::{RequestFault, cause_of};
+use super::request_metrics::RequestCounters;
+use super::retry::{Repetitions, RequestAttempt, RetryLimits, next_delay};
+use super::tls::Tls;
+use crate::base::backoff::Draws;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
+use crate::kubernetes::config::authenticator::Authenticator;
+use crate::kubernetes::config::cluster::ConfigParts;
+use crate::kubernetes::config::error::ConfigError;
+use crate::kubernetes::config::identity::Impersonation;
+use crate::kubernetes::config::secret::Secret;
+use crate::objects::ObjectRef;
+
+/// How often certificates in files are compared with those in use.
+const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
+
+/// The limits of requests.
+#[derive(Clone, Debug)]
+pub(crate) struct TransportLimits {
+    /// The time until a connection is established.
+    pub(crate) connect: Duration,
+    /// The longest silence of the server.
+    pub(crate) read: Duration,
+    /// The longest silence of the server in a watch.
+    pub(crate) watch_read: Duration,
+    /// The most bytes of an answer.
+    pub(crate) answer: u64,
+    pub(crate) retry: RetryLimits,
+}
+
+impl Default for TransportLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            read: Duration::from_secs(60),
+            // A bookmark comes about each minute.
+            watch_read: Duration::from_secs(150),
+            answer: 1 << 30,
+            retry: RetryLimits::default(),
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct HttpRequest<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a RequestPath,
+    /// The content type and the content.
+    pub(crate) body: Option<(&'static str, Vec<u8>)>,
+    pub(crate) accept: &'static str,
+}
+
+impl HttpRequest<'_> {
+    fn reads(&self) -> bool {
+        self.method == Method::GET
+    }
+}
+
+/// Sends requests to one server.
+pub(crate) struct HttpTransport {
+    server: String,
+    proxy: Option<Proxy>,
+    headers: HeaderMap,
+    user_agent: String,
+    tls: Arc<Tls>,
+    authenticator: Arc<Authenticator>,
+    limits: TransportLimits,
+    clock: Clock,
+    draws: Mutex<Draws>,
+    calls: Mutex<CallAgent>,
+    pub(crate) counters: RequestCounters,
+}
+
+/// The agent of all requests but watches, with its idle connections.
+struct CallAgent {
+    agent: Agent,
+    /// The certificates that its connections use.
+    certificates: u64,
+    plugin_runs: u64,
+    next_check: Nanos,
+}
+
+/// The open answer of a watch.
+pub(crate) struct OpenAnswer {
+    pub(crate) reader: BodyReader<'static>,
+    /// Ends the connection, also while another thread reads.
+    pub(crate) agent: Agent,
+}
+
+/// An answer that was read to its end.
+pub(crate) type Answer = (ResponseHead, Vec<u8>);
+
+impl HttpTransport {
+    pub(crate) fn new(
+        parts: &ConfigParts,
+        proxy: Option<&str>,
+        user_agent: String,
+        limits: TransportLimits,
+        clock: Clock,
+    ) -> Result<Self, ConfigError> {
+        let origin = || parts.origin.clone();
+        let proxy = proxy.map(|url| parse_proxy(url).map_err(|fault| ConfigError::new(origin(), fault))).transpose()?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in parts.acts_as.iter().flat_map(Impersonation::headers) {
+            let invalid = || ConfigError::new(origin(), format!("the header {name} cannot be {value:?}"));
+            let header = HeaderName::try_from(name.as_str()).map_err(|_| invalid())?;
+            headers.append(header, HeaderValue::try_from(value.as_str()).map_err(|_| invalid())?);
+        }
+        HeaderValue::try_from(user_agent.as_str())
+            .map_err(|_| ConfigError::new("user agent", format!("{user_agent:?} cannot be sent in a header")))?;
+        let cluster = serde_json::json!({"server": parts.server});
+        let authenticator = Arc::new(Authenticator::new(parts.credentials.clone(), cluster, clock.clone()));
+        let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
+        Ok(Self::of(parts.server.clone(), proxy, headers, user_agent, (tls, authenticator), limits, clock))
+    }
+
+    /// Returns a transport with its own connections and the same credentials. Each call ends within this time.
+    pub(in crate::kubernetes) fn sibling(&self, call_timeout: Duration) -> Self {
+        let mut limits = self.limits.clone();
+        limits.retry.time = call_timeout;
+        (limits.connect, limits.read) = (limits.connect.min(call_timeout), limits.read.min(call_timeout));
+        let credentials = (Arc::clone(&self.tls), Arc::clone(&self.authenticator));
+        let (headers, user_agent) = (self.headers.clone(), self.user_agent.clone());
+        Self::of(self.server.clone(), self.proxy.clone(), headers, user_agent, credentials, limits, self.clock.clone())
+    }
+
+    fn of(
+        server: String,
+        proxy: Option<Proxy>,
+        headers: HeaderMap,
+        user_agent: String,
+        (tls, authenticator): (Arc<Tls>, Arc<Authenticator>),
+        limits: TransportLimits,
+        clock: Clock,
+    ) -> Self {
+        let agent = agent(&tls, proxy.clone(), &user_agent, limits.connect, limits.read);
+        let next_check = clock.nanos().after(CERTIFICATE_PERIOD);
+        let calls = CallAgent { agent, certificates: 0, plugin_runs: 0, next_check };
+        Self {
+            counters: RequestCounters::new(&server),
+            server,
+            proxy,
+            headers,
+            user_agent,
+            tls,
+            authenticator,
+            limits,
+            draws: Mutex::new(clock.draws()),
+            calls: Mutex::new(calls),
+            clock,
+        }
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Describes a request for its errors.
+    pub(crate) fn line(
+        &self,
+        verb: &'static str,
+        path: &RequestPath,
+        object: &ObjectRef,
+        version: &str,
+    ) -> RequestLine {
+        let url = format!("{}{}", self.server, path.without_query());
+        RequestLine { verb, url, object: object.clone(), version: version.to_owned() }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Returns a random number.
+    pub(crate) fn draw(&self) -> u64 {
+        self.draws.lock().next()
+    }
+
+    /// Sends a request and reads the answer. Repeats it where that is safe, within the time of a call.
+    pub(crate) fn call(&self, request: &HttpRequest<'_>) -> Result<Answer, RequestFault> {
+        let limit = self.limits.retry.time;
+        self.repeat(request, None, |spent| {
+            let (used, agent) = (self.authorization()?, self.call_agent());
+            let response = self.send(&agent, request, used.as_ref(), Some(limit.saturating_sub(spent)))?;
+            Ok((used, self.read(response)?))
+        })
+    }
+
+    /// Sends the request of a watch. Returns the open answer, or the whole answer if it is an error. A cancellation of `stop` ends
+    /// the wait for the answer.
+    pub(crate) fn open(
+        &self,
+        request: &HttpRequest<'_>,
+        stop: &CancellationToken,
+    ) -> Result<Result<OpenAnswer, Answer>, RequestFault> {
+        let mut open = None;
+        let answer = self.repeat(request, Some(stop), |_| {
+            let used = self.authorization()?;
+            self.call_agent();
+            let TransportLimits { connect, watch_read, .. } = self.limits;
+            let agent = agent(&self.tls, self.proxy.clone(), &self.user_agent, connect, watch_read);
+            let ended = agent.clone();
+            let guard = stop.on_cancel(move || ended.shutdown());
+            let response = self.send(&agent, request, used.as_ref(), None);
+            drop(guard);
+            let response = response?;
+            let head = head_of(&response);
+            if !head.is_success() {
+                return Ok((used, self.read(response)?));
+            }
+            if let Some(fault) = head.fault() {
+                return Err(RequestFault::Unusable { fault, request_id: head.request_id });
+            }
+            open = Some(OpenAnswer { reader: response.into_body().into_reader(), agent });
+            Ok((used, (head, Vec::new())))
+        })?;
+        Ok(open.ok_or(answer))
+    }
+
+    /// Calls `attempt` until its result is final. The argument of `attempt` is the time since the first call.
+    fn repeat(
+        &self,
+        request: &HttpRequest<'_>,
+        stop: Option<&CancellationToken>,
+        mut attempt: impl FnMut(Duration) -> Result<(Option<Secret<String>>, Answer), RequestFault>,
+    ) -> Result<Answer, RequestFault> {
+        let started = self.clock.nanos();
+        let mut repeated = Repetitions::default();
+        let mut renewed = false;
+        loop {
+            let begun = self.clock.nanos();
+            let result = attempt(begun.since(started));
+            let now = self.clock.nanos();
+            self.count(request, &result, now.since(begun));
+            let tried = match &result {
+                Ok((used, (ResponseHead { code: 401, .. }, _))) if !renewed && self.renew(used.as_ref()) => {
+                    renewed = true;
+                    continue;
+                }
+                // The server does not have that version yet: the caller decides whether to read without it.
+                Ok((_, (ResponseHead { code: 504, .. }, body))) if ApiStatus::read(body).is_behind() => {
+                    RequestAttempt::Answered { status: 0, retry_after: None }
+                }
+                Ok((_, (head, _))) => RequestAttempt::Answered { status: head.code, retry_after: head.retry_after },
+                Err(RequestFault::Unsent(_)) => RequestAttempt::Unsent,
+                Err(RequestFault::Lost(_)) => RequestAttempt::Lost,
+                Err(_) => RequestAttempt::Answered { status: 0, retry_after: None },
+            };
+            let spent = now.since(started);
+            let delay = next_delay(request.reads(), tried, &mut repeated, spent, &self.limits.retry, self.draw());
+            let stopped = || stop.is_some_and(CancellationToken::is_cancelled);
+            match (result, delay) {
+                (_, Some(delay)) if !stopped() => self.pause(delay, stop),
+                (Ok((_, answer)), _) => return Ok(answer),
+                (Err(cause), _) => return Err(cause),
+            }
+        }
+    }
+
+    fn count(
+        &self,
+        request: &HttpRequest<'_>,
+        result: &Result<(Option<Secret<String>>, Answer), RequestFault>,
+        took: Duration,
+    ) {
+        let sent = request.body.as_ref().map_or(0, |(_, body)| body.len());
+        let (code, received) = result.as_ref().map_or((None, 0), |(_, (head, body))| (Some(head.code), body.len()));
+        self.counters.record(&request.method, code, took, sent, received);
+    }
+
+    /// Waits, at most until `stop` is cancelled.
+    fn pause(&self, delay: Duration, stop: Option<&CancellationToken>) {
+        let event = AutoResetEvent::new(self.clock.clone());
+        let wake = Arc::clone(&event);
+        let _guard = stop.map(|stop| stop.on_cancel(move || wake.set()));
+        event.wait_until(self.clock.nanos().after(delay));
+    }
+
+    fn authorization(&self) -> Result<Option<Secret<String>>, RequestFault> {
+        self.authenticator.authorization().map_err(|error| RequestFault::Credentials(error.to_string()))
+    }
+
+    /// Called after the server has refused these credentials. Returns whether others may be found.
+    fn renew(&self, used: Option<&Secret<String>>) -> bool {
+        let renewable = self.authenticator.refused(used);
+        let mut calls = self.calls.lock();
+        calls.next_check = Nanos::ZERO;
+        let certificates = calls.certificates;
+        drop(calls);
+        renewable || self.tls.refresh().is_ok_and(|generation| generation != certificates)
+    }
+
+    /// Returns the agent of ordinary requests. If the certificates have changed, it is a new one, and the idle connections of the old
+    /// one are closed.
+    fn call_agent(&self) -> Agent {
+        let mut calls = self.calls.lock();
+        let now = self.clock.nanos();
+        let runs = self.authenticator.plugin_runs();
+        if self.clock.reached(calls.next_check) || runs != calls.plugin_runs {
+            (calls.next_check, calls.plugin_runs) = (now.after(CERTIFICATE_PERIOD), runs);
+            // If this fails, the next connection reports it.
+            let _ = self.tls.refresh();
+        }
+        let generation = self.tls.generation();
+        if calls.certificates != generation {
+            calls.certificates = generation;
+            let TransportLimits { connect, read, .. } = self.limits;
+            calls.agent = agent(&self.tls, self.proxy.clone(), &self.user_agent, connect, read);
+        }
+        calls.agent.clone()
+    }
+
+    fn send(
+        &self,
+        agent: &Agent,
+        request: &HttpRequest<'_>,
+        authorization: Option<&Secret<String>>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Body>, RequestFault> {
+        let mut head = Request::builder().method(request.method.clone());
+        head = head.uri(format!("{}{}", self.server, request.path.as_str()));
+        head = head.header(ACCEPT, request.accept).header(ACCEPT_ENCODING, "identity");
+        for (name, value) in &self.headers {
+            head = head.header(name, value);
+        }
+        if let Some(value) = authorization {
+            let mut value = HeaderValue::try_from(value.reveal().as_str()).map_err(|_| {
+                RequestFault::Credentials("the token has characters that no header may have".to_owned())
+            })?;
+            value.set_sensitive(true);
+            head = head.header(AUTHORIZATION, value);
+        }
+        match &request.body {
+            Some((content_type, body)) => {
+                let request = head.header(CONTENT_TYPE, *content_type).body(body.as_slice());
+                run(agent, request, limit)
+            }
+            None => run(agent, head.body(()), limit),
+        }
+    }
+
+    fn read(&self, response: Response<Body>) -> Result<Answer, RequestFault> {
+        let head = head_of(&response);
+        if let Some(fault) = head.fault() {
+            return Err(RequestFault::Unusable { fault, request_id: head.request_id });
+        }
+        let limit = if head.is_success() { self.limits.answer } else { MOST_STATUS };
+        let body = response.into_body();
+        // A length that a server claims is no reason to reserve much memory.
+        let expected = body.content_length().unwrap_or(0).min(1 << 24);
+        let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
+        let read = body.into_reader().take(limit + 1).read_to_end(&mut content);
+        read.map_err(|error| cause_of(error.into()))?;
+        if content.len() as u64 > limit && head.is_success() {
+            let fault =
+                format!("the answer has more than {limit} bytes; list in pages, or raise the limit of the client");
+            return Err(RequestFault::Unusable { fault, request_id: head.request_id });
+        }
+        Ok((head, content))
+    }
+}
+
+impl fmt::Debug for HttpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpTransport").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+fn run<B: AsSendBody>(
+    agent: &Agent,
+    request: http::Result<Request<B>>,
+    limit: Option<Duration>,
+) -> Result<Response<Body>, RequestFault> {
+    let request = request.map_err(|error| RequestFault::Unsent(error.to_string()))?;
+    let request = agent.configure_request(request).timeout_global(limit).build();
+    agent.run(request).map_err(cause_of)
+}
+
+/// Makes an agent: a pool of connections.
+fn agent(tls: &Arc<Tls>, proxy: Option<Proxy>, user_agent: &str, connect: Duration, read: Duration) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        // A deletion has a body.
+        .allow_non_standard_methods(true)
+        .proxy(proxy)
+        .user_agent(user_agent)
+        .timeout_resolve(Some(connect))
+        .timeout_connect(Some(connect))
+        .timeout_per_read(Some(read))
+        .timeout_per_write(Some(read))
+        .max_idle_connections(64)
+        .max_idle_connections_per_host(64)
+        .max_idle_age(Duration::from_secs(60))
+        .max_response_header_size(32 * 1024)
+        .input_buffer_size(32 * 1024)
+        .output_buffer_size(16 * 1024)
+        .build();
+    let tls = TlsConnector(Arc::clone(tls));
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector).chain(tls);
+    Agent::with_parts(config, connector, AddressResolver::default())
+}
+
+/// Reads the URL of a proxy. Errors do not show it, as it may have a password.
+fn parse_proxy(url: &str) -> Result<Proxy, String> {
+    let scheme = url.split_once("://").map_or("http", |(scheme, _)| scheme);
+    if !matches!(scheme, "http" | "https") {
+        return Err(format!("the proxy has the scheme {scheme:?}, but must be an http or https proxy"));
+    }
+    Proxy::new(url).map_err(|_| "the proxy is not a URL such as http://proxy:3128".to_owned())
+}
+
+fn head_of(response: &Response<Body>) -> ResponseHead {
+    let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let media_type = text("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+    ResponseHead {
+        code: response.status().as_u16(),
+        media_type: media_type.trim().to_ascii_lowercase(),
+        retry_after: text("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs),
+        request_id: text("audit-id").map(str::to_owned),
+        location: text("location").map(str::to_owned),
+    }
+}

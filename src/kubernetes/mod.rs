@@ -1,0 +1,27 @@
+//! Connections to Kubernetes API servers, without an async runtime. Feature `kubernetes`.
+//!
+//! - [`ClusterConfig::load`] finds the settings of a connection as `kubectl` does.
+//! - [`KubernetesClient`] is a [`Client`](crate::objects::Client) of a real server: objects, watches and controllers work with it as
+//!   with the embedded clients.
+//! - `CustomResourceDefinition` (feature `schema`) makes a server serve a Rust type. [`RbacRules`] are the rights that a program needs.
+//! - The source of a transport error is a [`RequestError`]: it names the verb, the URL and the request's id in the audit log.
+//!
+#![doc = include_str!("cases.md")]
+
+mod client;
+mod config;
+#[cfg(feature = "schema")]
+mod crd;
+mod http;
+mod manifest;
+mod rbac;
+
+pub use self::client::{
+    KubernetesClient, KubernetesClientBuilder, ObjectTable, Scale, ServedKind, TableColumn, TableRow,
+};
+pub use self::config::{ClusterConfig, ConfigError, Impersonation, Kubeconfig};
+#[cfg(feature = "schema")]
+pub use self::crd::{CrdVersion, CustomResourceDefinition, CustomResourceDefinitionBuilder, InstallError, SchemaError};
+pub use self::http::{RequestError, RequestMetrics};
+pub use self::manifest::to_yaml;
+pub use self::rbac::RbacRules;

@@ -1,0 +1,153 @@
+//! Addresses of servers.
+
+use std::fmt;
+
+use super::error::NatsError;
+
+const DEFAULT_PORT: u16 = 4222;
+
+/// The address of a server, and the credentials that stand in it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct ServerAddress {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Set by the scheme `tls`.
+    pub(super) tls: bool,
+    /// The user name and password, or a token alone.
+    pub(super) login: Option<(String, Option<String>)>,
+}
+
+impl ServerAddress {
+    /// Parses `nats://user:password@host:port`. Scheme, credentials and port are optional.
+    pub(super) fn parse(text: &str) -> Result<Self, NatsError> {
+        // A password must not reach an error.
+        let shown = match (text.split_once("://"), text.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+            (None, Some((_, host))) => format!("…@{host}"),
+            _ => text.to_owned(),
+        };
+        let fault = |rule: &str| NatsError::invalid("server", &shown, rule);
+        let (scheme, rest) = text.split_once("://").unwrap_or(("nats", text));
+        let tls = match scheme {
+            "nats" => false,
+            "tls" => true,
+            _ => return Err(fault("an address with the scheme nats or tls")),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (login, place) = match rest.rsplit_once('@') {
+            None => (None, rest),
+            Some((login, place)) => {
+                let (user, password) = match login.split_once(':') {
+                    Some((user, password)) => (user, Some(password)),
+                    None => (login, None),
+                };
+                let decode = |text| decode(text).ok_or_else(|| fault("an address with valid percent-encoding"));
+                (Some((decode(user)?, password.map(decode).transpose()?)), place)
+            }
+        };
+        let (host, port) = match place.strip_prefix('[').map(|place| place.split_once(']')) {
+            Some(Some((host, ""))) => (host, None),
+            Some(Some((host, port))) => {
+                (host, Some(port.strip_prefix(':').ok_or_else(|| fault("an address such as nats://[::1]:4222"))?))
+            }
+            Some(None) => return Err(fault("an address with a closing bracket")),
+            // More than one colon: an IPv6 address without brackets.
+            None if place.matches(':').count() > 1 => (place, None),
+            None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+        };
+        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || "/?#".contains(c)) {
+            return Err(fault("an address with a host, such as nats://localhost:4222"));
+        }
+        let port = port.map_or(Ok(DEFAULT_PORT), |port| {
+            port.parse().ok().filter(|port| *port > 0).ok_or_else(|| fault("an address with a port from 1 to 65535"))
+        })?;
+        Ok(Self { host: host.to_owned(), port, tls, login })
+    }
+
+    /// Returns whether both addresses are the same place.
+    pub(super) fn is_same_place(&self, other: &Self) -> bool {
+        self.host.eq_ignore_ascii_case(&other.host) && self.port == other.port
+    }
+}
+
+/// Shows the place, without credentials.
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl fmt::Debug for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Decodes `%40` and the like.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first == b'%' {
+            let (digits, after) = rest.split_at_checked(2)?;
+            let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = after;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_optional_parts() {
+        let login = |user: &str, password: Option<&str>| Some((user.to_owned(), password.map(str::to_owned)));
+        let cases = [
+            ("localhost", ("localhost", 4222, false, None)),
+            ("nats://localhost:5000/", ("localhost", 5000, false, None)),
+            ("tls://demo.nats.io", ("demo.nats.io", 4222, true, None)),
+            ("nats://[::1]:7", ("::1", 7, false, None)),
+            ("[::1]", ("::1", 4222, false, None)),
+            ("::1", ("::1", 4222, false, None)),
+            ("nats://me:p%40ss%3a@host:1", ("host", 1, false, login("me", Some("p@ss:")))),
+            ("nats://t0ken@host", ("host", 4222, false, login("t0ken", None))),
+        ];
+        for (text, (host, port, tls, login)) in cases {
+            let expected = ServerAddress { host: host.to_owned(), port, tls, login };
+            let address = ServerAddress::parse(text).unwrap();
+            assert!(address == expected, "{text}: {address}");
+            assert!(ServerAddress::parse(&address.to_string()).unwrap().is_same_place(&address));
+        }
+    }
+
+    #[test]
+    fn malformed_addresses_are_refused_without_their_password() {
+        let cases = [
+            ("ws://host", "server is \"ws://host\", but must be an address with the scheme nats or tls"),
+            ("", "server is \"\", but must be an address with a host, such as nats://localhost:4222"),
+            (
+                "nats://:4222",
+                "server is \"nats://:4222\", but must be an address with a host, such as nats://localhost:4222",
+            ),
+            ("host:99999", "server is \"host:99999\", but must be an address with a port from 1 to 65535"),
+            ("host:0", "server is \"host:0\", but must be an address with a port from 1 to 65535"),
+            ("[::1", "server is \"[::1\", but must be an address with a closing bracket"),
+            ("[::1]4", "server is \"[::1]4\", but must be an address such as nats://[::1]:4222"),
+            (
+                "nats://me:secret@:1",
+                "server is \"nats://…@:1\", but must be an address with a host, such as nats://localhost:4222",
+            ),
+            ("me:%zz@host", "server is \"…@host\", but must be an address with valid percent-encoding"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ServerAddress::parse(text).unwrap_err().to_string(), expected);
+        }
+    }
+}

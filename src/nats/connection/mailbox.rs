@@ -1,0 +1,120 @@
+//! The messages of one subscription, request or flush, until a thread reads them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::NatsMessage;
+use crate::base::clock::Clock;
+use crate::base::time::Nanos;
+use crate::base::wait::Monitor;
+
+/// The mailbox of one subscription, request or flush.
+pub(super) type Mailbox = Monitor<MailboxState>;
+
+#[derive(Debug)]
+pub(super) struct MailboxState {
+    messages: VecDeque<NatsMessage>,
+    bytes: usize,
+    most_messages: usize,
+    most_bytes: usize,
+    /// The messages that were dropped since the last report.
+    dropped: u64,
+    ended: Option<NatsError>,
+    /// A flush has succeeded.
+    flushed: bool,
+    /// The number of the connection on which the subscription was restored.
+    restored: u64,
+    /// The time of the last message.
+    arrived: Nanos,
+}
+
+/// The next content of a mailbox.
+#[derive(Debug)]
+pub(in crate::nats) enum MailboxItem {
+    Message(NatsMessage),
+    /// Messages were dropped.
+    Dropped(u64),
+    Ended(NatsError),
+}
+
+pub(super) fn mailbox(clock: &Clock, most_messages: usize, most_bytes: usize) -> Arc<Mailbox> {
+    let state = MailboxState {
+        messages: VecDeque::new(),
+        bytes: 0,
+        most_messages,
+        most_bytes,
+        dropped: 0,
+        ended: None,
+        flushed: false,
+        restored: 0,
+        arrived: clock.nanos(),
+    };
+    Mailbox::of(clock.clone(), state)
+}
+
+impl MailboxState {
+    /// Adds a message. Drops it if the mailbox is full.
+    pub(super) fn push(&mut self, message: NatsMessage, now: Nanos) {
+        let size = message.payload.len() + message.headers.block_len();
+        // One message of any size always fits.
+        let full = self.messages.len() >= self.most_messages
+            || (!self.messages.is_empty() && self.bytes.saturating_add(size) > self.most_bytes);
+        if full {
+            self.dropped += 1;
+        } else {
+            self.bytes += size;
+            self.messages.push_back(message);
+        }
+        self.arrived = now;
+    }
+
+    pub(super) fn end(&mut self, error: NatsError) {
+        self.ended.get_or_insert(error);
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.flushed = true;
+    }
+
+    pub(super) fn restore(&mut self, connect: u64) {
+        self.restored = connect;
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flushed
+    }
+
+    pub(super) fn restored(&self) -> u64 {
+        self.restored
+    }
+
+    pub(super) fn arrived(&self) -> Nanos {
+        self.arrived
+    }
+
+    /// Takes the next thing: first the report of dropped messages, then the messages, then the end.
+    pub(super) fn take(&mut self) -> Option<MailboxItem> {
+        if self.dropped > 0 {
+            return Some(MailboxItem::Dropped(std::mem::take(&mut self.dropped)));
+        }
+        if let Some(message) = self.messages.pop_front() {
+            self.bytes -= message.payload.len() + message.headers.block_len();
+            return Some(MailboxItem::Message(message));
+        }
+        self.ended.clone().map(MailboxItem::Ended)
+    }
+}
+
+impl MailboxItem {
+    /// Returns the message, or the error that the reader of `subject` gets.
+    pub(super) fn into_result(self, subject: &str) -> Result<NatsMessage, NatsError> {
+        match self {
+            Self::Message(message) => Ok(message),
+            Self::Dropped(dropped) => {
+                Err(NatsError::new(NatsErrorKind::SlowConsumer { subject: subject.to_owned(), dropped }))
+            }
+            Self::Ended(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Connections: sockets, threads, reconnects, requests and subscriptions.
+//!
+//! `state.rs` and `pool.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two threads: the reader connects
+//! and reads; the writer writes and sends pings.
+
+mod handshake;
+mod info;
+mod mailbox;
+mod pool;
+mod reader;
+mod shared;
+mod state;
+mod subscription;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod tls;
+mod transport;
+mod turn;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use self::mailbox::MailboxItem;
+use self::pool::ServerPool;
+use self::shared::LinkShared;
+use self::state::{LinkPhase, Outgoing};
+pub use self::subscription::NatsSubscription;
+use super::address::ServerAddress;
+use super::error::{NatsError, NatsErrorKind};
+use super::options::NatsOptions;
+use super::protocol::{NatsHeaders, NatsMessage};
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::thread::Joiner;
+use crate::base::time::Nanos;
+
+/// The time that a close gives the threads to end. Only name resolution takes longer, and cannot be interrupted.
+const JOIN: Duration = Duration::from_millis(100);
+
+/// A connection to NATS servers, on two threads: `<name>-reader` and `<name>-writer`.
+///
+/// Cheap to clone. It reconnects by itself, and restores subscriptions. Calls that find no connection block until there is one, for
+/// at most their time. A request that was sent before a disconnect fails, because the server may have executed it. The drop of the
+/// last clone closes the connection.
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::nats::NatsOptions;
+///
+/// let connection = NatsOptions::new("nats://localhost").connect()?;
+/// let answer = connection.request("time.now", b"")?;
+/// assert!(!answer.payload.is_empty());
+/// connection.close();
+/// # Ok::<_, homeostat::nats::NatsError>(())
+/// ```
+#[derive(Clone)]
+pub struct NatsConnection(Arc<ConnectionHandle>);
+
+/// Closes the connection with its last clone.
+struct ConnectionHandle {
+    shared: Arc<LinkShared>,
+    threads: Mutex<Vec<Joiner>>,
+}
+
+/// The status of a [`NatsConnection`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NatsStatus {
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Whether the connection was closed.
+    pub closed: bool,
+    /// The server of the present or last connection. Empty before the first one.
+    pub server: String,
+    /// The servers that are tried: the given ones, and those that a server has named.
+    pub servers: Vec<String>,
+    /// The name that the server gives itself.
+    pub server_name: String,
+    /// The version of the server.
+    pub version: String,
+    /// The connections that were made, the first one included.
+    pub connects: u64,
+    /// The subscriptions.
+    pub subscriptions: usize,
+    /// The requests without an answer.
+    pub requests: usize,
+    /// The reason for the lack of a connection.
+    pub last_error: Option<NatsError>,
+}
+
+impl NatsOptions {
+    /// Connects to the first server that accepts.
+    ///
+    /// Blocks until a server accepts, or all servers were tried once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option is invalid, or if no server accepts. It names each server and its reason.
+    pub fn connect(self) -> Result<NatsConnection, NatsError> {
+        self.check()?;
+        NatsConnection::start(self)
+    }
+}
+
+impl NatsConnection {
+    /// Starts the threads, and blocks until a server accepts.
+    fn start(options: NatsOptions) -> Result<Self, NatsError> {
+        let addresses = options.servers.iter().map(|server| ServerAddress::parse(server)).collect::<Result<_, _>>()?;
+        let pool = ServerPool::new(addresses, options.shuffle, options.backoff.clone(), options.clock.draws());
+        // Faults of the options are reported at once, not by each attempt.
+        info::check_login(&options.login)?;
+        if options.tls.required || options.tls.roots.is_some() || options.tls.client.is_some() {
+            tls::config(&options.tls)?;
+        }
+        let shared = LinkShared::new(options);
+        let handle = ConnectionHandle { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) };
+        let reader = Arc::clone(&shared);
+        handle.spawn("reader", move || reader.read(pool))?;
+        let writer = Arc::clone(&shared);
+        handle.spawn("writer", move || writer.write())?;
+        shared.wait_for_first()?;
+        Ok(Self(Arc::new(handle)))
+    }
+
+    /// Publishes a message. Returns when it is in the outbound buffer, before the server has it.
+    ///
+    /// Blocks while there is no connection or no room, for at most the request timeout. A message may be lost if the connection ends
+    /// before [`flush`](Self::flush) has returned.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the subject is invalid, if the payload exceeds the server's limit, after the timeout, or if the
+    /// connection is closed.
+    pub fn publish(&self, subject: &str, payload: &[u8]) -> Result<(), NatsError> {
+        self.publish_with_headers(subject, &NatsHeaders::new(), payload)
+    }
+
+    /// Publishes a message with headers, like [`publish`](Self::publish).
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), and returns an error if a header is invalid.
+    pub fn publish_with_headers(&self, subject: &str, headers: &NatsHeaders, payload: &[u8]) -> Result<(), NatsError> {
+        self.0.shared.publish(Outgoing { subject, reply: None, headers, payload }, self.request_timeout())
+    }
+
+    /// Answers a request, like [`publish`](Self::publish). Does nothing if `request` expects no answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish).
+    pub fn reply(&self, request: &NatsMessage, payload: &[u8]) -> Result<(), NatsError> {
+        request.reply.as_deref().map_or(Ok(()), |subject| self.publish(subject, payload))
+    }
+
+    /// Sends a request, and blocks until its answer arrives, for at most the request timeout.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish). Also returns an error if nobody listens on the subject, or if the connection ends before the
+    /// answer: then the request may have been executed.
+    pub fn request(&self, subject: &str, payload: &[u8]) -> Result<NatsMessage, NatsError> {
+        self.request_with_headers(subject, &NatsHeaders::new(), payload, self.request_timeout())
+    }
+
+    /// Sends a request with headers, like [`request`](Self::request), and blocks for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`request`](Self::request).
+    pub fn request_with_headers(
+        &self,
+        subject: &str,
+        headers: &NatsHeaders,
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<NatsMessage, NatsError> {
+        self.0.shared.request(Outgoing { subject, reply: None, headers, payload }, timeout)
+    }
+
+    /// Subscribes to a subject, which may have wildcards. Returns at once.
+    ///
+    /// Call [`flush`](Self::flush) to know that the server has the subscription.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the subject is invalid, or if the connection is closed.
+    pub fn subscribe(&self, subject: &str) -> Result<NatsSubscription, NatsError> {
+        self.subscribe_as(subject, None)
+    }
+
+    /// Subscribes as a member of a queue group: each message goes to one member.
+    ///
+    /// # Errors
+    ///
+    /// As [`subscribe`](Self::subscribe).
+    pub fn queue_subscribe(&self, subject: &str, group: &str) -> Result<NatsSubscription, NatsError> {
+        self.subscribe_as(subject, Some(group))
+    }
+
+    fn subscribe_as(&self, subject: &str, group: Option<&str>) -> Result<NatsSubscription, NatsError> {
+        let shared = &self.0.shared;
+        let mailbox = shared.mailbox();
+        let sid = shared.subscribe(subject, group, &mailbox)?;
+        Ok(NatsSubscription::new(Arc::clone(shared), mailbox, subject, sid))
+    }
+
+    /// Blocks until the server has processed everything that was sent before, for at most the request timeout.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error after the timeout, or if the connection ends or is closed.
+    pub fn flush(&self) -> Result<(), NatsError> {
+        self.0.shared.flush(self.request_timeout())
+    }
+
+    /// Closes the connection. All blocked calls return with an error at once.
+    ///
+    /// Messages in the outbound buffer are lost; [`flush`](Self::flush) them first. Blocks until the two threads have ended, for at
+    /// most 100 ms: a thread that resolves a host name ends later.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Returns the status.
+    #[must_use]
+    pub fn status(&self) -> NatsStatus {
+        self.0.shared.describe(|state, info, servers, last_error| NatsStatus {
+            connected: matches!(state.phase(), LinkPhase::Connected),
+            closed: state.is_closed(),
+            server: state.server().to_owned(),
+            servers: servers.to_vec(),
+            server_name: info.server_name.clone(),
+            version: info.version.clone(),
+            connects: state.connects(),
+            subscriptions: state.subscriptions(),
+            requests: state.requests(),
+            last_error: last_error.cloned(),
+        })
+    }
+
+    /// Returns a new connection with the same options and another request timeout. It need not reach a server yet.
+    pub(super) fn sibling(&self, request_timeout: Duration) -> Result<Self, NatsError> {
+        let options = self.0.shared.options.clone();
+        let name = format!("{}-timed", options.name);
+        options.name(name).request_timeout(request_timeout).retry_first_connect(true).connect()
+    }
+
+    /// Returns the number of connections that were made.
+    pub(super) fn connects(&self) -> u64 {
+        self.0.shared.describe(|state, _, _, _| state.connects())
+    }
+
+    /// Returns the largest message that the server accepts, headers included, in bytes.
+    #[must_use]
+    pub fn max_payload(&self) -> usize {
+        self.0.shared.describe(|state, _, _, _| state.max_payload())
+    }
+
+    /// Returns the default time of a request.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        self.0.shared.options.request_timeout
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.0.shared.options.clock
+    }
+
+    /// Publishes a message if there are a connection and room. Returns whether it did.
+    pub(super) fn try_publish(&self, subject: &str, reply: Option<&str>, payload: &[u8]) -> bool {
+        let headers = NatsHeaders::new();
+        self.0.shared.try_publish(Outgoing { subject, reply, headers: &headers, payload })
+    }
+
+    /// Blocks until `deadline`. Fails if the connection is closed.
+    pub(super) fn pause(&self, deadline: Nanos) -> Result<(), NatsError> {
+        if self.0.shared.pause(deadline) { Ok(()) } else { Err(NatsError::new(NatsErrorKind::Closed)) }
+    }
+
+    /// Returns whether the server says that it has `JetStream`.
+    pub(super) fn has_jetstream(&self) -> bool {
+        self.0.shared.info().jetstream
+    }
+}
+
+impl ConnectionHandle {
+    fn spawn(&self, role: &str, body: impl FnOnce() + Send + 'static) -> Result<(), NatsError> {
+        let options = &self.shared.options;
+        let name = format!("{}-{role}", options.name);
+        self.shared.link.with(|link| link.threads += 1);
+        match options.threads.spawn(name.clone(), body) {
+            Ok(joiner) => self.threads.lock().push(joiner),
+            Err(error) => {
+                self.shared.link.with(|link| link.threads -= 1);
+                return Err(NatsError::new(NatsErrorKind::Thread { name, reason: error.to_string() }));
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.shared.close(&NatsError::new(NatsErrorKind::Closed));
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if self.shared.wait_for_threads(JOIN) {
+            threads.into_iter().for_each(Joiner::join);
+        }
+    }
+}
+
+impl Drop for ConnectionHandle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for NatsConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NatsStatus { connected, server, .. } = self.status();
+        f.debug_struct("NatsConnection")
+            .field("name", &self.0.shared.options.name)
+            .field("connected", &connected)
+            .field("server", &server)
+            .finish_non_exhaustive()
+    }
+}

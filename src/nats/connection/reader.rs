@@ -1,0 +1,206 @@
+//! The reader thread: connects, reads frames, and connects again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::address::ServerAddress;
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::{Frame, FrameParser};
+use super::handshake::{Established, establish};
+use super::info::ServerInfo;
+use super::mailbox::Mailbox;
+use super::pool::{Attempt, ServerPool};
+use super::shared::{LinkShared, ThreadEnd};
+use super::state::Notice;
+use super::transport::TransportReader;
+
+impl LinkShared {
+    /// The body of the reader: connects, reads until the connection ends, and connects again.
+    pub(super) fn read(&self, mut pool: ServerPool) {
+        let _end = ThreadEnd(self);
+        let mut wait = Duration::ZERO;
+        while self.sleep(wait) {
+            let Some((address, established)) = self.connect(&mut pool) else { break };
+            let since = self.options.clock.nanos();
+            let Some((parser, reader)) = self.begin(&address, established, &mut pool) else { break };
+            let reason = self.read_frames(parser, reader, &mut pool);
+            self.end(&address, &reason);
+            wait = pool.ended(self.options.clock.nanos().since(since));
+        }
+    }
+
+    /// Blocks for `wait`. Returns false if the connection is closed.
+    fn sleep(&self, wait: Duration) -> bool {
+        self.pause(self.options.clock.nanos().after(wait))
+    }
+
+    /// Tries servers until one accepts. Returns `None` if the connection is closed.
+    fn connect(&self, pool: &mut ServerPool) -> Option<(ServerAddress, Established)> {
+        let name = self.options.name.as_str();
+        loop {
+            let Attempt::Connect(delay, address) = pool.next() else {
+                let last = self.link.with(|link| link.last_error.clone());
+                self.close(&last.unwrap_or_else(|| NatsError::new(NatsErrorKind::Closed)));
+                return None;
+            };
+            if !self.sleep(delay) {
+                return None;
+            }
+            let register = |breaker| {
+                self.link.with(|link| {
+                    let open = !link.state.is_closed();
+                    link.breaker = open.then_some(breaker);
+                    open
+                })
+            };
+            match establish(&self.options, &address, register) {
+                Ok(established) => return Some((address, established)),
+                Err(error) => {
+                    if self.link.with(|link| link.state.is_closed()) {
+                        return None;
+                    }
+                    let server = address.to_string();
+                    log::warn!(connection = name, server:%, error:%; "{name}: cannot connect to {server}: {error}");
+                    let over = pool.is_round_over();
+                    self.link.change(|link| {
+                        link.last_error = Some(error.clone());
+                        if link.state.connects() == 0 && !link.first_round_over {
+                            link.first_round.push((server, error));
+                            link.first_round_over = over;
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Publishes an accepted connection to callers and to the writer. Returns `None` if the connection is closed.
+    fn begin(
+        &self,
+        address: &ServerAddress,
+        established: Established,
+        pool: &mut ServerPool,
+    ) -> Option<(FrameParser, TransportReader)> {
+        let Established { transport, info, parser, is_tls } = established;
+        if self.options.discover {
+            pool.update(&info.servers(is_tls));
+        }
+        let transport = Arc::new(transport);
+        let (name, server) = (self.options.name.as_str(), address.to_string());
+        let mut notices = Vec::new();
+        let connects = self.link.change(|link| {
+            if link.state.is_closed() {
+                return None;
+            }
+            link.state.connected(&server, info.max_payload.unwrap_or(usize::MAX), &mut notices);
+            link.transport = Some(Arc::clone(&transport));
+            link.info = Arc::new(info);
+            link.servers = pool.places();
+            link.last_error = None;
+            Some(link.state.connects())
+        });
+        // The writer begins to count the time to the next ping.
+        self.work.set();
+        self.deliver(notices);
+        match connects {
+            None => transport.shut_down(),
+            Some(1) => log::debug!(connection = name, server:%; "{name}: connected to {server}"),
+            Some(_) => log::info!(connection = name, server:%; "{name}: reconnected to {server}"),
+        }
+        connects.map(|_| (parser, TransportReader::new(transport)))
+    }
+
+    /// Reads frames until the connection ends. Returns the reason.
+    fn read_frames(&self, mut parser: FrameParser, mut reader: TransportReader, pool: &mut ServerPool) -> String {
+        let mut buffer = vec![0; 64 << 10];
+        let (mut frames, mut notices) = (Vec::new(), Vec::new());
+        loop {
+            let failed = loop {
+                match parser.next_frame() {
+                    Ok(Some(Frame::Info(json))) => {
+                        if let Err(error) = self.take_info(&json, pool) {
+                            break Some(error.to_string());
+                        }
+                    }
+                    Ok(Some(frame)) => frames.push(frame),
+                    Ok(None) => break None,
+                    Err(error) => break Some(format!("the server breaks the protocol: {error}")),
+                }
+            };
+            let failed = self.take_frames(&mut frames, &mut notices).or(failed);
+            if !notices.is_empty() {
+                self.deliver(notices.drain(..));
+                // The first receivers may have sent their next requests meanwhile.
+                let turn = self.link.with(|link| {
+                    link.delivering = false;
+                    link.take_turn()
+                });
+                self.send(turn);
+            }
+            if let Some(reason) = failed {
+                return reason;
+            }
+            match reader.read(&mut buffer) {
+                Ok(0) => return "the server closed it".to_owned(),
+                Ok(count) => parser.push(&buffer[..count]),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
+    /// Applies frames to the state, and sends the answers to pings.
+    fn take_frames(&self, frames: &mut Vec<Frame>, notices: &mut Vec<Notice<Arc<Mailbox>>>) -> Option<String> {
+        if frames.is_empty() {
+            return None;
+        }
+        let (failed, turn) = self.link.with(|link| {
+            let failed = frames.drain(..).find_map(|frame| link.state.received(frame, notices).err());
+            let turn = link.take_turn();
+            link.delivering = !notices.is_empty();
+            (failed, turn)
+        });
+        self.send(turn);
+        failed
+    }
+
+    /// Takes a later `INFO`: other servers, or the server's announcement of its end.
+    fn take_info(&self, json: &str, pool: &mut ServerPool) -> Result<(), NatsError> {
+        let info = ServerInfo::parse(json)?;
+        let name = self.options.name.as_str();
+        if self.options.discover && info.connect_urls.is_some() {
+            pool.update(&info.servers(self.link.with(|link| link.info.tls_required)));
+            self.link.with(|link| link.servers = pool.places());
+        }
+        if info.ldm {
+            let server = self.link.with(|link| link.state.server().to_owned());
+            log::warn!(
+                connection = name, server:%;
+                "{name}: server {server} is in lame duck mode and will end the connection"
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails the pending calls of a connection that has ended.
+    fn end(&self, address: &ServerAddress, reason: &str) {
+        let (name, server) = (self.options.name.as_str(), address.to_string());
+        let mut notices = Vec::new();
+        let closed = self.link.change(|link| {
+            let closed = link.state.is_closed();
+            link.state.disconnected(reason, &mut notices);
+            if let Some(transport) = link.transport.take() {
+                transport.shut_down();
+            }
+            link.breaker = None;
+            link.last_error = Some(NatsError::connect(reason));
+            closed
+        });
+        self.deliver(notices);
+        if !closed {
+            log::warn!(
+                connection = name, server:%, reason;
+                "{name}: the connection to {server} was lost: {reason}"
+            );
+        }
+    }
+}

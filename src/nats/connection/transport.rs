@@ -1,0 +1,223 @@
+//! The socket of a connection, with or without TLS.
+//!
+//! One thread reads and one thread writes. Both use one TLS session behind a lock, which neither holds while the socket blocks.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConnection;
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::super::address::ServerAddress;
+use super::super::error::NatsError;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+
+/// The bytes that one call reads from a socket.
+const PIECE: usize = 64 << 10;
+
+/// A connected socket.
+pub(super) struct Transport {
+    socket: TcpStream,
+    tls: Option<Mutex<ClientConnection>>,
+}
+
+/// A handle that ends a socket, from any thread.
+#[derive(Debug)]
+pub(super) struct Breaker(Socket);
+
+impl Breaker {
+    /// Ends the socket. Blocked calls return.
+    pub(super) fn end(&self) {
+        // Fails if the socket has ended.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Resolves a host and connects to the first of its addresses that accepts. Passes the handle of each socket to `register`, which
+/// returns false to give up.
+pub(super) fn dial(
+    address: &ServerAddress,
+    clock: &Clock,
+    deadline: Nanos,
+    register: impl Fn(Breaker) -> bool,
+) -> Result<TcpStream, NatsError> {
+    let resolved = (address.host.as_str(), address.port)
+        .to_socket_addrs()
+        .map_err(|error| NatsError::connect(format!("the name cannot be resolved: {error}")))?;
+    let mut last = NatsError::connect("the name has no addresses");
+    for place in resolved {
+        let attempt = || -> io::Result<Option<Socket>> {
+            let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
+            if !register(Breaker(socket.try_clone()?)) {
+                return Ok(None);
+            }
+            socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)?)?;
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
+            Ok(Some(socket))
+        };
+        match attempt() {
+            Ok(Some(socket)) => return Ok(socket.into()),
+            Ok(None) => return Err(NatsError::connect("the connection is being closed")),
+            Err(error) => last = NatsError::connect(error),
+        }
+    }
+    Err(last)
+}
+
+/// Returns the time to a deadline.
+fn left(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
+    let left = deadline.since(clock.nanos());
+    // A shorter timeout would be rounded to zero, which means none.
+    if left < Duration::from_micros(10) { Err(timed_out()) } else { Ok(left) }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the server does not answer in time")
+}
+
+/// A socket with one deadline for all calls together.
+pub(super) struct TimedSocket<'a> {
+    pub(super) socket: &'a TcpStream,
+    pub(super) clock: &'a Clock,
+    pub(super) deadline: Nanos,
+}
+
+impl Read for TimedSocket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(left(self.clock, self.deadline)?))?;
+        let mut socket = self.socket;
+        socket.read(buffer).map_err(readable)
+    }
+}
+
+impl Write for TimedSocket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(left(self.clock, self.deadline)?))?;
+        let mut socket = self.socket;
+        socket.write(bytes).map_err(readable)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives the error of a passed timeout a text for people.
+fn readable(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(),
+        _ => error,
+    }
+}
+
+impl Transport {
+    pub(super) fn new(socket: TcpStream, tls: Option<ClientConnection>, write_timeout: Duration) -> io::Result<Self> {
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(Some(write_timeout))?;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(write_timeout))?;
+        Ok(Self { socket, tls: tls.map(Mutex::new) })
+    }
+
+    /// Ends the socket. Blocked calls of both threads return.
+    pub(super) fn shut_down(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Encrypts bytes for the socket. Returns false without TLS: then the bytes are sent as they are.
+    pub(super) fn seal(&self, bytes: &[u8], cipher: &mut Vec<u8>) -> io::Result<bool> {
+        let Some(tls) = &self.tls else { return Ok(false) };
+        for piece in bytes.chunks(PIECE) {
+            let mut tls = tls.lock();
+            tls.writer().write_all(piece)?;
+            while tls.wants_write() {
+                tls.write_tls(cipher)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes all bytes, which were sealed before.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut socket = &self.socket;
+        socket.write_all(bytes).map_err(readable)
+    }
+
+    /// Writes bytes, which were sealed before, as far as the socket takes them at once. Returns their number.
+    #[cfg(unix)]
+    pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        use rustix::io::Errno;
+        use rustix::net::{SendFlags, send};
+        match send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes no bytes, because the system has no write that does not block. The writer thread writes them.
+    #[cfg(not(unix))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the signature of other systems")]
+    pub(super) fn write_now(&self, _: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+}
+
+/// The reading side of a [`Transport`].
+pub(super) struct TransportReader {
+    transport: Arc<Transport>,
+    /// The bytes from the socket, before TLS.
+    cipher: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl TransportReader {
+    pub(super) fn new(transport: Arc<Transport>) -> Self {
+        let size = if transport.tls.is_some() { PIECE } else { 0 };
+        Self { transport, cipher: vec![0; size], start: 0, end: 0 }
+    }
+
+    /// Blocks until bytes arrive. Returns 0 at the end of the connection.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut socket = &self.transport.socket;
+        let Some(tls) = &self.transport.tls else { return retry_interrupted(|| socket.read(buffer)) };
+        loop {
+            {
+                let mut tls = tls.lock();
+                match tls.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return result,
+                }
+                if self.start < self.end {
+                    let mut rest = &self.cipher[self.start..self.end];
+                    let before = rest.len();
+                    tls.read_tls(&mut rest)?;
+                    self.start += before - rest.len();
+                    tls.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                    continue;
+                }
+            }
+            let count = retry_interrupted(|| socket.read(&mut self.cipher))?;
+            if count == 0 {
+                // Without TLS' own end, an attacker may have cut the connection.
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended without TLS' end"));
+            }
+            (self.start, self.end) = (0, count);
+        }
+    }
+}
+
+fn retry_interrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

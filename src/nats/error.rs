@@ -1,0 +1,295 @@
+//! The error of connections and buckets.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::protocol::{InvalidFrame, ProtocolError};
+use crate::base::time::Rounded;
+
+/// An error of a [`NatsConnection`](super::NatsConnection) or a [`KvBucket`](super::KvBucket).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::nats::NatsOptions;
+///
+/// let error = NatsOptions::new("ftp://example.com").connect().unwrap_err();
+/// assert!(error.is_invalid());
+/// assert_eq!(error.to_string(), "server is \"ftp://example.com\", but must be an address with the scheme nats or tls");
+/// ```
+#[derive(Clone, Debug)]
+pub struct NatsError(Arc<NatsErrorKind>);
+
+#[derive(Debug)]
+pub(super) enum NatsErrorKind {
+    /// An option or argument, its value, and the rule it breaks.
+    Invalid {
+        option: String,
+        value: String,
+        rule: String,
+    },
+    /// Each server and the reason.
+    Unreachable(Vec<(String, NatsError)>),
+    /// The server has refused the credentials.
+    Unauthorized {
+        server: String,
+        reason: String,
+    },
+    /// A step of the way to a server has failed.
+    Connect(String),
+    Disconnected {
+        server: String,
+        reason: String,
+    },
+    Closed,
+    TimedOut {
+        what: String,
+        after: Duration,
+    },
+    NoResponders {
+        subject: String,
+    },
+    /// The server's text.
+    PermissionsViolation(String),
+    Protocol(ProtocolError),
+    TooLarge {
+        what: String,
+        size: usize,
+        limit: usize,
+        of: &'static str,
+    },
+    SlowConsumer {
+        subject: String,
+        dropped: u64,
+    },
+    NoJetStream {
+        server: String,
+    },
+    JetStream {
+        what: String,
+        code: u64,
+        err_code: u64,
+        description: String,
+    },
+    /// The server's answer is not of the expected form.
+    Answer {
+        what: String,
+        fault: String,
+    },
+    NotFound(String),
+    AlreadyExists(String),
+    Conflict {
+        what: String,
+        reason: String,
+    },
+    /// A watch has possibly missed changes.
+    Gone {
+        what: String,
+        reason: String,
+    },
+    Unsupported {
+        what: String,
+        needs: &'static str,
+        server: String,
+    },
+    Thread {
+        name: String,
+        reason: String,
+    },
+}
+
+use NatsErrorKind as Of;
+
+impl NatsError {
+    pub(super) fn new(kind: NatsErrorKind) -> Self {
+        Self(Arc::new(kind))
+    }
+
+    pub(super) fn invalid(option: impl Into<String>, value: impl fmt::Debug, rule: impl Into<String>) -> Self {
+        Self::new(Of::Invalid { option: option.into(), value: format!("{value:?}"), rule: rule.into() })
+    }
+
+    pub(super) fn connect(reason: impl fmt::Display) -> Self {
+        Self::new(Of::Connect(reason.to_string()))
+    }
+
+    pub(super) fn timed_out(what: impl Into<String>, after: Duration) -> Self {
+        Self::new(Of::TimedOut { what: what.into(), after })
+    }
+
+    pub(super) fn answer(what: impl Into<String>, fault: impl fmt::Display) -> Self {
+        Self::new(Of::Answer { what: what.into(), fault: fault.to_string() })
+    }
+
+    /// Returns whether an option or an argument is invalid. The text names it, its value and the rule.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        matches!(*self.0, Of::Invalid { .. })
+    }
+
+    /// Returns whether no server could be connected to.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(*self.0, Of::Unreachable(_))
+    }
+
+    /// Returns whether a server has refused the credentials. Also if it was one of several servers that failed.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        match &*self.0 {
+            Of::Unauthorized { .. } => true,
+            Of::Unreachable(servers) => servers.iter().any(|(_, error)| error.is_unauthorized()),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the connection was lost before the answer arrived. The server may have executed the request.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        matches!(*self.0, Of::Disconnected { .. })
+    }
+
+    /// Returns whether the connection, the subscription or the watch was closed by this program.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(*self.0, Of::Closed)
+    }
+
+    /// Returns whether the time for a call has passed. The server may have executed the request.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(*self.0, Of::TimedOut { .. })
+    }
+
+    /// Returns whether nobody listens on the subject of a request.
+    #[must_use]
+    pub fn is_no_responders(&self) -> bool {
+        matches!(*self.0, Of::NoResponders { .. })
+    }
+
+    /// Returns whether the user may not use a subject.
+    #[must_use]
+    pub fn is_permissions_violation(&self) -> bool {
+        matches!(*self.0, Of::PermissionsViolation(_))
+    }
+
+    /// Returns whether a message exceeds a limit. The text has both sizes.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(*self.0, Of::TooLarge { .. })
+    }
+
+    /// Returns whether a subscription has lost messages because they were not read in time.
+    #[must_use]
+    pub fn is_slow_consumer(&self) -> bool {
+        matches!(*self.0, Of::SlowConsumer { .. })
+    }
+
+    /// Returns whether the server or the account has no `JetStream`.
+    #[must_use]
+    pub fn is_no_jetstream(&self) -> bool {
+        matches!(*self.0, Of::NoJetStream { .. })
+    }
+
+    /// Returns whether a bucket, a key or a revision does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(*self.0, Of::NotFound(_))
+    }
+
+    /// Returns whether a key has a value already.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        matches!(*self.0, Of::AlreadyExists(_))
+    }
+
+    /// Returns whether a key has another revision than expected. Read it again and retry.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(*self.0, Of::Conflict { .. })
+    }
+
+    /// Returns whether a watch has possibly missed changes. List the bucket, compare, and watch again.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(*self.0, Of::Gone { .. })
+    }
+
+    /// Returns whether the server is too old for a feature.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(*self.0, Of::Unsupported { .. })
+    }
+
+    /// Returns the code of an error that `JetStream` reports and that has no predicate here.
+    #[must_use]
+    pub fn jetstream_code(&self) -> Option<u64> {
+        match *self.0 {
+            Of::JetStream { err_code, .. } => Some(err_code),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for NatsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Of::Invalid { option, value, rule } => write!(f, "{option} is {value}, but must be {rule}"),
+            Of::Unreachable(servers) => {
+                f.write_str("cannot connect to any server")?;
+                for (at, (server, error)) in servers.iter().enumerate() {
+                    write!(f, "{} {server}: {error}", if at == 0 { ":" } else { ";" })?;
+                }
+                Ok(())
+            }
+            Of::Unauthorized { server, reason } => write!(f, "server {server} refuses the credentials: {reason}"),
+            Of::Connect(reason) => f.write_str(reason),
+            Of::Disconnected { server, reason } => {
+                write!(f, "the connection to {server} was lost before the answer arrived: {reason}")
+            }
+            Of::Closed => f.write_str("the connection is closed"),
+            Of::TimedOut { what, after } => write!(f, "{what} took longer than {}", Rounded(*after)),
+            Of::NoResponders { subject } => write!(f, "nobody listens on subject {subject:?}"),
+            Of::PermissionsViolation(text) => write!(f, "the server refuses a subject: {text}"),
+            Of::Protocol(error) => write!(f, "the server breaks the protocol: {error}"),
+            Of::TooLarge { what, size, limit, of } => {
+                write!(f, "{what} has {size} bytes, but {of} allows {limit} bytes")
+            }
+            Of::SlowConsumer { subject, dropped } => {
+                write!(
+                    f,
+                    "the subscription of {subject:?} has lost {dropped} messages, because they were not read in time"
+                )
+            }
+            Of::NoJetStream { server } => write!(f, "JetStream is not enabled on server {server} for this account"),
+            Of::JetStream { what, code, err_code, description } => {
+                write!(f, "{what}: {description} (JetStream error {err_code}, status {code})")
+            }
+            Of::Answer { what, fault } => write!(f, "{what}: the server's answer is malformed: {fault}"),
+            Of::NotFound(what) => write!(f, "{what} does not exist"),
+            Of::AlreadyExists(what) => write!(f, "{what} already exists"),
+            Of::Conflict { what, reason } => write!(f, "{what} has another revision than expected: {reason}"),
+            Of::Gone { what, reason } => write!(f, "{what} may have missed changes: {reason}"),
+            Of::Unsupported { what, needs, server } => {
+                write!(f, "{what} needs a server of version {needs} or later, but {server}")
+            }
+            Of::Thread { name, reason } => write!(f, "the system cannot start thread {name}: {reason}"),
+        }
+    }
+}
+
+impl Error for NatsError {}
+
+impl From<ProtocolError> for NatsError {
+    fn from(error: ProtocolError) -> Self {
+        Self::new(Of::Protocol(error))
+    }
+}
+
+impl From<InvalidFrame> for NatsError {
+    fn from(error: InvalidFrame) -> Self {
+        Self::invalid("message", error.text(), error.rule())
+    }
+}

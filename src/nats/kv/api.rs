@@ -1,0 +1,218 @@
+//! The requests of `JetStream`'s API, and their JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::connection::NatsConnection;
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::{NatsHeaders, NatsMessage};
+use crate::base::time::Nanos;
+
+pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
+pub(super) const STREAM_EXISTS: u64 = 10_058;
+pub(super) const NO_MESSAGE: u64 = 10_037;
+pub(super) const WRONG_LAST_SEQUENCE: u64 = 10_071;
+const NOT_ENABLED: [u64; 3] = [10_035, 10_039, 10_076];
+
+/// The pause before a request is repeated that nobody heard.
+const PAUSE: Duration = Duration::from_millis(100);
+const REPEATS: u32 = 3;
+
+/// The part of a stream's configuration that a bucket needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the server's JSON")]
+pub(super) struct StreamConfig {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) description: String,
+    pub(super) subjects: Vec<String>,
+    pub(super) retention: String,
+    pub(super) max_consumers: i64,
+    pub(super) max_msgs: i64,
+    pub(super) max_msgs_per_subject: i64,
+    pub(super) max_bytes: i64,
+    /// Nanoseconds.
+    pub(super) max_age: u64,
+    pub(super) max_msg_size: i64,
+    pub(super) storage: String,
+    pub(super) discard: String,
+    pub(super) num_replicas: u32,
+    pub(super) duplicate_window: u64,
+    pub(super) deny_delete: bool,
+    pub(super) allow_rollup_hdrs: bool,
+    pub(super) allow_direct: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) allow_msg_ttl: bool,
+    /// Nanoseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) subject_delete_marker_ttl: u64,
+    #[serde(skip_serializing)]
+    pub(super) mirror: Option<Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamState {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) first_seq: u64,
+    pub(super) last_seq: u64,
+    pub(super) consumer_count: usize,
+    /// The messages of each subject, if they were asked for.
+    pub(super) subjects: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct StreamInfo {
+    pub(super) config: StreamConfig,
+    /// The time of the stream's creation, which identifies it.
+    pub(super) created: String,
+    #[serde(default)]
+    pub(super) state: StreamState,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PubAck {
+    pub(super) seq: u64,
+}
+
+/// The configuration of an ordered consumer.
+#[derive(Debug, Serialize)]
+pub(super) struct ConsumerConfig<'a> {
+    pub(super) name: &'a str,
+    pub(super) deliver_subject: &'a str,
+    pub(super) deliver_policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) opt_start_seq: Option<u64>,
+    pub(super) ack_policy: &'static str,
+    pub(super) replay_policy: &'static str,
+    pub(super) max_deliver: i64,
+    pub(super) filter_subject: &'a str,
+    pub(super) flow_control: bool,
+    /// Nanoseconds.
+    pub(super) idle_heartbeat: u64,
+    pub(super) inactive_threshold: u64,
+    pub(super) headers_only: bool,
+    pub(super) mem_storage: bool,
+    pub(super) num_replicas: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ConsumerInfo {
+    pub(super) num_pending: u64,
+}
+
+/// The error of an answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct ApiError {
+    #[serde(default)]
+    pub(super) code: u64,
+    #[serde(default)]
+    pub(super) err_code: u64,
+    #[serde(default)]
+    pub(super) description: String,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    error: Option<ApiError>,
+}
+
+/// Parses an answer: a value or an error. `what` names the request in errors.
+pub(super) fn parse<R: DeserializeOwned>(what: &str, payload: &[u8]) -> Result<Result<R, ApiError>, NatsError> {
+    let fault = |error| NatsError::answer(what, error);
+    if let Some(error) = serde_json::from_slice::<Refused>(payload).map_err(fault)?.error {
+        return Ok(Err(error));
+    }
+    serde_json::from_slice(payload).map(Ok).map_err(fault)
+}
+
+impl ApiError {
+    pub(super) fn into_error(self, connection: &NatsConnection, what: &str) -> NatsError {
+        let Self { code, err_code, description } = self;
+        if NOT_ENABLED.contains(&err_code) {
+            return no_jetstream(connection);
+        }
+        NatsError::new(NatsErrorKind::JetStream { what: what.to_owned(), code, err_code, description })
+    }
+}
+
+pub(super) fn no_jetstream(connection: &NatsConnection) -> NatsError {
+    NatsError::new(NatsErrorKind::NoJetStream { server: connection.status().server })
+}
+
+/// Sends a request to the API, and parses its answer. `is_read` allows to repeat it after a disconnect.
+pub(super) fn call<R: DeserializeOwned>(
+    connection: &NatsConnection,
+    method: &str,
+    body: &impl Serialize,
+    is_read: bool,
+) -> Result<Result<R, ApiError>, NatsError> {
+    let what = format!("JetStream request {method}");
+    let payload = serde_json::to_vec(body).map_err(|error| NatsError::answer(&what, error))?;
+    let subject = format!("$JS.API.{method}");
+    match send(connection, &subject, &NatsHeaders::new(), &payload, is_read, connection.request_timeout()) {
+        Ok(answer) => parse(&what, &answer.payload),
+        Err(error) if error.is_no_responders() => Err(no_jetstream(connection)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a request, within `timeout`. Repeats it if nobody has heard it, and a read also after a disconnect.
+///
+/// `JetStream` does not listen while a leader is elected.
+pub(super) fn send(
+    connection: &NatsConnection,
+    subject: &str,
+    headers: &NatsHeaders,
+    payload: &[u8],
+    is_read: bool,
+    timeout: Duration,
+) -> Result<NatsMessage, NatsError> {
+    let clock = connection.clock();
+    let deadline = clock.nanos().after(timeout);
+    let mut repeats = 0;
+    loop {
+        let left = deadline.since(clock.nanos());
+        let error = match connection.request_with_headers(subject, headers, payload, left) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let unheard = error.is_no_responders() && connection.has_jetstream() && repeats < REPEATS;
+        if left.is_zero() || !(unheard || (is_read && error.is_disconnected())) {
+            return Err(error);
+        }
+        if unheard {
+            repeats += 1;
+            connection.pause(clock.nanos().after(PAUSE).min(deadline))?;
+        }
+    }
+}
+
+/// Returns a duration in the nanoseconds of the API.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    Nanos::ZERO.after(duration).0
+}
+
+/// Checks that the server knows entries with a time to live.
+pub(super) fn need_ttl(connection: &NatsConnection, option: &str) -> Result<(), NatsError> {
+    let status = connection.status();
+    let mut numbers = status.version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or_default());
+    let version = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    if version >= (2, 11) {
+        return Ok(());
+    }
+    let server = format!("{} has version {}", status.server, status.version);
+    Err(NatsError::new(NatsErrorKind::Unsupported { what: option.to_owned(), needs: "2.11", server }))
+}

@@ -1,0 +1,322 @@
+//! Buckets: create, bind, read and list.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::connection::NatsConnection;
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::NatsHeaders;
+use super::api::{self, StreamInfo, call, need_ttl, send};
+use super::config::{KvConfig, check_layout, check_same, stream_name, subject_prefix};
+use super::entry::{KvEntry, StoredMessage, from_direct, from_stored};
+use super::key::{check_bucket, check_key};
+use super::listing::{self, KvListing};
+use super::watch::KvWatch;
+use super::watch_options::KvWatchOptions;
+
+/// A key-value bucket of `JetStream`.
+///
+/// Cheap to clone. Keys are parts of letters, digits and `- / _ =`, joined by dots. Each write gives the key a revision, which rises
+/// over the whole bucket. A write whose error [is disconnected](NatsError::is_disconnected) or
+/// [is a timeout](NatsError::is_timeout) may have been executed; reads are repeated after a reconnect.
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::nats::{KvBucket, KvConfig, NatsOptions};
+///
+/// let connection = NatsOptions::new("nats://localhost").connect()?;
+/// let bucket = KvBucket::create(&connection, &KvConfig::new("vms"))?;
+/// let first = bucket.put("web-1", b"starting")?;
+/// bucket.update("web-1", b"running", first)?;
+/// assert!(bucket.update("web-1", b"stopped", first).unwrap_err().is_conflict());
+/// # Ok::<_, homeostat::nats::NatsError>(())
+/// ```
+#[derive(Clone)]
+pub struct KvBucket {
+    pub(in crate::nats) connection: NatsConnection,
+    pub(in crate::nats) name: String,
+    /// The subject of the keys, up to the key.
+    pub(in crate::nats) prefix: String,
+    /// The server allows reads from any copy.
+    pub(in crate::nats) direct: bool,
+    pub(in crate::nats) max_value_size: Option<usize>,
+}
+
+/// The status of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KvStatus {
+    /// The stored entries, with history and markers.
+    pub entries: u64,
+    /// The stored bytes.
+    pub bytes: u64,
+    /// The revision of the last write.
+    pub revision: u64,
+    /// The revisions that are kept of each key.
+    pub history: u64,
+    /// The consumers, such as watches.
+    pub consumers: usize,
+}
+
+impl KvBucket {
+    /// Creates a bucket, or binds it if it exists with this configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the configuration is invalid, if the bucket exists with another one, or if the server has no `JetStream`
+    /// or is too old for an option.
+    pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
+        let wanted = config.stream()?;
+        if wanted.allow_msg_ttl {
+            need_ttl(connection, "marker_ttl")?;
+        }
+        let method = format!("STREAM.CREATE.{}", wanted.name);
+        match call::<StreamInfo>(connection, &method, &wanted, false)? {
+            Ok(info) => Ok(Self::of(connection, &config.name, &info)),
+            Err(error) if error.err_code == api::STREAM_EXISTS => {
+                let info = info(connection, &config.name)?;
+                check_same(&config.name, &info.config, &wanted)?;
+                Ok(Self::of(connection, &config.name, &info))
+            }
+            Err(error) => Err(error.into_error(connection, &format!("the creation of bucket {:?}", config.name))),
+        }
+    }
+
+    /// Binds an existing bucket.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket does not exist, if its stream does not have the layout of a bucket, or if the server has no
+    /// `JetStream`.
+    pub fn bind(connection: &NatsConnection, name: &str) -> Result<Self, NatsError> {
+        check_bucket(name)?;
+        let info = info(connection, name)?;
+        check_layout(name, &info.config)?;
+        Ok(Self::of(connection, name, &info))
+    }
+
+    /// Deletes a bucket with all its keys. Its watches are *gone*.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket does not exist, or if the server has no `JetStream`.
+    pub fn delete_bucket(connection: &NatsConnection, name: &str) -> Result<(), NatsError> {
+        check_bucket(name)?;
+        match call::<Value>(connection, &format!("STREAM.DELETE.{}", stream_name(name)), &json!({}), false)? {
+            Ok(_) => Ok(()),
+            Err(error) if error.err_code == api::STREAM_NOT_FOUND => Err(no_bucket(name)),
+            Err(error) => Err(error.into_error(connection, &format!("the deletion of bucket {name:?}"))),
+        }
+    }
+
+    fn of(connection: &NatsConnection, name: &str, info: &StreamInfo) -> Self {
+        Self {
+            connection: connection.clone(),
+            name: name.to_owned(),
+            prefix: subject_prefix(name),
+            direct: info.config.allow_direct,
+            max_value_size: usize::try_from(info.config.max_msg_size).ok(),
+        }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the status.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket does not exist, or if the server cannot be asked.
+    pub fn status(&self) -> Result<KvStatus, NatsError> {
+        let StreamInfo { config, state, .. } = info(&self.connection, &self.name)?;
+        Ok(KvStatus {
+            entries: state.messages,
+            bytes: state.bytes,
+            revision: state.last_seq,
+            history: u64::try_from(config.max_msgs_per_subject).unwrap_or_default(),
+            consumers: state.consumer_count,
+        })
+    }
+
+    /// Returns the last value of a key. `None` if it does not exist or was deleted.
+    ///
+    /// Any server with a copy of the bucket may answer, so the value may be old for a moment. Before a retry after a conflict, read
+    /// with [`get_latest`](Self::get_latest).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the key is invalid, or if the server cannot be asked.
+    pub fn get(&self, key: &str) -> Result<Option<KvEntry>, NatsError> {
+        Ok(self.entry(key)?.filter(|entry| !entry.is_marker()))
+    }
+
+    /// Returns the last entry of a key, which may be a marker. Otherwise like [`get`](Self::get).
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn entry(&self, key: &str) -> Result<Option<KvEntry>, NatsError> {
+        check_key(key)?;
+        let subject = format!("$JS.API.DIRECT.GET.{}.{}{key}", stream_name(&self.name), self.prefix);
+        self.read(key, &subject, b"", &self.last_of(key))
+    }
+
+    /// Returns the last value of a key, from the server that orders all writes. `None` if it does not exist or was deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn get_latest(&self, key: &str) -> Result<Option<KvEntry>, NatsError> {
+        check_key(key)?;
+        let entry = self.read_leader(key, &self.last_of(key))?;
+        Ok(entry.filter(|entry| !entry.is_marker()))
+    }
+
+    /// Returns a revision of a key. `None` if it is no longer kept, is of another key, or is a marker.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn get_revision(&self, key: &str, revision: u64) -> Result<Option<KvEntry>, NatsError> {
+        check_key(key)?;
+        if revision == 0 {
+            return Ok(None);
+        }
+        let body = json!({"seq": revision});
+        let subject = format!("$JS.API.DIRECT.GET.{}", stream_name(&self.name));
+        let entry = self.read(key, &subject, body.to_string().as_bytes(), &body)?;
+        Ok(entry.filter(|entry| entry.key == key && !entry.is_marker()))
+    }
+
+    /// Reads from any copy. If none answers within half of the time, reads from the leader, which also knows if there is no bucket.
+    pub(super) fn read(
+        &self,
+        key: &str,
+        subject: &str,
+        body: &[u8],
+        ask_leader: &Value,
+    ) -> Result<Option<KvEntry>, NatsError> {
+        if self.direct {
+            let half = self.connection.request_timeout() / 2;
+            match send(&self.connection, subject, &NatsHeaders::new(), body, true, half) {
+                Ok(answer) => return from_direct(&self.what(key), &self.prefix, answer),
+                Err(error) if error.is_no_responders() || error.is_timeout() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.read_leader(key, ask_leader)
+    }
+
+    /// Returns the request for the last entry of a key.
+    pub(super) fn last_of(&self, key: &str) -> Value {
+        json!({"last_by_subj": format!("{}{key}", self.prefix)})
+    }
+
+    pub(super) fn read_leader(&self, key: &str, body: &Value) -> Result<Option<KvEntry>, NatsError> {
+        let method = format!("STREAM.MSG.GET.{}", stream_name(&self.name));
+        match call::<StoredMessage>(&self.connection, &method, body, true)? {
+            Ok(stored) => from_stored(&self.what(key), &self.prefix, stored).map(Some),
+            Err(error) if error.err_code == api::NO_MESSAGE => Ok(None),
+            Err(error) if error.err_code == api::STREAM_NOT_FOUND => Err(no_bucket(&self.name)),
+            Err(error) => Err(error.into_error(&self.connection, &self.what(key))),
+        }
+    }
+
+    /// Removes the markers of deletions that are older than `age`, and the history before them. Returns their number.
+    ///
+    /// A watch that is without a connection for longer than markers live can miss deletions, so keep them for longer than the
+    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket cannot be listed or written to.
+    pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
+        let now = self.connection.clock().time_of_day();
+        let old = |entry: &KvEntry| now.duration_since(entry.created).is_ok_and(|lived| lived >= age);
+        let options = KvWatchOptions::new().keys_only();
+        let markers = self.list_with(&options)?.entries.into_iter().filter(|entry| entry.is_marker() && old(entry));
+        let mut removed = 0;
+        for marker in markers {
+            // A later write of the key has a higher revision, and stays.
+            let body = json!({"filter": format!("{}{}", self.prefix, marker.key), "seq": marker.revision + 1});
+            let method = format!("STREAM.PURGE.{}", stream_name(&self.name));
+            call::<Value>(&self.connection, &method, &body, false)?
+                .map_err(|error| error.into_error(&self.connection, &self.what(&marker.key)))?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Starts a watch. Returns before its first answer arrives.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option is invalid, if the bucket does not exist, or if the server cannot be asked.
+    pub fn watch(&self, options: &KvWatchOptions) -> Result<KvWatch, NatsError> {
+        KvWatch::start(&self.connection, &self.name, &info(&self.connection, &self.name)?, options)
+    }
+
+    /// Returns the names of all keys that have a value, sorted.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list).
+    pub fn keys(&self, filter: &str) -> Result<Vec<String>, NatsError> {
+        let options = KvWatchOptions::new().filter(filter).keys_only().ignore_deletes();
+        Ok(self.list_with(&options)?.entries.into_iter().map(|entry| entry.key).collect())
+    }
+
+    /// Returns all values whose keys match `filter`, sorted by key, and the position from which a watch continues.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the filter is invalid, if the bucket does not exist, or if the server cannot be asked within the request
+    /// timeout. The timeout begins again with each entry.
+    pub fn list(&self, filter: &str) -> Result<KvListing, NatsError> {
+        self.list_with(&KvWatchOptions::new().filter(filter).ignore_deletes())
+    }
+
+    /// Returns the kept revisions of a key in order, markers included. Empty if the key was never written.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list).
+    pub fn history(&self, key: &str) -> Result<Vec<KvEntry>, NatsError> {
+        check_key(key)?;
+        listing::collect(self.watch(&KvWatchOptions::new().filter(key).with_history())?, &self.connection)
+            .map(|(entries, _)| entries)
+    }
+
+    pub(in crate::nats) fn list_with(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
+        let (entries, position) = listing::collect(self.watch(options)?, &self.connection)?;
+        Ok(KvListing::new(entries, position))
+    }
+
+    pub(super) fn what(&self, key: &str) -> String {
+        format!("key {key:?} of bucket {:?}", self.name)
+    }
+}
+
+pub(super) fn info(connection: &NatsConnection, bucket: &str) -> Result<StreamInfo, NatsError> {
+    match call(connection, &format!("STREAM.INFO.{}", stream_name(bucket)), &json!({}), true)? {
+        Ok(info) => Ok(info),
+        Err(error) if error.err_code == api::STREAM_NOT_FOUND => Err(no_bucket(bucket)),
+        Err(error) => Err(error.into_error(connection, &format!("bucket {bucket:?}"))),
+    }
+}
+
+pub(super) fn no_bucket(name: &str) -> NatsError {
+    NatsError::new(NatsErrorKind::NotFound(format!("bucket {name:?}")))
+}
+
+impl fmt::Debug for KvBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvBucket").field("name", &self.name).finish_non_exhaustive()
+    }
+}

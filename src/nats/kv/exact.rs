@@ -1,0 +1,110 @@
+//! Calls for the client of objects, which needs more than keys and values: markers, notes, and the life of the stream.
+
+use serde_json::{Value, json};
+
+use super::super::error::NatsError;
+use super::super::protocol::NatsHeaders;
+use super::api::{self, StreamInfo, call};
+use super::bucket::{KvBucket, info, no_bucket};
+use super::config::stream_name;
+use super::entry::{KvEntry, NOTE};
+use super::key::{check_filter, check_key};
+use super::writing::operation;
+
+/// The facts about a bucket at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::nats) struct BucketFacts {
+    /// The time of its creation, which identifies it.
+    pub(in crate::nats) created: String,
+    /// The revision of the last write.
+    pub(in crate::nats) revision: u64,
+    pub(in crate::nats) replicas: u32,
+    pub(in crate::nats) description: String,
+}
+
+impl KvBucket {
+    pub(in crate::nats) fn facts(&self) -> Result<BucketFacts, NatsError> {
+        let StreamInfo { config, created, state } = info(&self.connection, self.name())?;
+        let (replicas, description) = (config.num_replicas, config.description);
+        Ok(BucketFacts { created, revision: state.last_seq, replicas, description })
+    }
+
+    /// Returns the last entry of a key, which may be a marker, from the server that orders all writes.
+    pub(in crate::nats) fn latest_entry(&self, key: &str) -> Result<Option<KvEntry>, NatsError> {
+        check_key(key)?;
+        self.read_leader(key, &self.last_of(key))
+    }
+
+    /// Returns the entry with this revision, which may be a marker. `None` if it is no longer kept or is of another key.
+    pub(in crate::nats) fn entry_at(&self, key: &str, revision: u64) -> Result<Option<KvEntry>, NatsError> {
+        check_key(key)?;
+        let body = json!({"seq": revision});
+        let subject = format!("$JS.API.DIRECT.GET.{}", stream_name(self.name()));
+        let entry = self.read(key, &subject, body.to_string().as_bytes(), &body)?;
+        Ok(entry.filter(|entry| entry.key == key))
+    }
+
+    /// Writes a value with a note, or a marker with it, if the last revision of the key is `expected`. Returns the new revision.
+    pub(in crate::nats) fn write_noted(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: u64,
+        note: &str,
+        is_marker: bool,
+    ) -> Result<u64, NatsError> {
+        let mut headers = if is_marker { operation("DEL") } else { NatsHeaders::new() };
+        headers.insert(NOTE, note);
+        self.write(key, value, headers, Some(expected))
+    }
+
+    /// Returns the keys that match a filter and have any entry, sorted.
+    pub(in crate::nats) fn keys_with_entries(&self, filter: &str) -> Result<Vec<String>, NatsError> {
+        check_filter(filter)?;
+        let subjects = format!("{}{filter}", self.prefix);
+        let mut keys = Vec::new();
+        loop {
+            let body = json!({"subjects_filter": subjects, "offset": keys.len()});
+            let method = format!("STREAM.INFO.{}", stream_name(self.name()));
+            let page = match call::<PagedInfo>(&self.connection, &method, &body, true)? {
+                Ok(page) => page,
+                Err(error) if error.err_code == api::STREAM_NOT_FOUND => return Err(no_bucket(self.name())),
+                Err(error) => return Err(error.into_error(&self.connection, &self.what(filter))),
+            };
+            let found = page.info.state.subjects;
+            let is_last = found.is_empty() || keys.len() + found.len() >= page.total;
+            keys.extend(found.keys().filter_map(|subject| subject.strip_prefix(&self.prefix)).map(str::to_owned));
+            if is_last {
+                keys.sort_unstable();
+                return Ok(keys);
+            }
+        }
+    }
+
+    /// Returns whether any key that matches a filter has, or has had, an entry.
+    pub(in crate::nats) fn has_entries(&self, filter: &str) -> Result<bool, NatsError> {
+        check_filter(filter)?;
+        let body = json!({"last_by_subj": format!("{}{filter}", self.prefix)});
+        Ok(self.read_leader(filter, &body)?.is_some())
+    }
+
+    /// Removes the entries of a key before this revision, without a marker.
+    pub(in crate::nats) fn forget_before(&self, key: &str, revision: u64) -> Result<(), NatsError> {
+        check_key(key)?;
+        let body = json!({"filter": format!("{}{key}", self.prefix), "seq": revision});
+        let method = format!("STREAM.PURGE.{}", stream_name(self.name()));
+        match call::<Value>(&self.connection, &method, &body, false)? {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into_error(&self.connection, &self.what(key))),
+        }
+    }
+}
+
+/// The facts about a stream with a page of its subjects.
+#[derive(serde::Deserialize)]
+struct PagedInfo {
+    #[serde(flatten)]
+    info: StreamInfo,
+    #[serde(default)]
+    total: usize,
+}

@@ -1,0 +1,24 @@
+//! Key-value buckets of `JetStream`.
+//!
+//! A bucket is a stream with one subject for each key. `api.rs` has the server's requests, `ordered/` decides when a watch needs a new
+//! consumer, and `watch.rs` carries that out.
+
+mod api;
+mod bucket;
+mod config;
+mod entry;
+mod exact;
+mod key;
+mod listing;
+mod ordered;
+mod watch;
+mod watch_options;
+mod writing;
+
+pub use self::bucket::{KvBucket, KvStatus};
+pub use self::config::KvConfig;
+pub use self::entry::{KvEntry, KvOperation};
+pub(in crate::nats) use self::exact::BucketFacts;
+pub use self::listing::KvListing;
+pub use self::watch::{KvUpdate, KvWatch, KvWatchStopper};
+pub use self::watch_options::{KvPosition, KvWatchOptions};

@@ -1,0 +1,439 @@
+//! Watches: the changes of a bucket, in order, without silent losses.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription};
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::NatsMessage;
+use super::api::{self, ConsumerConfig, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo};
+use super::config::{stream_name, subject_prefix};
+use super::entry::{KvEntry, Placement, from_consumer};
+use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
+use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
+use crate::base::backoff::{Draws, Exponential};
+use crate::base::time::Nanos;
+
+/// A change that a [`KvWatch`] reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KvUpdate {
+    /// A key was written or deleted.
+    Entry(KvEntry),
+    /// All values of the start were reported. Comes once.
+    Synced,
+}
+
+/// A watch of a bucket.
+///
+/// It reports each key's changes in order. It survives lost connections. If it has possibly missed a change, it ends with an error
+/// that is *gone*: list the bucket, compare, and watch again. It deletes its consumer on the server when it is dropped.
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::nats::{KvBucket, KvUpdate, KvWatchOptions, NatsOptions};
+///
+/// let connection = NatsOptions::new("nats://localhost").connect()?;
+/// let bucket = KvBucket::bind(&connection, "vms")?;
+/// let mut watch = bucket.watch(&KvWatchOptions::new())?;
+/// while let Ok(update) = watch.recv() {
+///     if let KvUpdate::Entry(entry) = update {
+///         log::info!("{} is at revision {}", entry.key, entry.revision);
+///     }
+/// }
+/// # Ok::<_, homeostat::nats::NatsError>(())
+/// ```
+#[must_use = "dropping the watch ends it"]
+pub struct KvWatch {
+    connection: NatsConnection,
+    /// Receives the answers of the server, and the messages of `delivery`.
+    subscription: Arc<NatsSubscription>,
+    /// Receives the messages and heartbeats of the newest consumer. A consumer sends only to a subscription of exactly its subject.
+    delivery: Option<NatsSubscription>,
+    bucket: String,
+    /// The subject of this watch's messages and answers, up to the last part.
+    inbox: String,
+    /// The names of this watch's consumers, up to their number.
+    consumer: String,
+    /// The subject of the keys, up to the key.
+    prefix: String,
+    /// The name of the newest consumer.
+    current: String,
+    options: KvWatchOptions,
+    ordered: OrderedState,
+    draws: Draws,
+    /// The reconnects that were noticed.
+    restored: u64,
+    /// Messages that came before their consumer was confirmed.
+    held: VecDeque<NatsMessage>,
+    /// The messages of the start that are to come. `None` once they were reported.
+    initial: Option<u64>,
+    initial_known: bool,
+    /// The last revision before the first consumer was created.
+    end_at_start: u64,
+    /// The consumers without a confirmed deletion.
+    present: BTreeSet<u64>,
+    failed: Option<NatsError>,
+}
+
+/// Ends a watch from another thread.
+#[derive(Clone)]
+pub struct KvWatchStopper(Arc<NatsSubscription>);
+
+impl KvWatchStopper {
+    /// Ends the watch. Its blocked and later calls return an error that is *closed*.
+    pub fn stop(&self) {
+        self.0.end(NatsError::new(NatsErrorKind::Closed));
+    }
+}
+
+impl fmt::Debug for KvWatchStopper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KvWatchStopper")
+    }
+}
+
+/// The largest delay between consumers that bring nothing.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+impl KvWatch {
+    /// Starts a watch. `info` was just read, and shows where the next change will be.
+    pub(super) fn start(
+        connection: &NatsConnection,
+        bucket: &str,
+        info: &StreamInfo,
+        options: &KvWatchOptions,
+    ) -> Result<Self, NatsError> {
+        options.check()?;
+        let (start, identity) = match &options.start {
+            WatchStart::Values => (StartAt::LastOfEach, &info.created),
+            WatchStart::History => (StartAt::All, &info.created),
+            WatchStart::Updates => (StartAt::After(info.state.last_seq), &info.created),
+            WatchStart::After(position) => (StartAt::After(position.revision), &position.created),
+        };
+        let max_age = Duration::from_nanos(info.config.max_age);
+        let marker_life = if max_age.is_zero() { options.marker_life } else { options.marker_life.min(max_age / 2) };
+        let times = OrderedTimes {
+            heartbeat: options.heartbeat,
+            // A full buffer may drop the answer.
+            answer: connection.request_timeout().min(options.heartbeat.saturating_mul(2).max(Duration::from_secs(1))),
+            marker_life,
+            backoff: Exponential::new(Duration::from_millis(100), SLOWEST).jitter(0.3),
+        };
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let inbox = format!("_INBOX.{id}");
+        Ok(Self {
+            connection: connection.clone(),
+            subscription: Arc::new(connection.subscribe(&format!("{inbox}.a.*"))?),
+            delivery: None,
+            bucket: bucket.to_owned(),
+            prefix: subject_prefix(bucket),
+            current: String::new(),
+            inbox,
+            consumer: format!("homeostat-{id}"),
+            options: options.clone(),
+            ordered: OrderedState::new(start, identity, times),
+            draws: connection.clock().draws(),
+            restored: 0,
+            held: VecDeque::new(),
+            initial: Some(0),
+            end_at_start: info.state.last_seq,
+            initial_known: matches!(options.start, WatchStart::Updates),
+            present: BTreeSet::new(),
+            failed: None,
+        })
+    }
+
+    /// Blocks until the next change. A reconnect, a stop and the end of the connection wake it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that is *gone* if a change was possibly missed, and one that is *closed* after a stop or if the connection is
+    /// closed. Each further call returns the same error.
+    pub fn recv(&mut self) -> Result<KvUpdate, NatsError> {
+        match self.recv_until(Nanos::NEVER)? {
+            Some(update) => Ok(update),
+            None => Err(NatsError::timed_out(self.what(), Duration::MAX)),
+        }
+    }
+
+    /// Blocks until the next change, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), and returns an error after `timeout`. The next call continues.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<KvUpdate, NatsError> {
+        let deadline = self.connection.clock().nanos().after(timeout);
+        self.recv_until(deadline)?.ok_or_else(|| NatsError::timed_out(self.what(), timeout))
+    }
+
+    /// Returns a handle that ends this watch from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> KvWatchStopper {
+        KvWatchStopper(Arc::clone(&self.subscription))
+    }
+
+    /// Returns the position up to which changes were reported. `None` before the first answer of the server.
+    #[must_use]
+    pub fn position(&self) -> Option<KvPosition> {
+        let (read, created) = self.ordered.position()?;
+        // The stream's end was read before the first consumer was created, so a synced watch has read up to there.
+        let revision = if self.initial.is_none() { read.max(self.end_at_start) } else { read };
+        Some(KvPosition { revision, created: created.to_owned() })
+    }
+
+    fn what(&self) -> String {
+        format!("a change in bucket {:?}", self.bucket)
+    }
+
+    pub(super) fn recv_until(&mut self, deadline: Nanos) -> Result<Option<KvUpdate>, NatsError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.next_update(deadline);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+            self.delete_consumers();
+        }
+        result
+    }
+
+    fn next_update(&mut self, deadline: Nanos) -> Result<Option<KvUpdate>, NatsError> {
+        let mut arrived = self.subscription.arrived();
+        loop {
+            if self.initial_known && self.initial == Some(0) {
+                self.initial = None;
+                return Ok(Some(KvUpdate::Synced));
+            }
+            let now = self.connection.clock().nanos();
+            let draw = self.draws.next();
+            let until = match self.ordered.step(now, arrived, draw) {
+                OrderedStep::Create { serial, start } => {
+                    self.create(serial, start, now, draw)?;
+                    continue;
+                }
+                OrderedStep::Inspect { serial } => {
+                    self.inspect(serial, now, draw);
+                    continue;
+                }
+                OrderedStep::Gone(reason) => return Err(OrderedState::gone(&self.bucket, &reason)),
+                OrderedStep::Wait(until) => until,
+            };
+            let is_live = !self.ordered.is_confirming();
+            if is_live && let Some(message) = self.held.pop_front() {
+                if let Some(update) = self.take(message)? {
+                    return Ok(Some(update));
+                }
+                continue;
+            }
+            let (found, restored, last) = self.subscription.take_until(until.min(deadline), self.restored);
+            arrived = last;
+            match found {
+                Some(MailboxItem::Message(message)) => {
+                    if let Some(update) = self.take(message)? {
+                        return Ok(Some(update));
+                    }
+                }
+                Some(MailboxItem::Dropped(_)) => {
+                    // The next number shows the gap, or the next heartbeat.
+                    let subscription = self.bucket.as_str();
+                    log::debug!(subscription; "{subscription}: the buffer of a watch was full");
+                }
+                Some(MailboxItem::Ended(error)) => return Err(error),
+                None if restored != self.restored => {
+                    self.restored = restored;
+                    self.ordered.reconnected(self.connection.clock().nanos());
+                }
+                None if self.connection.clock().reached(deadline) => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends the creation of a consumer, and the deletion of the one before.
+    fn create(&mut self, serial: u64, start: StartAt, now: Nanos, draw: u64) -> Result<(), NatsError> {
+        self.delete_consumers();
+        self.held.clear();
+        let (stream, name) = (stream_name(&self.bucket), self.consumer_name(serial));
+        let filter = format!("{}{}", self.prefix, self.options.filter);
+        self.current.clone_from(&name);
+        let (deliver_policy, opt_start_seq) = match start {
+            StartAt::LastOfEach => ("last_per_subject", None),
+            StartAt::All => ("all", None),
+            // An empty bucket is at 0, and sequences begin at 1.
+            StartAt::After(position) => ("by_start_sequence", Some(position.saturating_add(1))),
+        };
+        let deliver_subject = format!("{}.m{serial}", self.inbox);
+        self.delivery = Some(self.subscription.also(&deliver_subject)?);
+        let config = ConsumerConfig {
+            name: &name,
+            deliver_subject: &deliver_subject,
+            deliver_policy,
+            opt_start_seq,
+            ack_policy: "none",
+            replay_policy: "instant",
+            max_deliver: 1,
+            filter_subject: &filter,
+            flow_control: true,
+            idle_heartbeat: api::nanos(self.options.heartbeat),
+            inactive_threshold: api::nanos(self.options.heartbeat.max(Duration::from_secs(1)) * 6),
+            headers_only: self.options.keys_only,
+            mem_storage: true,
+            num_replicas: 1,
+        };
+        let body = serde_json::json!({"stream_name": stream, "config": config});
+        let payload = serde_json::to_vec(&body).map_err(|error| NatsError::answer("a consumer", error))?;
+        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}.{filter}");
+        let reply = format!("{}.a.c{serial}", self.inbox);
+        if self.connection.try_publish(&subject, Some(&reply), &payload) {
+            self.present.insert(serial);
+        } else {
+            self.ordered.refused(serial, now, draw);
+        }
+        Ok(())
+    }
+
+    fn inspect(&mut self, serial: u64, now: Nanos, draw: u64) {
+        let subject = format!("$JS.API.STREAM.INFO.{}", stream_name(&self.bucket));
+        if !self.connection.try_publish(&subject, Some(&format!("{}.a.i{serial}", self.inbox)), b"") {
+            self.ordered.refused(serial, now, draw);
+        }
+    }
+
+    fn consumer_name(&self, serial: u64) -> String {
+        format!("{}-{serial}", self.consumer)
+    }
+
+    /// Asks the server to delete all consumers of this watch.
+    ///
+    /// A request may be lost with its connection, so each creation is preceded by the deletion of all consumers that may exist.
+    /// Without a connection, the server deletes them after a while.
+    fn delete_consumers(&self) {
+        let stream = stream_name(&self.bucket);
+        for serial in &self.present {
+            let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{}", self.consumer_name(*serial));
+            self.connection.try_publish(&subject, Some(&format!("{}.a.d{serial}", self.inbox)), b"");
+        }
+    }
+
+    /// Takes a message of the inbox.
+    fn take(&mut self, message: NatsMessage) -> Result<Option<KvUpdate>, NatsError> {
+        let now = self.connection.clock().nanos();
+        let draw = self.draws.next();
+        if message.subject.starts_with(&self.prefix) {
+            return Ok(self.take_entry(message, now, draw));
+        }
+        let Some((kind, serial)) = message.subject.strip_prefix(&self.inbox).and_then(parse_token) else {
+            return Ok(None);
+        };
+        match kind {
+            'm' => self.take_status(serial, message, now, draw),
+            'c' | 'i' if message.headers.status() == Some(503) => {
+                if !self.connection.has_jetstream() {
+                    return Err(api::no_jetstream(&self.connection));
+                }
+                self.ordered.refused(serial, now, draw);
+            }
+            'c' => match api::parse::<ConsumerInfo>("a consumer", &message.payload)? {
+                // The position in the answer may be ahead of messages that were taken from the stream and not sent yet.
+                Ok(ConsumerInfo { num_pending }) => self.ordered.created(serial, 0, num_pending),
+                Err(error) => self.refused(serial, error, now, draw)?,
+            },
+            'd' if message.headers.status().is_none() => {
+                // It was deleted, or did not exist.
+                let _ = self.present.remove(&serial);
+            }
+            'i' => match api::parse::<StreamInfo>("a stream", &message.payload)? {
+                Ok(StreamInfo { created, state, .. }) => {
+                    let facts = StreamFacts { created, first_seq: state.first_seq, last_seq: state.last_seq };
+                    let pending = self.ordered.inspected(serial, &facts, now);
+                    if let (Some(pending), Some(initial)) = (pending, &mut self.initial) {
+                        (*initial, self.initial_known) = (pending, true);
+                    }
+                }
+                Err(error) => self.refused(serial, error, now, draw)?,
+            },
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn refused(&mut self, serial: u64, error: api::ApiError, now: Nanos, draw: u64) -> Result<(), NatsError> {
+        if error.err_code == STREAM_NOT_FOUND {
+            self.present.clear();
+            self.ordered.deleted();
+        } else if (400..500).contains(&error.code) {
+            // The same request would fail again.
+            return Err(error.into_error(&self.connection, &self.what()));
+        } else {
+            self.ordered.refused(serial, now, draw);
+        }
+        Ok(())
+    }
+
+    /// Takes a message of the bucket.
+    fn take_entry(&mut self, message: NatsMessage, now: Nanos, draw: u64) -> Option<KvUpdate> {
+        // The acknowledgement's subject names stream, consumer and place.
+        let place = Placement::parse(message.reply.as_deref()?)?;
+        let serial = if place.consumer == self.current { self.ordered.serial() } else { 0 };
+        match self.ordered.message(serial, place.consumer_seq, place.stream_seq, now, draw) {
+            Receipt::Ignore => return None,
+            Receipt::Hold => {
+                self.held.push_back(message);
+                return None;
+            }
+            Receipt::Deliver => {}
+        }
+        if let Some(initial) = &mut self.initial {
+            *initial = if place.pending == 0 { 0 } else { initial.saturating_sub(1) };
+        }
+        let key = message.subject.strip_prefix(&self.prefix)?.to_owned();
+        let entry = from_consumer(key, &message.headers, message.payload, place);
+        (!self.options.ignore_deletes || !entry.is_marker()).then_some(KvUpdate::Entry(entry))
+    }
+
+    /// Takes a heartbeat, a request of flow control, or the end of a consumer.
+    fn take_status(&mut self, serial: u64, message: NatsMessage, now: Nanos, draw: u64) {
+        if message.headers.status() != Some(100) {
+            return self.ordered.refused(serial, now, draw);
+        }
+        if self.ordered.is_confirming() && serial == self.ordered.serial() {
+            return self.held.push_back(message);
+        }
+        let stalled = message.headers.get("Nats-Consumer-Stalled");
+        if let Some(reply) = message.reply.as_deref().or(stalled) {
+            self.connection.try_publish(reply, None, b"");
+        }
+        let number = |name| message.headers.get(name).and_then(|text| text.parse().ok());
+        if let (Some(number), Some(sequence)) = (number("Nats-Last-Consumer"), number("Nats-Last-Stream")) {
+            // The sequence of a stalled consumer may be ahead of messages that were not sent yet.
+            let sequence = if stalled.is_some() { 0 } else { sequence };
+            self.ordered.heartbeat(serial, number, sequence, now, draw);
+        }
+    }
+}
+
+/// Parses `.m12` and `.a.c12` as a kind and a number.
+fn parse_token(token: &str) -> Option<(char, u64)> {
+    let mut rest = token.strip_prefix(".a").unwrap_or(token).strip_prefix('.')?.chars();
+    Some((rest.next()?, rest.as_str().parse().ok()?))
+}
+
+impl Drop for KvWatch {
+    fn drop(&mut self) {
+        self.delete_consumers();
+    }
+}
+
+impl fmt::Debug for KvWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvWatch")
+            .field("bucket", &self.bucket)
+            .field("filter", &self.options.filter)
+            .field("position", &self.ordered.position())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! The options and positions of watches.
+
+use std::time::Duration;
+
+use super::super::error::NatsError;
+use super::key::check_filter;
+
+/// The options of a [`KvWatch`](super::KvWatch).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::nats::KvWatchOptions;
+///
+/// let options = KvWatchOptions::new().filter("vms.*").ignore_deletes();
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct KvWatchOptions {
+    pub(super) filter: String,
+    pub(super) start: WatchStart,
+    pub(super) ignore_deletes: bool,
+    pub(super) keys_only: bool,
+    pub(super) heartbeat: Duration,
+    pub(super) marker_life: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum WatchStart {
+    Values,
+    History,
+    Updates,
+    After(KvPosition),
+}
+
+/// A place in a bucket's history, from which a watch can continue. It is valid for one life of the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvPosition {
+    pub(super) revision: u64,
+    pub(super) created: String,
+}
+
+impl KvPosition {
+    pub(in crate::nats) fn new(revision: u64, created: &str) -> Self {
+        Self { revision, created: created.to_owned() }
+    }
+
+    /// Returns the time of the bucket's creation.
+    pub(in crate::nats) fn created(&self) -> &str {
+        &self.created
+    }
+
+    /// Returns the revision up to which everything was read.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+}
+
+impl Default for KvWatchOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl KvWatchOptions {
+    /// Creates options for all keys: first their present values, then all changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            filter: ">".to_owned(),
+            start: WatchStart::Values,
+            ignore_deletes: false,
+            keys_only: false,
+            heartbeat: Duration::from_secs(5),
+            marker_life: Duration::from_secs(900),
+        }
+    }
+
+    /// Watches the keys that match: `*` stands for one part of a key, and `>` at the end for the rest.
+    #[must_use]
+    pub fn filter(mut self, filter: impl Into<String>) -> Self {
+        self.filter = filter.into();
+        self
+    }
+
+    /// Begins with all revisions that the bucket keeps, not only with the last ones.
+    #[must_use]
+    pub fn with_history(mut self) -> Self {
+        self.start = WatchStart::History;
+        self
+    }
+
+    /// Begins with the next change.
+    #[must_use]
+    pub fn updates_only(mut self) -> Self {
+        self.start = WatchStart::Updates;
+        self
+    }
+
+    /// Continues after a position of an earlier watch or listing.
+    ///
+    /// The watch is *gone* if entries after it were removed, also if only later writes of their keys replaced them: then the bucket
+    /// no longer shows whether a delete marker was among them. In a bucket whose keys all change within moments, begin with the
+    /// present values instead. The removal of single delete markers cannot be seen: resume no later than they live.
+    #[must_use]
+    pub fn after(mut self, position: KvPosition) -> Self {
+        self.start = WatchStart::After(position);
+        self
+    }
+
+    /// Skips markers of deletions.
+    #[must_use]
+    pub fn ignore_deletes(mut self) -> Self {
+        self.ignore_deletes = true;
+        self
+    }
+
+    /// Leaves the values out.
+    #[must_use]
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// Sets the interval of the server's heartbeats, at least 100 ms. Default: 5 seconds.
+    ///
+    /// After two and a half intervals without a sign of life, the watch creates a new consumer.
+    #[must_use]
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.heartbeat = interval;
+        self
+    }
+
+    /// Sets the time for which delete markers are sure to stay in the bucket. Default: 15 minutes, or half of the bucket's `max_age`
+    /// if that is shorter.
+    ///
+    /// A watch without a connection for longer is *gone*. Programs that remove markers must keep them for longer.
+    #[must_use]
+    pub fn marker_life(mut self, life: Duration) -> Self {
+        self.marker_life = life;
+        self
+    }
+
+    /// Checks the options.
+    pub(super) fn check(&self) -> Result<(), NatsError> {
+        check_filter(&self.filter)?;
+        if self.heartbeat < Duration::from_millis(100) {
+            return Err(NatsError::invalid("heartbeat", self.heartbeat, "at least 100ms"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,20 @@
+//! NATS on blocking sockets: the protocol, the connection, `JetStream`'s key-value buckets, and a client of objects in a bucket.
+
+mod address;
+mod connection;
+mod error;
+mod kv;
+mod nkey;
+mod objects;
+mod options;
+pub mod protocol;
+
+pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
+pub use self::error::NatsError;
+pub use self::kv::{
+    KvBucket, KvConfig, KvEntry, KvListing, KvOperation, KvPosition, KvStatus, KvUpdate, KvWatch, KvWatchOptions,
+    KvWatchStopper,
+};
+pub use self::objects::NatsClient;
+pub use self::options::NatsOptions;
+pub use self::protocol::{NatsHeaders, NatsMessage};

@@ -1,0 +1,114 @@
+//! The work that follows a write: one transaction for each owner and dependent.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::key::{EntryKey, OWNERS, parse_dependent};
+use super::store::{FollowUp, ObjectStore, failure, kind_of};
+use super::view::BucketView;
+use crate::objects::rules::change::Location;
+use crate::objects::rules::stored::StoredObjects;
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
+
+/// The most steps that wait for the next write.
+const MOST_UNFINISHED: usize = 1_000;
+
+impl ObjectStore {
+    /// Does all work that follows a write, and the work that has failed before. Failed work is kept for the next write.
+    pub(super) fn follow(&self, steps: impl IntoIterator<Item = FollowUp>) {
+        let mut queue = std::mem::take(&mut *self.unfinished.lock());
+        queue.extend(steps);
+        while let Some(step) = queue.take() {
+            match self.follow_one(&step) {
+                Ok(more) => queue.extend(more),
+                Err(error) => {
+                    let bucket = self.bucket.name();
+                    log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
+                    if error.is_transport() {
+                        return self.postpone(std::iter::once(step).chain(queue.take_all()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps steps for the next write. The next client does those beyond the limit.
+    pub(super) fn postpone(&self, steps: impl IntoIterator<Item = FollowUp>) {
+        let mut unfinished = self.unfinished.lock();
+        for step in steps {
+            if unfinished.len() < MOST_UNFINISHED {
+                unfinished.push(step);
+            }
+        }
+    }
+
+    /// Takes one step. Returns the steps that follow from it.
+    fn follow_one(&self, step: &FollowUp) -> Result<Vec<FollowUp>, ClientError> {
+        match step {
+            FollowUp::Settle(location) => {
+                let settled = self.run(&|txn| {
+                    txn.settle_one(location);
+                    Ok(location.clone())
+                });
+                match settled {
+                    Ok(written) => Ok(written.follow_ups),
+                    // It does not exist any more.
+                    Err(error) if error.is_not_found() => Ok(Vec::new()),
+                    Err(error) => Err(error),
+                }
+            }
+            FollowUp::SettleDependents { uid, is_gone } => {
+                let named = || ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(uid));
+                let entry = self.owner_entry(uid).map_err(|error| failure(named(), error))?;
+                let Some(entry) = entry else { return Ok(Vec::new()) };
+                let view = BucketView::new(self);
+                let dependents = view.dependents(uid).map(FollowUp::Settle);
+                // No writer needs the key of an owner that is gone.
+                let forget = is_gone.then(|| FollowUp::Forget { key: entry.key, before: entry.revision + 1 });
+                let steps = dependents.chain(forget).collect();
+                view.check()?;
+                Ok(steps)
+            }
+            FollowUp::Forget { key, before } => {
+                let owners = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(key));
+                self.bucket.forget_before(key, *before).map_err(|error| failure(owners, error))?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Does the work that clients have left when they were killed.
+    pub(super) fn repair(&self) -> Result<(), ClientError> {
+        let bucket = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(self.bucket.name()));
+        let named = self.bucket.list(&format!("{OWNERS}.>")).map_err(|error| failure(bucket, error))?.entries;
+        let mut owners: HashMap<String, (Value, Vec<EntryKey>)> = HashMap::new();
+        for entry in &named {
+            if let Some((uid, dependent)) = parse_dependent(&entry.key)
+                && let Ok(reference) = serde_json::from_slice(&entry.value)
+            {
+                owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(dependent);
+            }
+        }
+        for (uid, (mut reference, dependents)) in owners {
+            reference["uid"] = uid.into();
+            let (view, mut steps) = (BucketView::new(self), Vec::new());
+            for dependent in dependents {
+                let near = Location { kind: kind_of(&dependent).into(), key: dependent.key.clone() };
+                let owner = view.owner(&near, ValueRef::from(&reference));
+                let stays =
+                    owner.as_ref().and_then(|owner| view.object(owner)).is_some_and(|owner| !owner.is_deleting());
+                if stays {
+                    continue;
+                }
+                if let Some(object) = view.entry(&dependent).object {
+                    steps.push(FollowUp::Settle(Location { kind: object.kind().into(), key: dependent.key }));
+                }
+                steps.extend(owner.map(FollowUp::Settle));
+            }
+            view.check()?;
+            self.follow(steps);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! The client, and the layout of its bucket.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::key::MARKERS;
+use super::store::ObjectStore;
+use crate::nats::connection::NatsConnection;
+use crate::nats::error::NatsError;
+use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, KvWatchOptions};
+#[cfg(doc)]
+use crate::objects::{Capabilities, ClientError, Kind};
+
+/// The description of a bucket with this layout.
+const LAYOUT: &str = "objects of homeostat, layout 1";
+/// The revisions that [`NatsClient::bucket`] keeps of each object.
+const HISTORY: u8 = 16;
+
+/// A [`Client`](crate::objects::Client) that keeps its objects in a bucket of `JetStream`.
+///
+/// Many processes may use one bucket. Each object is one entry, with its status: `nats kv get <bucket>
+/// example=2Ecom.Widget.default.web` shows the JSON of a widget. Clones are cheap.
+///
+/// It follows the rules of the embedded clients, with these differences:
+///
+/// - A write is stored on condition that no other writer was faster. Otherwise it begins again, for at most the
+///   [request timeout](crate::nats::NatsOptions::request_timeout). After that it is a [conflict](ClientError::Conflict).
+/// - An owner and its dependents are deleted by separate writes. Other readers see the owner go first. If a process is
+///   killed between them, the next client that is created for the bucket deletes the rest.
+/// - An object is the same in all versions of its kind. It shows the version with which it is read, as Kubernetes does without a
+///   conversion.
+/// - An owner is known only by the kind, name and uid in the reference. A reference with the name of another object is not refused;
+///   its owner counts as gone.
+/// - The server and the bucket limit the size of an object. A larger object is [invalid](ClientError::Invalid); the error has both
+///   sizes.
+/// - Each list reads all entries of its kind or namespace. Pages save memory, but no time.
+/// - Events do not expire.
+///
+/// # Watches
+///
+/// A watch can begin at a version as long as the bucket keeps all changes since then: as many changes of each object as its
+/// [history](KvConfig::history). Each entry names its predecessor, so a watch that has missed a change knows it, and is
+/// [gone](ClientError::Gone). It is also gone if the bucket was deleted, replaced or restored, and after an absence longer than 15
+/// minutes or the removal of [markers](Self::remove_markers). A watch survives reconnects. A silent watch delivers a bookmark each
+/// minute while it has a connection.
+///
+/// A deletion leaves a marker with the last state of the object. Remove old ones from time to time.
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::nats::{NatsClient, NatsOptions};
+/// use homeostat::objects::{Client, Kind, ObjectKey};
+/// use serde_json::json;
+///
+/// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+/// let connection = NatsOptions::new("nats://localhost").connect()?;
+/// let client = NatsClient::create(&connection, &NatsClient::bucket("kumori"))?;
+/// client.create(&CONFIG_MAP, json!({
+///     "apiVersion": "v1", "kind": "ConfigMap",
+///     "metadata": {"namespace": "default", "name": "colours"}, "data": {"sky": "blue"},
+/// }))?;
+/// assert_eq!(client.get(&CONFIG_MAP, &ObjectKey::new("default", "colours"))?.pointer("/data/sky").unwrap(), json!("blue"));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct NatsClient {
+    pub(super) store: Arc<ObjectStore>,
+}
+
+impl NatsClient {
+    /// Returns the configuration of a bucket for objects. It keeps the last 16 changes of each object, on disk, on one server.
+    ///
+    /// A longer history lets watches resume after more changes, and takes more memory or disk.
+    #[must_use]
+    pub fn bucket(name: impl Into<String>) -> KvConfig {
+        KvConfig::new(name).history(HISTORY)
+    }
+
+    /// Creates the bucket if it does not exist, and returns a client of its objects.
+    ///
+    /// First it finishes the deletions that killed processes have left, which takes a read for each owner of an object.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the option if the bucket cannot keep objects: its history is shorter than 2, its entries expire,
+    /// it exists with another configuration, or it was not made for objects. Also returns an error if the server has no `JetStream`, or
+    /// cannot be asked.
+    pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
+        if config.history < 2 {
+            return Err(NatsError::invalid("history", config.history, "from 2 to 64, so that watches can resume"));
+        }
+        if !config.max_age.is_zero() {
+            return Err(NatsError::invalid("max_age", config.max_age, "unset: objects do not expire"));
+        }
+        let bucket = KvBucket::create(connection, &config.clone().description(LAYOUT))?;
+        let BucketFacts { created, replicas, description, .. } = bucket.facts()?;
+        if description != LAYOUT {
+            let option = format!("description of bucket {:?}", bucket.name());
+            return Err(NatsError::invalid(option, description, format!("{LAYOUT:?}: only such a bucket has objects")));
+        }
+        let client = Self { store: Arc::new(ObjectStore::new(bucket, &created, replicas < 2)) };
+        if let Err(error) = client.store.repair() {
+            let bucket = client.store.bucket.name();
+            log::warn!(bucket, error:%; "bucket {bucket}: the work of killed clients cannot be finished: {error}");
+        }
+        Ok(client)
+    }
+
+    /// Removes the markers of deletions that are older than `age`. Returns their number.
+    ///
+    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a deletion. Keep
+    /// markers for longer than programs are usually without a connection, for example an hour, and call this once a day.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket cannot be listed or written to.
+    pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
+        let bucket = &self.store.bucket;
+        let now = self.store.connection().clock().time_of_day();
+        let listed = bucket.list_with(&KvWatchOptions::new().keys_only())?.entries;
+        let is_old = |created| now.duration_since(created).is_ok_and(|lived| lived >= age);
+        let markers: Vec<_> = listed.iter().filter(|entry| entry.is_marker() && is_old(entry.created)).collect();
+        let Some(last) = markers.iter().map(|marker| marker.revision).max() else { return Ok(0) };
+        // First the note, then the removal: nobody misses a marker without a sign.
+        loop {
+            let noted = self.store.markers_removed()?;
+            let revision = noted.revision;
+            if noted.removed >= last {
+                break;
+            }
+            match bucket.update(MARKERS, last.to_string().as_bytes(), revision) {
+                Ok(_) => break,
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for marker in &markers {
+            // A later write of the key has a higher revision, and stays.
+            bucket.forget_before(&marker.key, marker.revision + 1)?;
+        }
+        Ok(markers.len() as u64)
+    }
+}
+
+/// The last removal of markers.
+pub(super) struct RemovedMarkers {
+    /// The revision of the note itself.
+    revision: u64,
+    /// The revision of the newest marker that was removed.
+    pub(super) removed: u64,
+}
+
+impl ObjectStore {
+    /// Returns the note about the markers that were removed.
+    pub(super) fn markers_removed(&self) -> Result<RemovedMarkers, NatsError> {
+        let Some(entry) = self.bucket.latest_entry(MARKERS)? else {
+            return Ok(RemovedMarkers { revision: 0, removed: 0 });
+        };
+        let text = String::from_utf8_lossy(&entry.value);
+        // A note that cannot be read hides all markers.
+        Ok(RemovedMarkers { revision: entry.revision, removed: text.parse().unwrap_or(u64::MAX) })
+    }
+}
+
+impl fmt::Debug for NatsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsClient").field("bucket", &self.store.bucket.name()).finish_non_exhaustive()
+    }
+}

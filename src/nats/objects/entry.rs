@@ -1,0 +1,74 @@
+//! Objects as the values of a bucket's entries, and the notes that go with them. Plain values.
+
+use serde_json::Value;
+
+use super::version::ObjectVersion;
+use crate::nats::kv::KvEntry;
+use crate::objects::json::{meta_mut, string};
+use crate::objects::{Kind, SharedObject};
+
+/// The meaning of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteKind {
+    Created,
+    Changed,
+    Deleted,
+}
+
+/// The note on a write: its meaning, and the revision of the key before it, which may be a marker.
+///
+/// The notes of a key's writes are a chain without gaps: each write was accepted only if the key had the revision that it names. A
+/// reader therefore sees whether it has missed a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WriteNote {
+    pub(super) kind: WriteKind,
+    /// Zero if the key had no entry.
+    pub(super) previous: u64,
+}
+
+impl WriteNote {
+    pub(super) fn text(self) -> String {
+        let kind = match self.kind {
+            WriteKind::Created => "created",
+            WriteKind::Changed => "changed",
+            WriteKind::Deleted => "deleted",
+        };
+        format!("{kind} {}", self.previous)
+    }
+
+    /// Returns the note of an entry. `None` if another program has written the entry.
+    pub(super) fn of(entry: &KvEntry) -> Option<Self> {
+        let (kind, previous) = entry.note.as_deref()?.split_once(' ')?;
+        let kind = match kind {
+            "created" => WriteKind::Created,
+            "changed" => WriteKind::Changed,
+            "deleted" => WriteKind::Deleted,
+            _ => return None,
+        };
+        Some(Self { kind, previous: previous.parse().ok()? })
+    }
+}
+
+/// Removes the version of an object, which is the revision of its entry. Returns the value of the entry: the JSON of the rest.
+pub(super) fn encode(object: &mut Value) -> Vec<u8> {
+    meta_mut(object).remove("resourceVersion");
+    object.to_string().into_bytes()
+}
+
+/// Reads an object with this version. If `kind` is given, the object shows the version of that kind.
+///
+/// # Errors
+///
+/// Returns the fault of a value that is no object.
+pub(super) fn decode(value: &[u8], version: ObjectVersion, kind: Option<&Kind>) -> Result<SharedObject, String> {
+    let mut object: Value = serde_json::from_slice(value).map_err(|error| format!("it is no JSON: {error}"))?;
+    if !object.is_object() || !object["metadata"].is_object() {
+        return Err("it has no metadata".to_owned());
+    }
+    if let Some(kind) = kind.filter(|kind| !kind.is_named(string(&object, "apiVersion"), string(&object, "kind"))) {
+        object["apiVersion"] = kind.api_version().into();
+        object["kind"] = kind.name().into();
+    }
+    meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
+    Ok(SharedObject::from(object))
+}

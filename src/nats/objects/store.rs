@@ -1,0 +1,160 @@
+//! Reads the entries of objects, and keeps the memory of the client.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+
+use super::entry::decode;
+use super::key::{EntryKey, filter, owner};
+use super::version::{ObjectVersion, life_of};
+use crate::base::backoff::Draws;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicU64, Ordering};
+use crate::nats::connection::NatsConnection;
+use crate::nats::error::NatsError;
+use crate::nats::kv::{KvBucket, KvEntry};
+use crate::objects::json::whole_seconds;
+use crate::objects::rules::change::Location;
+use crate::objects::rules::distinct_queue::DistinctQueue;
+use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
+
+/// The bytes of a message that its headers may take.
+const HEADERS: usize = 512;
+
+/// The bucket of a client, and the memory of the client.
+pub(super) struct ObjectStore {
+    pub(super) bucket: KvBucket,
+    /// Whether the bucket has one copy, which any read shows.
+    single_copy: bool,
+    /// The bucket's [life](ObjectVersion::life), as it was seen last.
+    life: AtomicU64,
+    pub(super) draws: Mutex<Draws>,
+    /// The work that follows earlier writes, and has failed or could not be begun.
+    pub(super) unfinished: Mutex<DistinctQueue<FollowUp>>,
+    /// The kinds that the bucket is known to have, or to have had: groups and names.
+    kinds: Mutex<HashSet<(String, String)>>,
+}
+
+/// The entry of an object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EntryState {
+    /// Zero if the key has no entry.
+    pub(super) revision: u64,
+    /// The object as it is stored; `None` if it does not exist.
+    pub(super) object: Option<SharedObject>,
+}
+
+/// A step of the work that follows a write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum FollowUp {
+    /// Apply the rules for owners and dependents to this object.
+    Settle(Location),
+    /// Settle the dependents of the owner with this uid, which waits for them or is gone.
+    SettleDependents { uid: String, is_gone: bool },
+    /// Remove the key that names a dependent, if it was written before this revision.
+    Forget { key: String, before: u64 },
+}
+
+impl ObjectStore {
+    pub(super) fn new(bucket: KvBucket, created: &str, single_copy: bool) -> Self {
+        let draws = Mutex::new(bucket.connection.clock().draws());
+        let life = AtomicU64::new(life_of(created).unwrap_or_default());
+        Self { bucket, single_copy, life, draws, unfinished: Mutex::default(), kinds: Mutex::default() }
+    }
+
+    /// Returns a store of the same bucket over another connection.
+    pub(super) fn over(&self, connection: NatsConnection) -> Self {
+        let bucket = KvBucket { connection, ..self.bucket.clone() };
+        let store = Self::new(bucket, "", self.single_copy);
+        store.live(self.version(0).life);
+        store
+    }
+
+    pub(super) fn connection(&self) -> &NatsConnection {
+        &self.bucket.connection
+    }
+
+    /// Takes note of the bucket's creation time. Returns its life.
+    pub(super) fn born(&self, created: &str) -> u64 {
+        let life = life_of(created).unwrap_or_default();
+        self.live(life);
+        life
+    }
+
+    /// Takes note of the bucket's life.
+    pub(super) fn live(&self, life: u64) {
+        self.life.store(life, Ordering::Relaxed);
+    }
+
+    pub(super) fn version(&self, revision: u64) -> ObjectVersion {
+        ObjectVersion { life: self.life.load(Ordering::Relaxed), revision }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        whole_seconds(Timestamp::try_from(self.connection().clock().time_of_day()).unwrap_or_default())
+    }
+
+    /// Returns the most bytes of an object's JSON.
+    pub(super) fn most_size(&self) -> usize {
+        let most = self.bucket.max_value_size.unwrap_or(usize::MAX).min(self.connection().max_payload());
+        most.saturating_sub(HEADERS)
+    }
+
+    /// Reads the entry of an object, as no later than all answered writes.
+    pub(super) fn read(&self, key: &EntryKey) -> Result<EntryState, ClientError> {
+        let text = key.text();
+        let named = || ObjectRef::new(&kind_of(key), &key.key);
+        let read = if self.single_copy { self.bucket.entry(&text) } else { self.bucket.latest_entry(&text) };
+        let Some(entry) = read.map_err(|error| failure(named(), error))? else { return Ok(EntryState::default()) };
+        let object =
+            if entry.is_marker() { None } else { Some(decoded(&entry, self.version(entry.revision), None, named)?) };
+        Ok(EntryState { revision: entry.revision, object })
+    }
+
+    /// Returns the entry that exists if the owner with this uid may have dependents. The server finds it faster than the dependents.
+    pub(super) fn owner_entry(&self, uid: &str) -> Result<Option<KvEntry>, NatsError> {
+        let key = owner(uid);
+        if self.single_copy { self.bucket.get(&key) } else { self.bucket.get_latest(&key) }
+    }
+
+    /// Returns whether the bucket has, or has had, objects of this kind.
+    pub(super) fn has_kind(&self, kind: &Kind) -> Result<bool, ClientError> {
+        let name = (kind.group().to_owned(), kind.name().to_owned());
+        if self.kinds.lock().contains(&name) {
+            return Ok(true);
+        }
+        let has = self.bucket.has_entries(&filter(kind, None, None));
+        let has = has.map_err(|error| failure(ObjectRef::new(kind, &crate::objects::ObjectKey::cluster("")), error))?;
+        if has {
+            self.kinds.lock().insert(name);
+        }
+        Ok(has)
+    }
+}
+
+/// Returns the object of an entry, with this version. If `kind` is given, the object shows the version of that kind.
+pub(super) fn decoded(
+    entry: &KvEntry,
+    version: ObjectVersion,
+    kind: Option<&Kind>,
+    named: impl FnOnce() -> ObjectRef,
+) -> Result<SharedObject, ClientError> {
+    decode(&entry.value, version, kind).map_err(|fault| {
+        let rule = format!("the entry {:?} cannot be read: {fault}", entry.key);
+        ClientError::invalid(named(), "", "", rule)
+    })
+}
+
+/// Returns the kind of a key, for errors.
+pub(super) fn kind_of(key: &EntryKey) -> Kind {
+    let kind = Kind::of(&format!("{}/", key.group), &key.kind);
+    if key.key.namespace().is_empty() { kind.in_no_namespace() } else { kind }
+}
+
+/// Returns the error of a call that a request has failed for.
+pub(super) fn failure(object: ObjectRef, error: NatsError) -> ClientError {
+    if error.is_too_large() || error.is_invalid() {
+        return ClientError::invalid(object, "", "", error.to_string());
+    }
+    ClientError::transport(object, error)
+}

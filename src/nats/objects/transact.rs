@@ -1,0 +1,168 @@
+//! Runs transactions, and stores their changes by compare-and-swap.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::entry::{WriteKind, WriteNote, encode};
+use super::key::{self, EntryKey, dependent};
+use super::store::{EntryState, FollowUp, ObjectStore, failure};
+use super::view::BucketView;
+use crate::base::backoff::Exponential;
+use crate::nats::error::NatsError;
+use crate::objects::json::{meta_mut, owners_of, string, uid_of};
+use crate::objects::rules::cascade::is_waiting;
+use crate::objects::rules::change::{Location, ObjectChange};
+use crate::objects::rules::txn::{Txn, has_owners_of};
+use crate::objects::{ClientError, SharedObject};
+
+/// The delays before a write is tried again that another writer has prevented.
+const FIRST_DELAY: Duration = Duration::from_millis(1);
+const LAST_DELAY: Duration = Duration::from_millis(60);
+
+/// The outcome of a transaction.
+pub(super) struct Written {
+    /// The object. If it was removed, its last state.
+    pub(super) object: SharedObject,
+    pub(super) removed: bool,
+    pub(super) follow_ups: Vec<FollowUp>,
+}
+
+impl ObjectStore {
+    /// Runs a transaction until no other writer disturbs it, for at most the request timeout.
+    pub(super) fn run(
+        &self,
+        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+    ) -> Result<Written, ClientError> {
+        let clock = self.connection().clock();
+        let deadline = clock.nanos().after(self.connection().request_timeout());
+        let backoff = Exponential::new(FIRST_DELAY, LAST_DELAY).jitter(0.9);
+        let mut follow_ups = Vec::new();
+        let mut conflicts = 0;
+        loop {
+            let view = BucketView::new(self);
+            let mut txn = Txn::new(&view, self.most_size(), self.now());
+            let result = verb(&mut txn);
+            // An answer that follows from a failed read is void.
+            view.check()?;
+            let location = result?;
+            let outcome = txn.outcome(&location);
+            let (changes, mut unsettled) = txn.into_parts();
+            let stored =
+                self.store(&view, &changes, &mut follow_ups).inspect_err(|error| {
+                    // The server may have executed a write without an answer.
+                    let removed = changes.iter().filter(|change| error.is_transport() && change.removed);
+                    follow_ups.extend(removed.map(|change| FollowUp::SettleDependents {
+                        uid: change.object.uid().to_owned(),
+                        is_gone: false,
+                    }));
+                    let settle = unsettled.take_all().filter(|_| error.is_transport());
+                    follow_ups.extend(settle.map(FollowUp::Settle));
+                    self.postpone(std::mem::take(&mut follow_ups));
+                })?;
+            let Some(stored) = stored else {
+                conflicts += 1;
+                if clock.reached(deadline) {
+                    let reason =
+                        format!("other writers have changed it {conflicts} times during this call: retry later");
+                    return Err(ClientError::conflict(location.object_ref(), reason));
+                }
+                let draw = self.draws.lock().next();
+                let until = clock.nanos().after(backoff.jittered(conflicts, draw)).min(deadline);
+                self.connection().pause(until).map_err(|error| failure(location.object_ref(), error))?;
+                continue;
+            };
+            let quiet =
+                |location: &Location| changes.iter().any(|change| change.location == *location && is_quiet(change));
+            let settle = unsettled.take_all().filter(|location| !quiet(location));
+            let first = settle.map(FollowUp::Settle).collect::<Vec<_>>();
+            follow_ups.splice(0..0, first);
+            let removed =
+                changes.iter().rfind(|change| change.location == location).is_some_and(|change| change.removed);
+            let object = match stored.into_iter().rfind(|(at, _)| *at == location) {
+                Some((_, object)) => object,
+                None => outcome?,
+            };
+            return Ok(Written { object, removed, follow_ups });
+        }
+    }
+
+    /// Stores changes one after the other. Returns the objects with their versions; `None` if another writer was faster.
+    fn store(
+        &self,
+        view: &BucketView<'_>,
+        changes: &[Arc<ObjectChange>],
+        follow_ups: &mut Vec<FollowUp>,
+    ) -> Result<Option<Vec<(Location, SharedObject)>>, ClientError> {
+        let mut stored = Vec::new();
+        for change in changes {
+            let ObjectChange { location, old, object, removed, .. } = &**change;
+            let key = EntryKey::new(&location.kind, &location.key);
+            let expected = view.entry(&key).revision;
+            let fail = |error| failure(location.object_ref(), error);
+            let uids =
+                |object: &SharedObject| owners_of(object).map(|owner| uid_of(owner).to_owned()).collect::<HashSet<_>>();
+            let before = old.as_ref().map(uids).unwrap_or_default();
+            let after = if *removed { HashSet::new() } else { uids(object) };
+            if !removed {
+                self.name_dependent(object, &key, &before).map_err(fail)?;
+            }
+            let kind = match (old, removed) {
+                (_, true) => WriteKind::Deleted,
+                (None, false) => WriteKind::Created,
+                (Some(_), false) => WriteKind::Changed,
+            };
+            let note = WriteNote { kind, previous: expected };
+            let mut shown = object.to_value();
+            let mut value = encode(&mut shown);
+            if *removed && value.len() > self.most_size() {
+                // A marker must always be possible. Watches then do not show the last state.
+                value.clear();
+            }
+            let revision = match self.bucket.write_noted(&key.text(), &value, expected, &note.text(), *removed) {
+                Ok(revision) => revision,
+                Err(error) if error.is_conflict() => return Ok(None),
+                Err(error) => return Err(fail(error)),
+            };
+            meta_mut(&mut shown).insert("resourceVersion".to_owned(), self.version(revision).to_string().into());
+            let shown = SharedObject::from(shown);
+            // Dependents may have come after the transaction looked for them.
+            let begins_to_wait = is_waiting(&shown) && !old.as_ref().is_some_and(is_waiting);
+            if *removed || begins_to_wait {
+                follow_ups.push(FollowUp::SettleDependents { uid: shown.uid().to_owned(), is_gone: *removed });
+            }
+            let left = before.difference(&after);
+            follow_ups.extend(left.map(|uid| FollowUp::Forget { key: dependent(uid, &key), before: revision }));
+            view.written(key, EntryState { revision, object: (!removed).then(|| shown.clone()) });
+            stored.push((location.clone(), shown));
+        }
+        Ok(Some(stored))
+    }
+
+    /// Writes the keys that name an object as the dependent of its owners, except for the owners that it had before.
+    fn name_dependent(&self, object: &SharedObject, key: &EntryKey, before: &HashSet<String>) -> Result<(), NatsError> {
+        for owner in owners_of(object).filter(|owner| !before.contains(uid_of(*owner))) {
+            let field = |name| string(owner, name);
+            let reference =
+                json!({"apiVersion": field("apiVersion"), "kind": field("kind"), "name": field("name")}).to_string();
+            let uid = uid_of(owner);
+            if self.owner_entry(uid)?.is_none() {
+                self.bucket.put(&key::owner(uid), reference.as_bytes())?;
+            }
+            self.bucket.put(&dependent(uid, key), reference.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a change needs no look at the owners or dependents of its object.
+fn is_quiet(change: &ObjectChange) -> bool {
+    let ObjectChange { old, object, removed, .. } = change;
+    let has_old_owners = match old {
+        Some(old) => has_owners_of(old, object),
+        None => owners_of(object).next().is_none(),
+    };
+    !removed && has_old_owners && !is_waiting(object)
+}

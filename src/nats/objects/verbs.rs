@@ -1,0 +1,150 @@
+//! The [`Client`] methods.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::client::NatsClient;
+use super::store::ObjectStore;
+use super::transact::Written;
+use super::view::BucketView;
+use super::watch::ObjectEvents;
+use crate::base::cancel::CancellationToken;
+use crate::objects::rules::change::Location;
+use crate::objects::rules::check::check_selector;
+use crate::objects::rules::limits::admit;
+use crate::objects::rules::names::Names;
+use crate::objects::rules::stored::StoredObjects;
+use crate::objects::rules::txn::Txn;
+use crate::objects::{
+    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef,
+    ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
+};
+
+/// The request timeouts that the longest call without owners takes: conflicts for one of them, then a read and a write.
+const REQUESTS: u32 = 4;
+
+/// New uids are random.
+const NAMES: Names = Names { seed: None };
+
+impl ObjectStore {
+    /// Runs a transaction and the work that follows from it.
+    fn write(
+        &self,
+        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+    ) -> Result<Written, ClientError> {
+        let mut written = self.run(verb)?;
+        self.follow(std::mem::take(&mut written.follow_ups));
+        Ok(written)
+    }
+
+    fn find(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<SharedObject>, ClientError> {
+        let view = BucketView::new(self);
+        let found = view.object(&Location { kind: kind.clone().into(), key: key.clone() });
+        view.check()?;
+        Ok(found)
+    }
+
+    /// Refuses an object that is nested too deep.
+    fn admit(&self, kind: &Kind, object: Value) -> Result<Value, ClientError> {
+        let mut failed = None;
+        let current = |key: &ObjectKey| {
+            self.find(kind, key).unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        };
+        let admitted = admit(kind, object, current);
+        failed.map_or(admitted, Err)
+    }
+}
+
+impl Client for NatsClient {
+    fn store_id(&self) -> usize {
+        Arc::as_ptr(&self.store).addr()
+    }
+
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError> {
+        self.store.find(kind, key)?.ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+        check_selector(kind, &query.labels)?;
+        self.store.list(kind, query)
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        let object = self.store.admit(kind, object)?;
+        Ok(self.store.write(&|txn| txn.create(kind, object.clone(), NAMES))?.object)
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        let object = self.store.admit(kind, object)?;
+        Ok(self.store.write(&|txn| txn.update(kind, object.clone(), PatchTarget::Object))?.object)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
+        let object = self.store.admit(kind, object)?;
+        Ok(self.store.write(&|txn| txn.update(kind, object.clone(), PatchTarget::Status))?.object)
+    }
+
+    fn patch(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        target: PatchTarget,
+    ) -> Result<SharedObject, ClientError> {
+        Ok(self.store.write(&|txn| txn.patch(kind, key, patch, target))?.object)
+    }
+
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
+        let object = self.store.admit(kind, object)?;
+        Ok(self.store.write(&|txn| txn.apply(kind, object.clone(), owner, NAMES))?.object)
+    }
+
+    fn delete(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deletion<SharedObject>, ClientError> {
+        let Written { object, removed, .. } = self.store.write(&|txn| txn.delete(kind, key, options))?;
+        if removed {
+            return Ok(Deletion::Gone);
+        }
+        if options.propagation != Propagation::Foreground {
+            return Ok(Deletion::Deleting(object));
+        }
+        // The dependents may all be gone by now, and so the object.
+        let left = self.store.find(kind, key)?.filter(|left| left.uid() == object.uid());
+        Ok(left.map_or(Deletion::Gone, Deletion::Deleting))
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        check_selector(kind, &query.labels)?;
+        Ok(ObjectStream::new(ObjectEvents::new(&self.store, kind, query, from, stop)?))
+    }
+
+    fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {
+        match self.store.connection().sibling(timeout / REQUESTS) {
+            Ok(connection) => Some(Arc::new(Self { store: Arc::new(self.store.over(connection)) })),
+            Err(error) => {
+                let bucket = self.store.bucket.name();
+                log::warn!(bucket, error:%; "bucket {bucket}: there is no separate connection: {error}");
+                None
+            }
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all().local(false)
+    }
+}

@@ -1,0 +1,265 @@
+//! Watches: the changes of a bucket as events of objects.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::entry::{WriteKind, WriteNote};
+use super::key::EntryKey;
+use super::list::{filter_of, listed};
+use super::store::{ObjectStore, decoded, failure};
+use super::version::{ObjectVersion, life_of};
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::nats::error::NatsError;
+use crate::nats::kv::{KvEntry, KvPosition, KvUpdate, KvWatch, KvWatchOptions};
+use crate::objects::rules::event::event_of;
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, Query, SharedObject, WatchEvent};
+
+/// The silence after which a stream with a connection delivers a bookmark.
+const SILENCE: Duration = Duration::from_secs(60);
+
+type EventResult = Result<WatchEvent<SharedObject>, ClientError>;
+
+/// The events of one watch.
+pub(super) struct ObjectEvents {
+    store: Arc<ObjectStore>,
+    kind: Kind,
+    query: Query,
+    /// `None` once the stream has ended.
+    watch: Option<OpenWatch>,
+    /// The revision after which the watch began; zero if it began with all objects.
+    from: u64,
+    /// The life of the bucket; `None` before the first entry.
+    life: Option<u64>,
+    /// Whether the objects that existed at the begin are being delivered.
+    is_initial: bool,
+    /// The last revision of each key that was delivered.
+    revisions: HashMap<String, u64>,
+    /// The last state of each key, if the query selects by content: `None` if it was not selected.
+    states: Option<HashMap<String, Option<SharedObject>>>,
+    /// The connections of the client when it last looked for removed markers.
+    connects: u64,
+    /// The position at that time.
+    safe: u64,
+    stop: CancellationToken,
+}
+
+struct OpenWatch {
+    updates: KvWatch,
+    /// Ends the watch when the stream is stopped.
+    _on_stop: OnCancel,
+}
+
+impl ObjectEvents {
+    pub(super) fn new(
+        store: &Arc<ObjectStore>,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<Self, ClientError> {
+        let from = from.filter(|from| !matches!(*from, "" | "0"));
+        let named = || listed(kind, query);
+        let mut events = Self {
+            store: Arc::clone(store),
+            kind: kind.clone(),
+            query: query.clone(),
+            watch: None,
+            from: 0,
+            life: None,
+            is_initial: from.is_none(),
+            revisions: HashMap::new(),
+            states: (!query.labels.is_empty() || !query.fields.is_empty()).then(HashMap::new),
+            connects: store.connection().connects(),
+            safe: 0,
+            stop: stop.clone(),
+        };
+        if stop.is_cancelled() {
+            return Ok(events);
+        }
+        let fail = |error| failure(named(), error);
+        let mut options = KvWatchOptions::new().filter(filter_of(kind, query));
+        if let Some(text) = from {
+            let facts = store.bucket.facts().map_err(fail)?;
+            let life = store.born(&facts.created);
+            let removed = store.markers_removed().map_err(fail)?.removed;
+            let version = ObjectVersion::parse(text)
+                .filter(|version| version.life == life && (removed..=facts.revision).contains(&version.revision))
+                .ok_or_else(|| ClientError::gone(named(), text))?;
+            options = options.after(KvPosition::new(version.revision, &facts.created));
+            (events.from, events.safe, events.life) = (version.revision, version.revision, Some(life));
+        }
+        let updates = store.bucket.watch(&options).map_err(fail)?;
+        let stopper = updates.stopper();
+        events.watch = Some(OpenWatch { updates, _on_stop: stop.on_cancel(move || stopper.stop()) });
+        Ok(events)
+    }
+
+    fn place(&self) -> Option<KvPosition> {
+        self.watch.as_ref()?.updates.position()
+    }
+
+    /// Returns the revision up to which all changes were delivered.
+    fn reached(&self) -> u64 {
+        self.place().map_or(self.from, |position| position.revision())
+    }
+
+    fn version(&mut self, revision: u64) -> ObjectVersion {
+        let life = self.life.or_else(|| life_of(self.place()?.created())).unwrap_or_default();
+        self.life = Some(life);
+        ObjectVersion { life, revision }
+    }
+
+    fn gone(&mut self, revision: u64) -> ClientError {
+        let version = self.version(revision).to_string();
+        ClientError::gone(listed(&self.kind, &self.query), version)
+    }
+
+    /// Reads the next event. `None` if it is not for the reader of the stream.
+    fn step(&mut self) -> Option<EventResult> {
+        let watch = self.watch.as_mut()?;
+        let update = watch.updates.recv_timeout(SILENCE);
+        let was_away = self.store.connection().connects() != self.connects;
+        if was_away && let Err(error) = self.look_for_removed_markers() {
+            return Some(Err(error));
+        }
+        match update {
+            Ok(KvUpdate::Entry(entry)) => self.convert(&entry),
+            Ok(KvUpdate::Synced) if !std::mem::take(&mut self.is_initial) => None,
+            Ok(KvUpdate::Synced) => {
+                let version = self.version(self.reached());
+                self.store.live(version.life);
+                self.safe = version.revision;
+                Some(Ok(WatchEvent::Bookmark(version.to_string())))
+            }
+            Err(error) if error.is_timeout() => {
+                let is_alive = !self.is_initial && self.store.connection().status().connected;
+                let version = self.version(self.reached());
+                self.safe = self.safe.max(version.revision);
+                is_alive.then(|| Ok(WatchEvent::Bookmark(version.to_string())))
+            }
+            Err(error) if error.is_gone() => Some(Err(self.gone(self.reached()))),
+            Err(error) => Some(Err(failure(listed(&self.kind, &self.query), error))),
+        }
+    }
+
+    /// Checks after a reconnect that no marker was removed that this watch has not read.
+    fn look_for_removed_markers(&mut self) -> Result<(), ClientError> {
+        let fail = |error: NatsError| failure(listed(&self.kind, &self.query), error);
+        let connects = self.store.connection().connects();
+        let removed = self.store.markers_removed().map_err(fail)?.removed;
+        if removed > self.safe {
+            return Err(self.gone(self.safe));
+        }
+        self.connects = connects;
+        Ok(())
+    }
+
+    fn convert(&mut self, entry: &KvEntry) -> Option<EventResult> {
+        let key = EntryKey::parse(&entry.key)?.key;
+        let note = WriteNote::of(entry);
+        let known = self.revisions.insert(entry.key.clone(), entry.revision);
+        let is_first = self.is_initial && known.is_none();
+        if !is_first && note.is_some_and(|note| note.previous > known.unwrap_or(self.from)) {
+            // The bucket no longer has the change before this one.
+            let before = known.unwrap_or(self.from);
+            return Some(Err(self.gone(before)));
+        }
+        let object = match self.object(entry, &key) {
+            Ok(object) => object,
+            Err(error) => return Some(Err(error)),
+        };
+        let event = if self.states.is_some() {
+            match self.selected(entry, &key, note, is_first, &object) {
+                Ok(event) => event?,
+                Err(error) => return Some(Err(error)),
+            }
+        } else {
+            let existed =
+                !is_first && note.map_or(known.is_some() || self.from > 0, |note| note.kind != WriteKind::Created);
+            match (existed, entry.is_marker()) {
+                (true, true) => WatchEvent::Deleted(object),
+                (false, true) => return None,
+                (true, false) => WatchEvent::Modified(object),
+                (false, false) => WatchEvent::Added(object),
+            }
+        };
+        self.safe = entry.revision;
+        Some(Ok(event))
+    }
+
+    /// Returns the object of an entry. For a marker, its last state.
+    fn object(&mut self, entry: &KvEntry, key: &ObjectKey) -> Result<SharedObject, ClientError> {
+        let version = self.version(entry.revision);
+        if entry.is_marker() && entry.value.is_empty() {
+            // Another program has deleted it, or its last state was too large.
+            return Ok(SharedObject::from(json!({
+                "apiVersion": self.kind.api_version(), "kind": self.kind.name(),
+                "metadata": {"namespace": key.namespace(), "name": key.name(), "resourceVersion": version.to_string()},
+            })));
+        }
+        decoded(entry, version, Some(&self.kind), || ObjectRef::new(&self.kind, key))
+    }
+
+    /// Returns the event for a query that selects by content.
+    fn selected(
+        &mut self,
+        entry: &KvEntry,
+        key: &ObjectKey,
+        note: Option<WriteNote>,
+        is_first: bool,
+        object: &SharedObject,
+    ) -> Result<Option<WatchEvent<SharedObject>>, ClientError> {
+        let known = self.states.as_mut().and_then(|states| states.remove(&entry.key));
+        let old = match (known, note) {
+            (Some(known), _) => known,
+            _ if is_first || self.from == 0 => None,
+            (None, Some(WriteNote { kind: WriteKind::Created, .. })) => None,
+            (None, note) => self.state_before(entry, key, note)?,
+        };
+        let removed = entry.is_marker();
+        let version = self.version(entry.revision);
+        let event = event_of(old.as_ref(), object, removed, version, &self.query);
+        let is_selected = !removed && self.query.selects_content(object);
+        if let Some(states) = &mut self.states {
+            states.insert(entry.key.clone(), is_selected.then(|| object.clone()));
+        }
+        Ok(event)
+    }
+
+    /// Returns the object as it was before this entry, from the bucket.
+    fn state_before(
+        &mut self,
+        entry: &KvEntry,
+        key: &ObjectKey,
+        note: Option<WriteNote>,
+    ) -> Result<Option<SharedObject>, ClientError> {
+        let Some(note) = note else { return Err(self.gone(self.from)) };
+        let named = ObjectRef::new(&self.kind, key);
+        let before = self.store.bucket.entry_at(&entry.key, note.previous).map_err(|error| failure(named, error))?;
+        let Some(before) = before else { return Err(self.gone(self.from)) };
+        if before.is_marker() { Ok(None) } else { self.object(&before, key).map(Some) }
+    }
+}
+
+impl Iterator for ObjectEvents {
+    type Item = EventResult;
+
+    fn next(&mut self) -> Option<EventResult> {
+        while self.watch.is_some() && !self.stop.is_cancelled() {
+            let Some(item) = self.step() else { continue };
+            if self.stop.is_cancelled() {
+                break;
+            }
+            // An object that cannot be read does not concern the others.
+            if item.as_ref().is_err_and(|error| !error.is_invalid()) {
+                self.watch = None;
+            }
+            return Some(item);
+        }
+        self.watch = None;
+        None
+    }
+}

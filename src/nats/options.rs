@@ -1,0 +1,309 @@
+//! The options of a connection.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address::ServerAddress;
+use super::error::NatsError;
+use super::protocol::FrameLimits;
+use crate::base::backoff::Exponential;
+use crate::base::clock::Clock;
+use crate::base::thread::ThreadOptions;
+
+/// The options of a [`NatsConnection`](super::NatsConnection).
+///
+/// # Examples
+///
+/// ```no_run
+/// use homeostat::nats::NatsOptions;
+/// use std::time::Duration;
+///
+/// let connection = NatsOptions::new("tls://nats-1.example.com")
+///     .server("tls://nats-2.example.com")
+///     .name("vm-operator")
+///     .credentials_file("/etc/vm-operator/nats.creds")
+///     .request_timeout(Duration::from_secs(2))
+///     .connect()?;
+/// connection.publish("events.started", b"vm-operator")?;
+/// # Ok::<_, homeostat::nats::NatsError>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until `connect` is called"]
+pub struct NatsOptions {
+    pub(super) servers: Vec<String>,
+    pub(super) discover: bool,
+    pub(super) shuffle: bool,
+    pub(super) name: String,
+    pub(super) login: Login,
+    pub(super) tls: TlsOptions,
+    pub(super) connect_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) write_timeout: Duration,
+    pub(super) ping_interval: Duration,
+    pub(super) pings_out: u32,
+    pub(super) backoff: Exponential,
+    pub(super) retry_first: bool,
+    pub(super) outbound: usize,
+    pub(super) buffered_messages: usize,
+    pub(super) buffered_bytes: usize,
+    pub(super) limits: FrameLimits,
+    pub(super) clock: Clock,
+    pub(super) threads: ThreadOptions,
+}
+
+/// The way to prove the user's identity.
+#[derive(Clone)]
+pub(super) enum Login {
+    Anonymous,
+    Token(String),
+    User { user: String, password: String },
+    NKey(String),
+    File(PathBuf),
+}
+
+/// The options of TLS.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TlsOptions {
+    pub(super) required: bool,
+    pub(super) first: bool,
+    pub(super) roots: Option<PathBuf>,
+    pub(super) client: Option<(PathBuf, PathBuf)>,
+}
+
+impl NatsOptions {
+    /// Creates options with one server, such as `nats://localhost:4222`.
+    ///
+    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. The default
+    /// port is 4222.
+    pub fn new(server: impl Into<String>) -> Self {
+        Self {
+            servers: vec![server.into()],
+            discover: true,
+            shuffle: true,
+            name: "nats".to_owned(),
+            login: Login::Anonymous,
+            tls: TlsOptions::default(),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(20),
+            pings_out: 2,
+            backoff: Exponential::new(Duration::from_millis(50), Duration::from_secs(8)).jitter(0.3),
+            retry_first: false,
+            outbound: 8 << 20,
+            buffered_messages: 65_536,
+            buffered_bytes: 64 << 20,
+            limits: FrameLimits::default(),
+            clock: Clock::system(),
+            threads: ThreadOptions::new(),
+        }
+    }
+
+    /// Adds a server.
+    pub fn server(mut self, server: impl Into<String>) -> Self {
+        self.servers.push(server.into());
+        self
+    }
+
+    /// Sets whether the servers of the cluster that a server names are used too. Default: true.
+    pub fn discover_servers(mut self, discover: bool) -> Self {
+        self.discover = discover;
+        self
+    }
+
+    /// Sets whether servers are tried in a random order. Default: true. Otherwise they are tried in their given order.
+    pub fn shuffle_servers(mut self, shuffle: bool) -> Self {
+        self.shuffle = shuffle;
+        self
+    }
+
+    /// Sets the name of the connection, for its threads, for logs and for the server. Default: `nats`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Authenticates with a token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.login = Login::Token(token.into());
+        self
+    }
+
+    /// Authenticates with a user name and a password.
+    pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login = Login::User { user: user.into(), password: password.into() };
+        self
+    }
+
+    /// Authenticates with the seed of a user's `nkey`, such as `SUAC…`.
+    pub fn nkey(mut self, seed: impl Into<String>) -> Self {
+        self.login = Login::NKey(seed.into());
+        self
+    }
+
+    /// Authenticates with a credentials file, which has a JWT and a seed. Each new connection reads it again.
+    pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.login = Login::File(path.into());
+        self
+    }
+
+    /// Requires TLS with every server.
+    ///
+    /// Without it, TLS is used with servers that require it, and with addresses of the scheme `tls`.
+    pub fn require_tls(mut self) -> Self {
+        self.tls.required = true;
+        self
+    }
+
+    /// Begins with the TLS handshake, before the server's first frame. Servers need the option `handshake_first`.
+    pub fn tls_first(mut self) -> Self {
+        self.tls.first = true;
+        self.require_tls()
+    }
+
+    /// Trusts the certificate authorities of a PEM file, instead of those of the system.
+    pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tls.roots = Some(path.into());
+        self
+    }
+
+    /// Shows servers a client certificate. Both files are PEM.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Sets the time for each attempt to connect, with all handshakes. Default: 5 seconds.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time for each request. Default: 5 seconds. A reconnect counts too.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Sets the time after which a server that takes no bytes counts as lost. Default: 10 seconds.
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.write_timeout = timeout;
+        self
+    }
+
+    /// Sets the interval of pings. Default: 20 seconds.
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// Sets the number of unanswered pings after which a server counts as lost. Default: 2.
+    pub fn max_pings_out(mut self, pings: u32) -> Self {
+        self.pings_out = pings;
+        self
+    }
+
+    /// Sets the delays between rounds through all servers. Default: 50 ms to 8 s, with ± 30 % jitter.
+    ///
+    /// A retry limit ends the connection after so many rounds without success. Without one, it tries for ever.
+    pub fn backoff(mut self, backoff: Exponential) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets whether [`connect`](Self::connect) succeeds while no server can be reached. Default: false.
+    ///
+    /// If true, calls block until a server is reached, for at most their time.
+    pub fn retry_first_connect(mut self, retry: bool) -> Self {
+        self.retry_first = retry;
+        self
+    }
+
+    /// Sets the bytes that may wait for the socket. Default: 8 MiB. A call that finds no room blocks.
+    pub fn outbound_buffer(mut self, bytes: usize) -> Self {
+        self.outbound = bytes;
+        self
+    }
+
+    /// Sets the messages and bytes that each subscription buffers. Default: 65,536 messages and 64 MiB.
+    ///
+    /// A subscription that has reached a limit drops new messages, and reports it.
+    pub fn subscription_buffer(mut self, messages: usize, bytes: usize) -> Self {
+        (self.buffered_messages, self.buffered_bytes) = (messages, bytes);
+        self
+    }
+
+    /// Sets the largest frames that a server may send.
+    pub fn frame_limits(mut self, limits: FrameLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the clock of pings, timeouts and backoff. Socket timeouts always use the system's clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the options of the connection's two threads.
+    pub fn threads(mut self, threads: ThreadOptions) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Checks everything that needs no file and no server.
+    pub(super) fn check(&self) -> Result<(), NatsError> {
+        for server in &self.servers {
+            ServerAddress::parse(server)?;
+        }
+        for (option, value) in [
+            ("connect_timeout", self.connect_timeout),
+            ("request_timeout", self.request_timeout),
+            ("write_timeout", self.write_timeout),
+            ("ping_interval", self.ping_interval),
+        ] {
+            // Sockets round a timeout down to microseconds, and take zero for "none".
+            if value < Duration::from_millis(1) {
+                return Err(NatsError::invalid(option, value, "at least 1ms"));
+            }
+        }
+        for (option, value) in [
+            ("max_pings_out", usize::try_from(self.pings_out).unwrap_or(usize::MAX)),
+            ("outbound_buffer", self.outbound),
+            ("subscription_buffer", self.buffered_messages.min(self.buffered_bytes)),
+        ] {
+            if value == 0 {
+                return Err(NatsError::invalid(option, value, "at least 1"));
+            }
+        }
+        if self.name.contains('\0') || self.name.is_empty() {
+            return Err(NatsError::invalid("name", &self.name, "a text without NUL that is not empty"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<_> = self.servers.iter().filter_map(|server| ServerAddress::parse(server).ok()).collect();
+        f.debug_struct("NatsOptions")
+            .field("name", &self.name)
+            .field("servers", &servers)
+            .field("login", &self.login)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Shows the kind of a login, without secrets.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Token(_) => f.write_str("token"),
+            Self::User { user, .. } => write!(f, "user {user:?}"),
+            Self::NKey(_) => f.write_str("nkey"),
+            Self::File(path) => write!(f, "credentials file {path:?}"),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The errors of clients. Each names its object.
+
+mod parts;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::error::Error;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::parts::{Cause, FieldConflict, ObjectRef};
+use crate::run::error::{Echo, find};
+use crate::run::retry_after::RetryAfter;
+
+/// An error of a [`Client`](super::Client).
+///
+/// Except for [`Transport`](Self::Transport), the call has written nothing.
+///
+/// A reconciler can return any of them. All but a [conflict](Self::Conflict) count as failures and are retried with backoff: rights
+/// can be granted, kinds can be installed, and an invalid object can be corrected. After [`TooManyRequests`](Self::TooManyRequests)
+/// the retry also waits for the delay that the server asks for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The object does not exist.
+    #[non_exhaustive]
+    NotFound {
+        /// The object.
+        object: ObjectRef,
+    },
+    /// An object with this name exists already.
+    #[non_exhaustive]
+    AlreadyExists {
+        /// The object.
+        object: ObjectRef,
+    },
+    /// The object is not in the expected state. Read it again and retry.
+    #[non_exhaustive]
+    Conflict {
+        /// The object.
+        object: ObjectRef,
+        /// The difference.
+        reason: String,
+        /// The fields that other owners have applied; empty for other conflicts.
+        fields: Vec<FieldConflict>,
+    },
+    /// The request is invalid. The same request fails again.
+    #[non_exhaustive]
+    Invalid {
+        /// The object.
+        object: ObjectRef,
+        /// The rules that the request breaks. At least one.
+        causes: Vec<Cause>,
+    },
+    /// The user of the client has no right to this call.
+    #[non_exhaustive]
+    Forbidden {
+        /// The object.
+        object: ObjectRef,
+        /// The reason that the server gives.
+        reason: String,
+    },
+    /// The server does not accept the credentials of the client.
+    #[non_exhaustive]
+    Unauthorized {
+        /// The object.
+        object: ObjectRef,
+        /// The reason that the server gives.
+        reason: String,
+    },
+    /// The server has too much to do, and asks for a later retry.
+    #[non_exhaustive]
+    TooManyRequests {
+        /// The object.
+        object: ObjectRef,
+        /// The delay that the server asks for, see [`ClientError::retry_after`].
+        retry_after: Option<RetryAfter>,
+        /// The reason that the server gives.
+        reason: String,
+    },
+    /// The server has no objects of this kind, for example because its definition is not installed.
+    #[non_exhaustive]
+    KindNotServed {
+        /// The object.
+        object: ObjectRef,
+        /// The reason that the server gives.
+        reason: String,
+    },
+    /// The version of a watch or list is too old. List again from the start.
+    #[non_exhaustive]
+    Gone {
+        /// The watched or listed kind, without a name.
+        object: ObjectRef,
+        /// The version.
+        version: String,
+    },
+    /// The client cannot be reached, or cannot store the change. It is unknown whether anything was written.
+    #[non_exhaustive]
+    Transport {
+        /// The object.
+        object: ObjectRef,
+        /// The cause.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    /// Returns a [`NotFound`](Self::NotFound) error.
+    #[must_use]
+    pub fn not_found(object: ObjectRef) -> Self {
+        Self::NotFound { object }
+    }
+
+    /// Returns an [`AlreadyExists`](Self::AlreadyExists) error.
+    #[must_use]
+    pub fn already_exists(object: ObjectRef) -> Self {
+        Self::AlreadyExists { object }
+    }
+
+    /// Returns a [`Conflict`](Self::Conflict) error.
+    #[must_use]
+    pub fn conflict(object: ObjectRef, reason: impl Into<String>) -> Self {
+        Self::Conflict { object, reason: reason.into(), fields: Vec::new() }
+    }
+
+    /// Returns a [`Conflict`](Self::Conflict) error about fields that other owners have applied.
+    #[must_use]
+    pub fn field_conflicts(object: ObjectRef, fields: Vec<FieldConflict>) -> Self {
+        let mut reason = String::new();
+        for FieldConflict { field, owner } in &fields {
+            let separator = if reason.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = write!(reason, "{separator}{owner:?} has applied another value to {field}");
+        }
+        Self::Conflict { object, reason, fields }
+    }
+
+    /// Returns a [`Gone`](Self::Gone) error.
+    #[must_use]
+    pub fn gone(object: ObjectRef, version: impl Into<String>) -> Self {
+        Self::Gone { object, version: version.into() }
+    }
+
+    /// Returns an [`Invalid`](Self::Invalid) error.
+    #[must_use]
+    pub fn invalid(
+        object: ObjectRef,
+        field: impl Into<String>,
+        value: impl Into<String>,
+        rule: impl Into<String>,
+    ) -> Self {
+        Self::with_causes(object, vec![Cause::new(field, value, rule)])
+    }
+
+    /// Returns an [`Invalid`](Self::Invalid) error with several causes.
+    #[must_use]
+    pub fn with_causes(object: ObjectRef, causes: Vec<Cause>) -> Self {
+        Self::Invalid { object, causes }
+    }
+
+    /// Returns a [`Forbidden`](Self::Forbidden) error.
+    #[must_use]
+    pub fn forbidden(object: ObjectRef, reason: impl Into<String>) -> Self {
+        Self::Forbidden { object, reason: reason.into() }
+    }
+
+    /// Returns an [`Unauthorized`](Self::Unauthorized) error.
+    #[must_use]
+    pub fn unauthorized(object: ObjectRef, reason: impl Into<String>) -> Self {
+        Self::Unauthorized { object, reason: reason.into() }
+    }
+
+    /// Returns a [`TooManyRequests`](Self::TooManyRequests) error, with the delay that the server asks for.
+    #[must_use]
+    pub fn too_many_requests(object: ObjectRef, retry_after: Option<Duration>, reason: impl Into<String>) -> Self {
+        Self::TooManyRequests { object, retry_after: retry_after.map(RetryAfter::new), reason: reason.into() }
+    }
+
+    /// Returns a [`KindNotServed`](Self::KindNotServed) error.
+    #[must_use]
+    pub fn kind_not_served(object: ObjectRef, reason: impl Into<String>) -> Self {
+        Self::KindNotServed { object, reason: reason.into() }
+    }
+
+    /// Returns a [`Transport`](Self::Transport) error.
+    #[must_use]
+    pub fn transport(object: ObjectRef, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Transport { object, source: source.into().into() }
+    }
+
+    /// Returns the object that the error is about.
+    #[must_use]
+    pub fn object(&self) -> &ObjectRef {
+        match self {
+            Self::NotFound { object }
+            | Self::AlreadyExists { object }
+            | Self::Conflict { object, .. }
+            | Self::Invalid { object, .. }
+            | Self::Forbidden { object, .. }
+            | Self::Unauthorized { object, .. }
+            | Self::TooManyRequests { object, .. }
+            | Self::KindNotServed { object, .. }
+            | Self::Gone { object, .. }
+            | Self::Transport { object, .. } => object,
+        }
+    }
+
+    /// Returns the causes of an [`Invalid`](Self::Invalid) error; empty for other errors.
+    #[must_use]
+    pub fn causes(&self) -> &[Cause] {
+        match self {
+            Self::Invalid { causes, .. } => causes,
+            _ => &[],
+        }
+    }
+
+    /// Returns the delay before a retry that a server with too many requests asks for.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::TooManyRequests { retry_after, .. } => retry_after.as_ref().map(RetryAfter::delay),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is [`NotFound`](Self::NotFound).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Returns whether it is [`AlreadyExists`](Self::AlreadyExists).
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::AlreadyExists { .. })
+    }
+
+    /// Returns whether it is [`Conflict`](Self::Conflict).
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Returns whether it is [`Invalid`](Self::Invalid).
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Invalid { .. })
+    }
+
+    /// Returns whether it is [`Forbidden`](Self::Forbidden).
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden { .. })
+    }
+
+    /// Returns whether it is [`Unauthorized`](Self::Unauthorized).
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Unauthorized { .. })
+    }
+
+    /// Returns whether it is [`TooManyRequests`](Self::TooManyRequests).
+    #[must_use]
+    pub fn is_too_many_requests(&self) -> bool {
+        matches!(self, Self::TooManyRequests { .. })
+    }
+
+    /// Returns whether it is [`KindNotServed`](Self::KindNotServed).
+    #[must_use]
+    pub fn is_kind_not_served(&self) -> bool {
+        matches!(self, Self::KindNotServed { .. })
+    }
+
+    /// Returns whether it is [`Gone`](Self::Gone).
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+
+    /// Returns whether it is [`Transport`](Self::Transport).
+    #[must_use]
+    pub fn is_transport(&self) -> bool {
+        matches!(self, Self::Transport { .. })
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.object();
+        match self {
+            Self::NotFound { .. } => write!(f, "{object} is not found"),
+            Self::AlreadyExists { .. } => write!(f, "{object} already exists"),
+            Self::Conflict { reason, .. } => write!(f, "{object}: conflict: {reason}"),
+            Self::Invalid { causes, .. } => {
+                write!(f, "{object} is invalid")?;
+                for (number, cause) in causes.iter().enumerate() {
+                    write!(f, "{} {cause}", if number == 0 { ":" } else { ";" })?;
+                }
+                Ok(())
+            }
+            Self::Forbidden { reason, .. } => {
+                write!(
+                    f,
+                    "{object} is forbidden: {reason} (grant the user this verb on this kind, for example by a role)"
+                )
+            }
+            Self::Unauthorized { reason, .. } => {
+                write!(
+                    f,
+                    "{object}: not logged in: {reason} (check whether the credentials are missing, wrong or expired)"
+                )
+            }
+            Self::TooManyRequests { reason, retry_after, .. } => {
+                write!(f, "{object}: the server has too many requests: {reason}")?;
+                retry_after.as_ref().map_or(Ok(()), |after| write!(f, " ({after})"))
+            }
+            Self::KindNotServed { reason, .. } => {
+                let kind = object.kind();
+                write!(
+                    f,
+                    "{object}: the server does not serve {kind}: {reason} (install the definition of the kind, or check its group, \
+                     version and plural)"
+                )
+            }
+            Self::Gone { version, .. } => {
+                write!(f, "{object}: version {version} is too old to continue from: list again")
+            }
+            Self::Transport { source, .. } => write!(f, "{object}: {source}"),
+        }
+    }
+}
+
+impl Error for ClientError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Transport { source, .. } => source.source(),
+            Self::Conflict { .. } => Some(&CONFLICT),
+            Self::TooManyRequests { retry_after, .. } => retry_after.as_ref().map(|after| after as _),
+            _ => None,
+        }
+    }
+}
+
+/// Marks a [conflict](ClientError::Conflict) in the sources of an error, so that it is found even if a wrapper hides the
+/// [`ClientError`].
+#[derive(Debug)]
+struct Conflicting;
+
+impl fmt::Display for Conflicting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the object has changed since it was read")
+    }
+}
+
+impl Error for Conflicting {}
+
+static CONFLICT: Echo = Echo::fixed(&Conflicting, "read the object again and retry");
+
+/// The number of successive runs of a key that may end with a conflict. The next conflict counts as a failure, so that somebody
+/// notices it.
+pub(crate) const LASTING_CONFLICT: u32 = 5;
+
+/// Returns whether the error or one of its sources is a [conflict](ClientError::Conflict).
+pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    find::<Conflicting>(error).is_some()
+}
+
+/// Turns an expected error into `None`: an object that is missing or exists already.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Client, ClientError, DeleteOptions, Ignore, Kind, ObjectKey};
+///
+/// fn remove(client: &dyn Client, kind: &Kind, key: &ObjectKey) -> Result<(), ClientError> {
+///     client.delete(kind, key, &DeleteOptions::default()).ignore_not_found()?;
+///     Ok(())
+/// }
+/// ```
+pub trait Ignore<T> {
+    /// Returns `None` instead of [`ClientError::NotFound`].
+    ///
+    /// # Errors
+    ///
+    /// All other errors.
+    fn ignore_not_found(self) -> Result<Option<T>, ClientError>;
+
+    /// Returns `None` instead of [`ClientError::AlreadyExists`].
+    ///
+    /// # Errors
+    ///
+    /// All other errors.
+    fn ignore_already_exists(self) -> Result<Option<T>, ClientError>;
+}
+
+impl<T> Ignore<T> for Result<T, ClientError> {
+    fn ignore_not_found(self) -> Result<Option<T>, ClientError> {
+        match self {
+            Err(ClientError::NotFound { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn ignore_already_exists(self) -> Result<Option<T>, ClientError> {
+        match self {
+            Err(ClientError::AlreadyExists { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}

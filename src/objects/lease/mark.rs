@@ -1,0 +1,51 @@
+//! Fencing numbers in objects.
+
+use crate::objects::ObjectMeta;
+use crate::run::error::Cancelled;
+use crate::run::fence::Fence;
+
+/// The annotation in which [`Fence::mark`] writes the fencing number.
+pub const FENCE_ANNOTATION: &str = "homeostat.dev/fence";
+
+impl Fence {
+    /// Marks an object, which was just read, with the number of this term. Update the object in the version that was read.
+    ///
+    /// If an earlier leader writes after a later one, its write is refused: either the object has another version than the earlier
+    /// leader read, or it has a greater number. Without a [number](Self::number), only checks the term.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Cancelled::TermEnded`] if the term has ended, or if the object has the number of a later term. In that case the term
+    /// ends now.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::Context;
+    /// use homeostat::objects::{LeaseElector, MemoryClient, ObjectMeta};
+    /// use homeostat::Elector;
+    /// use std::sync::Arc;
+    ///
+    /// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup").build()?;
+    /// let term = elector.campaign(&Context::detached())?;
+    /// let mut meta = ObjectMeta::new("default", "disk-1");
+    /// term.fence().mark(&mut meta)?;
+    /// assert_eq!(meta.annotations["homeostat.dev/fence"], "0");
+    ///
+    /// meta.annotations.insert("homeostat.dev/fence".into(), "1".into());
+    /// assert!(term.fence().mark(&mut meta).is_err());
+    /// assert!(term.lost().is_cancelled());
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn mark(&self, meta: &mut ObjectMeta) -> Result<(), Cancelled> {
+        self.check()?;
+        let Some(number) = self.number() else { return Ok(()) };
+        let marked = meta.annotations.get(FENCE_ANNOTATION).and_then(|text| text.parse::<u64>().ok());
+        if marked.is_some_and(|marked| marked > number) {
+            self.ended().cancel();
+            return Err(Cancelled::TermEnded);
+        }
+        meta.annotations.insert(FENCE_ANNOTATION.to_owned(), number.to_string());
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! Performs the calls that the [machine](super::machine) of a lease decides on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::machine::{LeaseAnswer, LeaseCall, LeaseLoss, LeaseMachine, LeaseWrite};
+use super::record::{LEASE, found, since, written};
+use super::timing::LeaseTiming;
+use crate::base::backoff::Draws;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::manager::Holder;
+use crate::objects::{Client, ClientError, ObjectKey, SharedObject};
+use crate::run::error::Chain;
+
+/// The parts that all candidates of an elector share.
+pub(super) struct LeaseShared {
+    pub(super) client: Arc<dyn Client>,
+    pub(super) key: ObjectKey,
+    /// The name of this process. An identity is this name and a random number.
+    pub(super) name: String,
+    pub(super) timing: LeaseTiming,
+    /// The last known leader.
+    pub(super) leader: Mutex<Option<Holder>>,
+}
+
+/// A candidate or a term: the machine, and the parts that its calls need.
+pub(super) struct LeaseSession {
+    shared: Arc<LeaseShared>,
+    /// The name in log lines.
+    pub(super) elector: String,
+    pub(super) machine: LeaseMachine,
+    pub(super) clock: Clock,
+    draws: Draws,
+    /// The lease as it was last read or written.
+    last: Option<Value>,
+    /// Whether the last call failed.
+    failing: bool,
+}
+
+/// The state in which a session pauses.
+pub(super) enum LeasePause {
+    Leading,
+    For(Duration),
+    Ended(LeaseLoss),
+}
+
+impl LeaseSession {
+    pub(super) fn new(shared: &Arc<LeaseShared>, clock: &Clock) -> Self {
+        let mut draws = clock.draws();
+        let me = format!("{}_{:016x}", shared.name, draws.next());
+        Self {
+            elector: shared.key.to_string(),
+            machine: LeaseMachine::new(me, shared.timing),
+            shared: Arc::clone(shared),
+            clock: clock.clone(),
+            draws,
+            last: None,
+            failing: false,
+        }
+    }
+
+    /// Performs calls until the machine wants to wait, or `stops` returns true after a call.
+    pub(super) fn advance(&mut self, stops: impl Fn(&LeaseMachine) -> bool) -> LeasePause {
+        loop {
+            let now = self.clock.boot_nanos();
+            let answer = match self.machine.next(now) {
+                LeaseCall::Wait(at) => return LeasePause::For(at.since(now)),
+                LeaseCall::Ended(loss) => return LeasePause::Ended(loss),
+                LeaseCall::Read => self.read(),
+                LeaseCall::Write(write) => self.write(&write),
+            };
+            let draw = self.draws.next();
+            // Counted from `now`, which was before the call was sent.
+            self.machine.answered(now, self.clock.boot_nanos(), answer, draw);
+            if stops(&self.machine) {
+                return LeasePause::Leading;
+            }
+        }
+    }
+
+    fn read(&mut self) -> LeaseAnswer {
+        match self.shared.client.get(&LEASE, &self.shared.key) {
+            Ok(lease) => {
+                let answer = found(&lease);
+                self.keep(&lease);
+                LeaseAnswer::Found(answer)
+            }
+            Err(error) if error.is_not_found() => {
+                self.works();
+                *self.shared.leader.lock() = None;
+                LeaseAnswer::Missing
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn write(&mut self, write: &LeaseWrite) -> LeaseAnswer {
+        let LeaseShared { client, key, .. } = &*self.shared;
+        let lease = written(write, key, self.last.as_ref(), self.clock.time_of_day());
+        let creates = write.version.is_none();
+        let answer = if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
+        match answer {
+            Ok(lease) => {
+                self.keep(&lease);
+                LeaseAnswer::Written(lease.resource_version().to_owned())
+            }
+            Err(error) if error.is_conflict() || error.is_already_exists() => {
+                self.works();
+                LeaseAnswer::Refused
+            }
+            // While the lease is created, its namespace is missing.
+            Err(error) if error.is_not_found() && !creates => {
+                self.works();
+                LeaseAnswer::Missing
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn keep(&mut self, lease: &SharedObject) {
+        self.works();
+        let holder = found(lease).spec.holder;
+        let leader = (!holder.is_empty()).then(|| Holder::named(holder, since(lease)));
+        let before = std::mem::replace(&mut *self.shared.leader.lock(), leader.clone());
+        self.last = Some(lease.to_value());
+        let elector = self.elector.as_str();
+        if let Some(leader) = leader.filter(|leader| before.as_ref().and_then(Holder::name) != leader.name()) {
+            log::info!(elector; "{elector}: the leader is {leader}");
+        }
+    }
+
+    fn works(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            let elector = self.elector.as_str();
+            log::info!(elector; "{elector}: the lease can be reached again");
+        }
+    }
+
+    /// Logs a failure, once for each series.
+    fn failed(&mut self, error: &ClientError) -> LeaseAnswer {
+        let level = if std::mem::replace(&mut self.failing, true) { log::Level::Debug } else { log::Level::Warn };
+        let (elector, shown) = (self.elector.as_str(), Chain(error));
+        log::log!(level, elector, error:% = shown; "{elector}: the lease cannot be read or written: {shown}");
+        LeaseAnswer::Failed
+    }
+
+    /// Returns the number of the current term and the time at which its work must end.
+    pub(super) fn term(&self) -> Option<(u64, Nanos)> {
+        self.machine.term()
+    }
+}

@@ -1,0 +1,12 @@
+//! The place where an embedded client stores its changes, if it has one.
+
+use std::sync::Arc;
+
+use crate::objects::rules::change::ObjectChange;
+use crate::run::error::BoxError;
+
+/// Stores changes before they are applied to the state.
+pub(crate) trait ChangeJournal: Send + Sync {
+    /// Stores all of these changes or none.
+    fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError>;
+}

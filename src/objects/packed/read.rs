@@ -1,0 +1,402 @@
+//! Reads JSON straight into its packed form, without a [`Value`] in between. The result is the same as with [`pack`]. Fields are always
+//! sorted by name.
+//!
+//! It writes from the beginning to the end. The header of an array or object is inserted before its content when its length is known.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value, json};
+
+use super::write::encode;
+use super::{ARRAY, DIGITS, FALSE, FieldIter, NULL, OBJECT, Packed, SHORT, STRING, TRUE, pack};
+use crate::objects::Kind;
+
+/// The first and only field of a number's digits, if a program uses `serde_json` with `arbitrary_precision`.
+const NUMBER: &str = "$serde_json::private::Number";
+
+/// Reads an object without `metadata.managedFields`, and appends it to a text. Sets its `apiVersion` and `kind` if `kind` is given.
+pub(in crate::objects) fn read_object<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    kind: Option<&Kind>,
+    text: &mut String,
+) -> Result<(), D::Error> {
+    ValueSeed { part: ReadPart::Object(kind), writer: &mut Writer(text) }.deserialize(deserializer)
+}
+
+/// A part of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadPart<'a> {
+    /// The whole object, which gets this kind.
+    Object(Option<&'a Kind>),
+    /// The metadata, which are `null` or have fields.
+    Metadata,
+    Other,
+}
+
+impl ReadPart<'_> {
+    /// Returns the part that a field is.
+    fn field(self, name: &str) -> Self {
+        if matches!(self, Self::Object(_)) && name == "metadata" { Self::Metadata } else { Self::Other }
+    }
+
+    fn leaves_out(self, name: &str) -> bool {
+        match self {
+            Self::Object(kind) => kind.is_some() && (name == "apiVersion" || name == "kind"),
+            Self::Metadata => name == "managedFields",
+            Self::Other => false,
+        }
+    }
+}
+
+/// A text to which packed values are appended.
+struct Writer<'t>(&'t mut String);
+
+impl Writer<'_> {
+    fn byte(&mut self, byte: u8) {
+        self.0.push(char::from(byte));
+    }
+
+    fn integer(&mut self, integer: u64) {
+        self.0.extend(digits(integer));
+    }
+
+    /// Writes a string with its length before it. Returns its position.
+    fn name(&mut self, name: &str) -> Range<usize> {
+        self.integer(name.len() as u64);
+        self.0.push_str(name);
+        self.0.len() - name.len()..self.0.len()
+    }
+
+    fn string(&mut self, string: &str) {
+        if string.len() >= usize::from(SHORT) {
+            self.byte(STRING);
+        }
+        self.name(string);
+    }
+
+    fn number(&mut self, number: &Number) {
+        if let Some((tag, integer)) = encode(number) {
+            self.byte(tag);
+            self.integer(integer);
+        } else {
+            self.byte(DIGITS);
+            self.name(&number.to_string());
+        }
+    }
+
+    /// Inserts the header of an array or object before its content, which begins at `start`.
+    fn header(&mut self, tag: u8, start: usize) {
+        let length = (self.0.len() - start) as u64;
+        self.0.insert(start, char::from(tag));
+        for (at, digit) in digits(length).enumerate() {
+            self.0.insert(start + 1 + at, digit);
+        }
+    }
+
+    /// Sorts the fields that begin at `start`. The last of several fields with the same name stays.
+    fn sort(&mut self, start: usize) {
+        let mut fields = FieldIter(&self.0[start..]).collect::<Vec<_>>();
+        fields.sort_by_key(|(name, _)| *name);
+        let mut sorted = String::with_capacity(self.0.len() - start);
+        for (name, Packed(value)) in fields.chunk_by(|one, next| one.0 == next.0).filter_map(<[_]>::last) {
+            Writer(&mut sorted).name(name);
+            sorted.push_str(value);
+        }
+        self.0.truncate(start);
+        self.0.push_str(&sorted);
+    }
+}
+
+/// Returns the digits of an integer, the lowest first.
+fn digits(integer: u64) -> impl Iterator<Item = char> {
+    let mut rest = Some(integer);
+    std::iter::from_fn(move || {
+        let integer = rest?;
+        let digit = integer.to_le_bytes()[0] % SHORT;
+        rest = Some(integer / u64::from(SHORT)).filter(|rest| *rest > 0);
+        Some(char::from(if rest.is_some() { digit + SHORT } else { digit }))
+    })
+}
+
+/// Reads the name of a field. Returns its position.
+struct NameSeed<'w, 't>(&'w mut Writer<'t>);
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
+    type Value = Range<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed<'_, '_> {
+    type Value = Range<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.name(name))
+    }
+}
+
+/// Reads a value.
+struct ValueSeed<'a, 'w, 't> {
+    part: ReadPart<'a>,
+    writer: &'w mut Writer<'t>,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.part {
+            ReadPart::Object(_) => deserializer.deserialize_map(self),
+            ReadPart::Metadata => deserializer.deserialize_option(self),
+            ReadPart::Other => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.part == ReadPart::Other { "any valid JSON value" } else { "a JSON object" })
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<(), E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.writer.byte(NULL);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, bool: bool) -> Result<(), E> {
+        self.writer.byte(if bool { TRUE } else { FALSE });
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.writer.number(&number.into());
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.writer.number(&number.into());
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        match Number::from_f64(number) {
+            Some(number) => self.writer.number(&number),
+            None => self.writer.byte(NULL),
+        }
+        Ok(())
+    }
+
+    fn visit_str<E>(self, string: &str) -> Result<(), E> {
+        self.writer.string(string);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let start = self.writer.0.len();
+        while seq.next_element_seed(ValueSeed { part: ReadPart::Other, writer: self.writer })?.is_some() {}
+        self.writer.header(ARRAY, start);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { part, writer } = self;
+        let start = writer.0.len();
+        let mut last = None;
+        let mut is_sorted = true;
+        if let ReadPart::Object(Some(kind)) = part {
+            writer.name("apiVersion");
+            writer.string(&kind.api_version());
+            last = Some(writer.name("kind"));
+            writer.string(kind.name());
+        }
+        loop {
+            let end = writer.0.len();
+            let Some(position) = map.next_key_seed(NameSeed(writer))? else { break };
+            let name = &writer.0[position.clone()];
+            if part.leaves_out(name) {
+                writer.0.truncate(end);
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            is_sorted &= last.is_none_or(|last| writer.0[last] < *name);
+            let field = part.field(name);
+            if name == NUMBER && end == start {
+                let digits = map.next_value::<Value>()?;
+                match Value::deserialize(json!({NUMBER: digits})).map_err(de::Error::custom)? {
+                    Value::Number(number) => {
+                        writer.0.truncate(end);
+                        writer.number(&number);
+                        return Ok(());
+                    }
+                    object => writer.0.push_str(&pack(&object[NUMBER])),
+                }
+            } else {
+                map.next_value_seed(ValueSeed { part: field, writer })?;
+            }
+            last = Some(position);
+        }
+        if !is_sorted {
+            writer.sort(start);
+        }
+        writer.header(OBJECT, start);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
+    use super::*;
+
+    fn read(text: &[u8], part: ReadPart<'_>) -> Result<String, String> {
+        let mut packed = "before".to_owned();
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let seed = ValueSeed { part, writer: &mut Writer(&mut packed) };
+        seed.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(|error| error.to_string())?;
+        Ok(packed.strip_prefix("before").unwrap().to_owned())
+    }
+
+    /// Reads the text as a [`Value`] and packs that.
+    fn parsed(text: &[u8], change: impl FnOnce(&mut Value)) -> Result<String, String> {
+        let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        change(&mut value);
+        Ok(pack(&value).to_string())
+    }
+
+    fn any_number() -> impl Strategy<Value = String> {
+        let borders = [
+            i64::MIN.to_string(),
+            i64::MAX.to_string(),
+            u64::MAX.to_string(),
+            "18446744073709551616".to_owned(),
+            "-9223372036854775809".to_owned(),
+            "-0".to_owned(),
+            "-0.0".to_owned(),
+            "1e999".to_owned(),
+            "1e-999".to_owned(),
+            "01".to_owned(),
+        ];
+        prop_oneof!["-?(0|[1-9][0-9]{0,25})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", select(borders.to_vec())]
+    }
+
+    fn any_string() -> impl Strategy<Value = String> {
+        let escaped = r#""([a-c]|é|\\n|\\"|\\\\|\\/|\\u0061|\\u00E9|\\ud83d\\ude00){0,70}""#;
+        let plain = prop_oneof![".{0,80}", "x{62,66}", "y{4090,4100}"];
+        prop_oneof![
+            4 => escaped,
+            4 => plain.prop_map(|text| serde_json::to_string(&text).unwrap()),
+            1 => Just(r#""\ud83d""#.to_owned()),
+        ]
+    }
+
+    /// Names that are often the same, but not always written in the same way.
+    fn any_name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            8 => r#""([ab]|\\u0061|é){0,2}""#,
+            2 => any_string(),
+            1 => Just(format!("\"{NUMBER}\"")),
+        ]
+    }
+
+    fn object(fields: &[(String, String)]) -> String {
+        let fields = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>();
+        format!("{{{}}}", fields.join(" ,"))
+    }
+
+    /// Any JSON text, and some that are not JSON.
+    fn any_text() -> impl Strategy<Value = String> {
+        let word = select(vec!["null", "true", "false"]).prop_map(str::to_owned);
+        prop_oneof![word, any_number(), any_string()].prop_recursive(5, 64, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(|items| format!("[{}]", items.join(",\n"))),
+                prop::collection::vec((any_name(), inner), 0..8).prop_map(|fields| object(&fields)),
+            ]
+        })
+    }
+
+    fn any_metadata() -> impl Strategy<Value = String> {
+        let name = select(vec!["\"name\"", "\"managedFields\"", "\"labels\"", r#""managed\u0046ields""#]);
+        let fields = prop::collection::vec((name.prop_map(str::to_owned), any_text()), 0..6);
+        prop_oneof![1 => Just("null".to_owned()), 8 => fields.prop_map(|fields| object(&fields))]
+    }
+
+    fn any_object() -> impl Strategy<Value = String> {
+        let name = select(vec!["\"apiVersion\"", "\"kind\"", "\"data\"", "\"spec\"", "\"managedFields\"", "\"a\""]);
+        let field = prop_oneof![
+            (name.prop_map(str::to_owned), any_text()),
+            any_metadata().prop_map(|metadata| ("\"metadata\"".to_owned(), metadata)),
+            any_metadata().prop_map(|other| ("\"spec\"".to_owned(), format!("{{\"metadata\": {other}}}"))),
+        ];
+        prop::collection::vec(field, 0..8).prop_map(|fields| object(&fields))
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_read_as_its_value_is_packed(text in any_text(), cut in any::<Index>()) {
+            prop_assert_eq!(read(text.as_bytes(), ReadPart::Other), parsed(text.as_bytes(), |_| ()), "{}", text);
+            let cut = &text.as_bytes()[..cut.index(text.len())];
+            prop_assert_eq!(read(cut, ReadPart::Other), parsed(cut, |_| ()), "a part of {}", text);
+        }
+
+        #[test]
+        fn an_object_is_read_without_managed_fields_and_with_its_kind(text in any_object(), has_kind in any::<bool>()) {
+            let deployment = Kind::namespaced("apps", "v1", "Deployment");
+            let expected = parsed(text.as_bytes(), |object| {
+                if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                    metadata.remove("managedFields");
+                }
+                if has_kind {
+                    object["apiVersion"] = "apps/v1".into();
+                    object["kind"] = "Deployment".into();
+                }
+            });
+            // Fields that are left out are not read, so they may be invalid.
+            if expected.is_ok() {
+                let part = ReadPart::Object(has_kind.then_some(&deployment));
+                prop_assert_eq!(read(text.as_bytes(), part), expected, "{}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn the_depth_is_limited_as_for_values() {
+        for levels in [126, 127, 128, 129] {
+            let (open, close) = (r#"[{"a":"#.repeat(levels / 2), "}]".repeat(levels / 2));
+            for text in [format!("{open}1{close}"), format!("[{open}1{close}]"), format!("{open}[]{close}")] {
+                assert_eq!(read(text.as_bytes(), ReadPart::Other), parsed(text.as_bytes(), |_| ()), "{levels}");
+            }
+        }
+        assert!(read("[".repeat(127).as_bytes(), ReadPart::Other).unwrap_err().contains("EOF"));
+        assert!(read("[".repeat(128).as_bytes(), ReadPart::Other).unwrap_err().contains("recursion limit"));
+    }
+
+    #[test]
+    fn metadata_that_are_neither_null_nor_an_object_are_refused() {
+        for metadata in ["1", "\"x\"", "[]", "true"] {
+            let text = format!("{{\"metadata\": {metadata}}}");
+            let error = read(text.as_bytes(), ReadPart::Object(None)).unwrap_err();
+            assert!(error.contains("invalid type") && error.contains("expected a JSON object"), "{error}");
+        }
+        assert!(read(b"[]", ReadPart::Object(None)).is_err());
+    }
+}

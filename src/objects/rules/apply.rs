@@ -1,0 +1,257 @@
+//! Applies fields under an owner: a simple form of Kubernetes' "Server-Side Apply".
+//!
+//! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the ownership of
+//! the fields that it changes. An owned field therefore always has the value that its owners applied.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::objects::json::meta_mut;
+use crate::objects::{FieldConflict, FieldOwner};
+
+/// The names from the top of an object to a field.
+type Path = Vec<String>;
+
+/// The fields of the metadata that can be owned.
+const OWNED: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
+
+/// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have applied other
+/// values to these fields.
+pub(super) fn apply(
+    current: Option<&Value>,
+    applied: &Value,
+    owner: &FieldOwner,
+    api_version: &str,
+    now: Timestamp,
+) -> Result<(Value, Value), Vec<FieldConflict>> {
+    let fields = fields_of(applied);
+    let Some(current) = current else {
+        return Ok((applied.clone(), json!([entry(owner, api_version, now, &fields)])));
+    };
+    let (mut before, mut own) = (BTreeSet::new(), None);
+    let mut others = BTreeSet::new();
+    let (mut entries, mut conflicts) = (Vec::new(), Vec::new());
+    for known in current["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        if known["operation"] != "Apply" {
+            entries.push(known.clone());
+            continue;
+        }
+        let mut theirs = BTreeSet::new();
+        read(&known["fieldsV1"], &mut Vec::new(), &mut theirs);
+        if known["manager"] == owner.name {
+            (before, own) = (theirs, Some(known.clone()));
+            continue;
+        }
+        let clash = |path: &Path| fields.iter().any(|field| takes(current, applied, field, path));
+        if owner.force {
+            theirs.retain(|path| !clash(path));
+        } else {
+            let owner = known["manager"].as_str().unwrap_or_default();
+            conflicts
+                .extend(theirs.iter().filter(|path| clash(path)).map(|path| FieldConflict::new(path.join("."), owner)));
+        }
+        if !theirs.is_empty() {
+            let mut known = known.clone();
+            known["fieldsV1"] = written(&theirs);
+            entries.push(known);
+        }
+        others.extend(theirs);
+    }
+    if !conflicts.is_empty() {
+        return Err(conflicts);
+    }
+    let mut next = current.clone();
+    merge(&mut next, applied, &mut Vec::new());
+    let is_kept = |path: &[String]| fields.iter().chain(&others).any(|kept| kept.starts_with(path));
+    for path in before.iter().filter(|path| !is_kept(path)) {
+        remove(&mut next, path, 1, &is_kept);
+    }
+    // If nothing changes, keep the old time, so that applying again writes nothing.
+    let own = own.filter(|_| before == fields && next == *current);
+    let location = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
+    entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
+    meta_mut(&mut next).remove("managedFields");
+    Ok((next, Value::Array(entries)))
+}
+
+/// Returns the new `managedFields` after a write other than apply, or `None` if they stay. Owners lose the fields that the write
+/// has changed.
+pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
+    let mut entries = current["metadata"]["managedFields"].as_array()?.clone();
+    let mut lost = false;
+    entries.retain_mut(|entry| {
+        let mut fields = BTreeSet::new();
+        read(&entry["fieldsV1"], &mut Vec::new(), &mut fields);
+        let before = fields.len();
+        fields.retain(|path| !differs(at(current, path), at(next, path)));
+        if fields.len() < before {
+            lost = true;
+            entry["fieldsV1"] = written(&fields);
+        }
+        !fields.is_empty() || before == 0
+    });
+    lost.then_some(Value::Array(entries))
+}
+
+/// Returns whether two values of a field differ. Two objects count as equal, because fields can be added to either.
+fn differs(one: Option<&Value>, other: Option<&Value>) -> bool {
+    one != other && !(one.is_some_and(Value::is_object) && other.is_some_and(Value::is_object))
+}
+
+fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSet<Path>) -> Value {
+    json!({
+        "manager": owner.name, "operation": "Apply", "apiVersion": api_version, "time": now.to_string(),
+        "fieldsType": "FieldsV1", "fieldsV1": written(fields),
+    })
+}
+
+/// Returns the fields that an applied object sets: values that are no objects, empty objects, and the elements of some arrays.
+fn fields_of(applied: &Value) -> BTreeSet<Path> {
+    fn walk(value: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                for (name, value) in inner {
+                    let skip = match path.as_slice() {
+                        [] => matches!(name.as_str(), "apiVersion" | "kind" | "status"),
+                        [top] => top == "metadata" && !OWNED.contains(&name.as_str()),
+                        _ => false,
+                    };
+                    if !skip {
+                        path.push(name.clone());
+                        walk(value, path, fields);
+                        path.pop();
+                    }
+                }
+            }
+            Value::Array(elements) if is_by_element(path) => {
+                for element in elements {
+                    path.push(element_name(element));
+                    walk(element, path, fields);
+                    path.pop();
+                }
+            }
+            _ => drop(fields.insert(path.clone())),
+        }
+    }
+    let mut fields = BTreeSet::new();
+    walk(applied, &mut Vec::new(), &mut fields);
+    fields.remove(&Vec::new());
+    fields
+}
+
+/// Returns whether applying `field` changes the value that an owner has at `path`.
+fn takes(current: &Value, applied: &Value, field: &Path, path: &Path) -> bool {
+    if path.starts_with(field) {
+        differs(at(current, field), at(applied, field))
+    } else {
+        field.starts_with(path) && at(current, path).is_some_and(|is| !is.is_object())
+    }
+}
+
+/// Returns whether the array at this path has owners for each of its elements: the finalizers and the owner references. All other
+/// arrays are owned as a whole.
+fn is_by_element(path: &[String]) -> bool {
+    matches!(path, [top, field] if top == "metadata" && (field == "finalizers" || field == "ownerReferences"))
+}
+
+/// Returns the name of an element in a path: `v:"example.com/a"` or `k:{"uid":"…"}`.
+fn element_name(element: &Value) -> String {
+    match element.get("uid") {
+        Some(uid) => format!("k:{}", json!({"uid": uid})),
+        None => format!("v:{element}"),
+    }
+}
+
+fn position(elements: &[Value], name: &str) -> Option<usize> {
+    elements.iter().position(|element| element_name(element) == name)
+}
+
+fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, name| match value {
+        Value::Array(elements) => position(elements, name).map(|position| &elements[position]),
+        value => value.get(name),
+    })
+}
+
+fn merge(into: &mut Value, from: &Value, path: &mut Path) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                path.push(name.clone());
+                merge(into.entry(name).or_insert(Value::Null), value, path);
+                path.pop();
+            }
+        }
+        (Value::Array(into), Value::Array(from)) if is_by_element(path) => {
+            for element in from {
+                match position(into, &element_name(element)) {
+                    Some(position) => merge(&mut into[position], element, path),
+                    None => into.push(element.clone()),
+                }
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+/// Removes the field at a path, unless it is kept, and then the objects around it that are empty now.
+fn remove(object: &mut Value, path: &[String], depth: usize, is_kept: &dyn Fn(&[String]) -> bool) {
+    let (way, name) = (&path[..depth], &path[depth - 1]);
+    let is_left = |inner: &mut Value| {
+        if depth < path.len() {
+            remove(inner, path, depth + 1, is_kept);
+        }
+        let is_empty = match inner {
+            Value::Object(fields) => fields.is_empty(),
+            Value::Array(elements) if depth < path.len() => elements.is_empty(),
+            _ => depth == path.len(),
+        };
+        !is_empty || is_kept(way)
+    };
+    match object {
+        Value::Object(fields) => {
+            let stays = fields.get_mut(name).is_none_or(is_left);
+            if !stays {
+                fields.remove(name);
+            }
+        }
+        Value::Array(elements) => {
+            if let Some(position) = position(elements, name)
+                && !is_left(&mut elements[position])
+            {
+                elements.remove(position);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `{"f:spec": {"f:replicas": {}}}`
+fn written(fields: &BTreeSet<Path>) -> Value {
+    let mut json = json!({});
+    for path in fields {
+        let mut inner = &mut json;
+        for name in path {
+            let is_element = name.starts_with("v:") || name.starts_with("k:");
+            inner = &mut inner[if is_element { name.clone() } else { format!("f:{name}") }];
+            if inner.is_null() {
+                *inner = json!({});
+            }
+        }
+    }
+    json
+}
+
+fn read(json: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
+    let inner = json.as_object();
+    if inner.is_none_or(Map::is_empty) && !path.is_empty() {
+        fields.insert(path.clone());
+    }
+    for (name, value) in inner.into_iter().flatten() {
+        path.push(name.strip_prefix("f:").unwrap_or(name).to_owned());
+        read(value, path, fields);
+        path.pop();
+    }
+}

@@ -1,0 +1,131 @@
+//! The consequences of a change for dependents, in the same transaction. The rules are those of Kubernetes' garbage collector
+//! ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
+
+use serde_json::{Map, Value, json};
+
+use super::change::Location;
+use super::stored::StoredObjects;
+use super::txn::Txn;
+use crate::objects::SharedObject;
+use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
+
+/// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Returns whether an object is in foreground deletion, waiting for its dependents.
+pub(crate) fn is_waiting(object: &SharedObject) -> bool {
+    object.is_deleting() && object.finalizers().any(|name| name == FOREGROUND)
+}
+
+impl<S: StoredObjects> Txn<'_, S> {
+    /// Processes the objects whose owners or dependents have changed, until no more changes follow.
+    pub(crate) fn settle(&mut self) {
+        while let Some(location) = self.unsettled.take() {
+            self.settle_one(&location);
+        }
+    }
+
+    /// Processes one such object. Changes only this one.
+    pub(crate) fn settle_one(&mut self, location: &Location) {
+        let Some(object) = self.find(location) else { return };
+        if !object.is_deleting() {
+            self.settle_owners(location, &object);
+        } else if is_waiting(&object) && !self.is_blocked(object.uid()) {
+            let mut next = object.to_value();
+            retain(&mut next, "finalizers", |name| name != FOREGROUND);
+            self.put_or_remove(location, next);
+        }
+    }
+
+    /// Deletes an object that has lost all its owners. If an owner is left, removes the references to owners that are gone or
+    /// waiting. An owner of an unknown kind counts as left: it may exist in another client.
+    fn settle_owners(&mut self, location: &Location, object: &SharedObject) {
+        let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
+        for owner in owners_of(object) {
+            match self.owner(location, owner).and_then(|owner| self.find(&owner)) {
+                Some(owner) if is_waiting(&owner) => waiting = true,
+                None if self.knows_kind(location, owner) => {}
+                _ => {
+                    solid = true;
+                    continue;
+                }
+            }
+            lost.push(owner);
+        }
+        if lost.is_empty() {
+            return;
+        }
+        if solid {
+            let mut next = object.to_value();
+            retain(&mut next, "ownerReferences", |owner| !lost.iter().any(|lost| *lost == *owner));
+            self.put(location, next);
+        } else {
+            // If two objects own each other, one of them must not wait.
+            let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
+            let foreground = waiting && !self.dependents(object.uid()).iter().any(waits);
+            self.begin_deletion(location, foreground);
+        }
+    }
+
+    /// Begins a deletion. Removes the object as it is if it has no finalizers, and in foreground deletion no dependents.
+    pub(crate) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
+        let Some(object) = self.find(location) else { return };
+        let mut next = object.to_value();
+        let meta = meta_mut(&mut next);
+        if foreground && !is_waiting(&object) {
+            let dependents = self.dependents(object.uid());
+            if !dependents.is_empty()
+                && let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([]))
+            {
+                finalizers.push(FOREGROUND.into());
+            }
+            self.unsettled.extend(dependents);
+        }
+        if finalizers_of(&next).next().is_none() {
+            self.change(location, next, true);
+            return;
+        }
+        if !object.is_deleting() {
+            let meta = meta_mut(&mut next);
+            meta.insert("deletionTimestamp".to_owned(), self.now.to_string().into());
+            meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+            raise_generation(meta);
+        }
+        if object != next {
+            self.put(location, next);
+        }
+    }
+
+    /// Removes the references to this owner from its dependents.
+    pub(super) fn orphan_dependents(&mut self, owner: &SharedObject) {
+        let uid = owner.uid();
+        for location in self.dependents(uid) {
+            let Some(object) = self.find(&location) else { continue };
+            let mut next = object.to_value();
+            retain(&mut next, "ownerReferences", |owner| uid_of(owner) != uid);
+            self.put(&location, next);
+        }
+    }
+
+    /// Writes an object, or removes it if it is being deleted and has no finalizers.
+    pub(super) fn put_or_remove(&mut self, location: &Location, object: Value) {
+        let removed = is_deleting(&object) && finalizers_of(&object).next().is_none();
+        self.change(location, object, removed);
+    }
+}
+
+pub(super) fn raise_generation(meta: &mut Map<String, Value>) {
+    let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or_default();
+    meta.insert("generation".to_owned(), (generation + 1).into());
+}
+
+/// Keeps some entries of a list in the metadata, and removes the list if it is empty then.
+fn retain(object: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
+    let meta = meta_mut(object);
+    if let Some(Value::Array(entries)) = meta.get_mut(list) {
+        entries.retain(keep);
+        if entries.is_empty() {
+            meta.remove(list);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A queue that holds each item at most once.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
+
+/// A queue that holds each item at most once. An item that was taken can be added again.
+pub(crate) struct DistinctQueue<T> {
+    line: VecDeque<T>,
+    known: HashSet<T>,
+}
+
+impl<T> Default for DistinctQueue<T> {
+    fn default() -> Self {
+        Self { line: VecDeque::new(), known: HashSet::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> DistinctQueue<T> {
+    /// Adds an item at the end, unless the queue holds it.
+    pub(crate) fn push(&mut self, item: T) {
+        if self.known.insert(item.clone()) {
+            self.line.push_back(item);
+        }
+    }
+
+    pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+        items.into_iter().for_each(|item| self.push(item));
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        let item = self.line.pop_front()?;
+        self.known.remove(&item);
+        Some(item)
+    }
+
+    /// Takes all items, in order.
+    #[cfg(feature = "nats")]
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> {
+        self.known.clear();
+        std::mem::take(&mut self.line).into_iter()
+    }
+
+    #[cfg(feature = "nats")]
+    pub(crate) fn len(&self) -> usize {
+        self.line.len()
+    }
+}

@@ -1,0 +1,168 @@
+//! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else does before they are stored.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::change::{Location, ObjectChange};
+use super::cost;
+use super::distinct_queue::DistinctQueue;
+use super::index::ObjectIndex;
+use super::stored::StoredObjects;
+use crate::objects::json::{meta_field, meta_mut, owners_of, string, uid_of};
+use crate::objects::{ClientError, Deletion, Kind, ObjectKey, SharedObject, ValueRef};
+
+/// A transaction on a store `S`.
+pub(crate) struct Txn<'a, S> {
+    store: &'a S,
+    /// The most bytes of an object's JSON.
+    pub(crate) most_size: usize,
+    /// The time, in whole seconds.
+    pub(crate) now: Timestamp,
+    changes: Vec<Arc<ObjectChange>>,
+    /// The objects written by this transaction; `None` if removed.
+    written: HashMap<Location, Option<SharedObject>>,
+    /// The changes of this transaction to the index of the store.
+    index: ObjectIndex,
+    /// The objects whose owners or dependents have changed.
+    pub(crate) unsettled: DistinctQueue<Location>,
+}
+
+impl<'a, S: StoredObjects> Txn<'a, S> {
+    pub(crate) fn new(store: &'a S, most_size: usize, now: Timestamp) -> Self {
+        let (written, index, unsettled) = (HashMap::new(), ObjectIndex::default(), DistinctQueue::default());
+        Self { store, most_size, now, changes: Vec::new(), written, index, unsettled }
+    }
+
+    pub(crate) fn into_changes(self) -> Vec<Arc<ObjectChange>> {
+        self.changes
+    }
+
+    /// Returns the changes, and the objects that are not settled.
+    #[cfg(feature = "nats")]
+    pub(crate) fn into_parts(self) -> (Vec<Arc<ObjectChange>>, DistinctQueue<Location>) {
+        (self.changes, self.unsettled)
+    }
+
+    /// Returns the number of changes so far.
+    pub(crate) fn count(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(crate) fn location(&self, kind: &Kind, key: &ObjectKey) -> Location {
+        Location { kind: self.store.kind(kind), key: key.clone() }
+    }
+
+    pub(crate) fn find(&self, location: &Location) -> Option<SharedObject> {
+        cost::visit();
+        match self.written.get(location) {
+            Some(written) => written.clone(),
+            None => self.store.object(location),
+        }
+    }
+
+    pub(crate) fn get(&self, location: &Location) -> Result<SharedObject, ClientError> {
+        self.find(location).ok_or_else(|| ClientError::not_found(location.object_ref()))
+    }
+
+    /// Returns the dependents of the owner with this uid.
+    pub(crate) fn dependents(&self, uid: &str) -> BTreeSet<Location> {
+        let before = self.store.dependents(uid).filter(|location| !self.written.contains_key(location));
+        before.chain(self.index.dependents(uid).cloned()).collect()
+    }
+
+    /// Returns whether a dependent blocks the foreground deletion of the owner with this uid.
+    pub(crate) fn is_blocked(&self, uid: &str) -> bool {
+        self.store.blocking(uid) + self.index.blocking(uid) > 0
+    }
+
+    /// Returns the version of the next change.
+    pub(crate) fn next_version(&self) -> u64 {
+        self.store.head() + 1 + self.changes.len() as u64
+    }
+
+    /// Writes an object, or removes it. For a removal, `object` is the last state.
+    pub(crate) fn change(&mut self, location: &Location, mut object: Value, removed: bool) {
+        let version = self.next_version();
+        meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
+        let old = self.find(location);
+        let object = SharedObject::from(object);
+        // Owners wait for dependents that are removed, or that no longer name them.
+        if let Some(old) = old.as_ref().filter(|old| removed || !has_owners_of(old, &object)) {
+            let owners = self.owners(location, old);
+            self.unsettled.extend(owners);
+        }
+        if let Some(old) = &old {
+            self.index.remove(old, location);
+        }
+        if !removed {
+            self.index.insert(&object, location);
+        }
+        self.written.insert(location.clone(), (!removed).then(|| object.clone()));
+        if !removed {
+            self.unsettled.push(location.clone());
+        } else if S::IS_EXCLUSIVE {
+            self.unsettled.extend(self.dependents(object.uid()));
+        }
+        // The history need not count the new object, because the state holds it.
+        let kept = old.as_ref().map_or(0, SharedObject::footprint) + if removed { object.footprint() } else { 0 };
+        let change = ObjectChange { version, location: location.clone(), old, object, removed, kept };
+        self.changes.push(Arc::new(change));
+    }
+
+    pub(crate) fn put(&mut self, location: &Location, object: Value) {
+        self.change(location, object, false);
+    }
+
+    /// Returns the object at the end of the transaction. If it was removed, returns its last state.
+    pub(crate) fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
+        match self.changes.iter().rfind(|change| change.location == *location) {
+            Some(change) => Ok(change.object.clone()),
+            None => self.get(location),
+        }
+    }
+
+    /// Returns whether the object exists at the end of the transaction.
+    pub(crate) fn deletion(&self, location: &Location) -> Deletion<SharedObject> {
+        self.find(location).map_or(Deletion::Gone, Deletion::Deleting)
+    }
+
+    /// Returns the locations of the existing owners of an object.
+    fn owners(&self, location: &Location, object: &SharedObject) -> Vec<Location> {
+        owners_of(object).filter_map(|owner| self.owner(location, owner)).collect()
+    }
+
+    /// Returns the location of the owner that an entry of `ownerReferences` names, if the owner exists. It must have this uid and
+    /// name and this kind in any version, and be in the object's namespace or cluster-wide.
+    pub(crate) fn owner(&self, location: &Location, owner: ValueRef<'_>) -> Option<Location> {
+        let is_near = |found: &Location| ["", location.key.namespace()].contains(&found.key.namespace());
+        let found = self.namesake(location, owner)?;
+        (string(owner, "name") == found.key.name() && is_near(&found)).then_some(found)
+    }
+
+    /// Returns whether this client has had objects of the owner's kind, in any version, since it was opened. The kind of the dependent
+    /// at `location` counts too.
+    pub(crate) fn knows_kind(&self, location: &Location, owner: ValueRef<'_>) -> bool {
+        let (api_version, name) = (string(owner, "apiVersion"), string(owner, "kind"));
+        location.kind.is_version_of(api_version, name)
+            || self.store.has_kind(api_version, name)
+            || self.written.keys().any(|written| written.kind.is_version_of(api_version, name))
+    }
+
+    /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`. Some stores find it in any namespace
+    /// and under any name.
+    pub(crate) fn namesake(&self, dependent: &Location, owner: ValueRef<'_>) -> Option<Location> {
+        let uid = uid_of(owner);
+        let location = self.index.location(uid).cloned().or_else(|| self.store.owner(dependent, owner))?;
+        let is_there = || self.find(&location).is_some_and(|found| found.uid() == uid);
+        let is_kind = location.kind.is_version_of(string(owner, "apiVersion"), string(owner, "kind"));
+        (is_kind && is_there()).then_some(location)
+    }
+}
+
+/// Returns whether two states of an object have the same references to owners.
+pub(crate) fn has_owners_of(one: &SharedObject, other: &SharedObject) -> bool {
+    meta_field(one, "ownerReferences") == meta_field(other, "ownerReferences")
+}

@@ -1,0 +1,29 @@
+//! The order of versions.
+
+/// Returns whether a version is older than another version of the same watch. Versions that are not decimal numbers have no order.
+pub(super) fn is_older(version: &str, than: &str) -> bool {
+    number(version).zip(number(than)).is_some_and(|(version, than)| version < than)
+}
+
+/// Returns a decimal number of any length in a form that can be compared.
+fn number(version: &str) -> Option<(usize, &str)> {
+    let is_number = !version.is_empty() && version.bytes().all(|digit| digit.is_ascii_digit());
+    let digits = version.trim_start_matches('0');
+    is_number.then_some((digits.len(), digits))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_decimal_numbers_of_any_length() {
+        let long = "9".repeat(40);
+        for (one, other) in [("9", "10"), ("0", "1"), ("099", "100"), ("18446744073709551615", &long), ("5", "0006")] {
+            assert!(is_older(one, other) && !is_older(other, one), "{one} {other}");
+        }
+        for (one, other) in [("", "1"), ("a", "b"), ("1", "x2"), ("007", "7"), ("-2", "1"), ("1.5", "2")] {
+            assert!(!is_older(one, other) && !is_older(other, one), "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The thread of a watch: performs the calls that its [machine](super::machine) decides on.
+
+use std::collections::HashMap;
+#[cfg(feature = "testing")]
+use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+#[cfg(feature = "testing")]
+use std::task::Poll;
+use std::time::Duration;
+
+use super::machine::{Change, Report, WatchCall, WatchMachine, WatchReaction};
+use crate::base::cancel::CancellationToken;
+use crate::base::group::{OverrunHook, ThreadGroup, WorkerSlot};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
+#[cfg(feature = "testing")]
+use crate::base::thread::Panic;
+use crate::base::thread::panic_message;
+use crate::base::time::Nanos;
+use crate::objects::client::StreamItem;
+use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
+use crate::run::error::Chain;
+use crate::watch::Push;
+use crate::watch::source::SourceState;
+
+/// A function that changes objects before a watch keeps them.
+pub(super) type Transform<T> = Box<dyn Fn(&mut T) + Send + Sync>;
+
+/// The task of the thread.
+pub(super) struct WatchDriver<T: Object> {
+    api: Api<T>,
+    query: Query,
+    transform: Option<Transform<T>>,
+    machine: WatchMachine,
+    list_timeout: Duration,
+    /// The state that the watch reports.
+    source: Arc<SourceState>,
+    push: Push<ObjectKey, T>,
+    stop: CancellationToken,
+    stream: Option<OpenStream>,
+    group: Arc<ThreadGroup>,
+    /// Shows the deadline of a read to the watchdog.
+    slot: Arc<WorkerSlot>,
+    /// The version of each object that does not match the type.
+    undecodable: HashMap<ObjectKey, String>,
+    /// In a simulation: the next event, or the panic that reading it caused.
+    #[cfg(feature = "testing")]
+    polled: Option<Result<Option<StreamItem>, Panic>>,
+}
+
+struct OpenStream {
+    events: ObjectStream,
+    /// Ends the stream.
+    stop: CancellationToken,
+}
+
+/// Returns a function that logs streams of this source that go on after their deadlines.
+pub(super) fn log_overruns(source: String) -> OverrunHook {
+    Box::new(move |_| {
+        let source = source.as_str();
+        log::warn!(source; "{source}: a silent stream does not end, although it is cancelled");
+    })
+}
+
+impl<T: Object> WatchDriver<T> {
+    pub(super) fn new(
+        api: Api<T>,
+        query: Query,
+        machine: WatchMachine,
+        list_timeout: Duration,
+        push: Push<ObjectKey, T>,
+        stop: CancellationToken,
+        group: &Arc<ThreadGroup>,
+    ) -> Self {
+        Self {
+            api,
+            query,
+            transform: None,
+            machine,
+            list_timeout,
+            source: Arc::clone(push.watch().source_state()),
+            push,
+            stop,
+            stream: None,
+            group: Arc::clone(group),
+            slot: Arc::clone(&group.slots[0]),
+            undecodable: HashMap::new(),
+            #[cfg(feature = "testing")]
+            polled: None,
+        }
+    }
+
+    /// Sets the function that changes each object before the watch keeps it.
+    pub(super) fn transform(self, transform: Option<Transform<T>>) -> Self {
+        Self { transform, ..self }
+    }
+
+    fn now(&self) -> Nanos {
+        self.group.clock.nanos()
+    }
+
+    /// Performs the next call, or reads one event with `read`. Returns the time of the next step.
+    fn advance(&mut self, read: impl FnOnce(&mut Self, &mut OpenStream, Nanos) -> Option<StreamItem>) -> Next {
+        if self.stop.is_cancelled() {
+            self.stream = None;
+            self.push.stop();
+            return Next::Finished;
+        }
+        let call = self.machine.next(self.now());
+        let done = catch_unwind(AssertUnwindSafe(|| match call {
+            WatchCall::Pause(_) => {}
+            WatchCall::Read { until } => self.read(until, read),
+            WatchCall::List(_) | WatchCall::Open(_) => self.begin(),
+        }));
+        if let Err(panic) = done {
+            self.source.panicked(panic_message(&*panic));
+            self.stream = None;
+            self.machine.panicked(self.now());
+        }
+        match self.machine.next(self.now()) {
+            WatchCall::Pause(until) => Next::At(until),
+            _ => Next::At(Nanos::ZERO),
+        }
+    }
+
+    /// Lists the objects and opens a stream.
+    fn begin(&mut self) {
+        let (client, source) = (Arc::clone(self.api.client()), Arc::clone(&self.source));
+        let now = self.now();
+        let _listing = source.begin(now, now.after(self.list_timeout));
+        while !self.stop.is_cancelled() {
+            match self.machine.next(self.now()) {
+                WatchCall::List(query) => {
+                    let answer = client.list(self.api.kind(), &query);
+                    self.react(|machine, now| machine.listed(now, answer));
+                }
+                WatchCall::Open(from) => {
+                    let stop = self.stop.child();
+                    let opened = client.watch(self.api.kind(), &self.query, from.as_deref(), &stop);
+                    let answer = opened.map(|events| self.stream = Some(OpenStream { events, stop }));
+                    self.react(|machine, now| machine.opened(now, answer));
+                }
+                WatchCall::Pause(_) | WatchCall::Read { .. } => break,
+            }
+        }
+    }
+
+    /// Reads one event. If `until` passes first, ends the stream.
+    fn read(&mut self, until: Nanos, read: impl FnOnce(&mut Self, &mut OpenStream, Nanos) -> Option<StreamItem>) {
+        let Some(mut stream) = self.stream.take() else { return };
+        let item = read(self, &mut stream, until);
+        let timed_out = stream.stop.is_cancelled() && !matches!(item, Some(Ok(_)));
+        self.stream = Some(stream);
+        self.react(|machine, now| if timed_out { machine.timed_out(now) } else { machine.received(now, item) });
+    }
+
+    /// Passes a result to the machine, and carries out its reaction. Does nothing after a stop, which may be the cause of the result.
+    fn react(&mut self, result: impl FnOnce(&mut WatchMachine, Nanos) -> WatchReaction) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        let now = self.now();
+        let WatchReaction { change, report } = result(&mut self.machine, now);
+        if !self.machine.is_reading() {
+            self.stream = None;
+        }
+        if let Some(change) = change {
+            self.apply(change);
+        }
+        match report {
+            None => {}
+            Some(Report::Works) => self.source.succeeded(),
+            Some(Report::Resumed) => self.source.resumed(),
+            Some(Report::EndedWithoutEvent) => self.source.ended_without_event(),
+            Some(Report::Failed(text)) => self.source.failed(text),
+            Some(Report::Note(text)) => {
+                let source = self.source.name();
+                log::info!(source; "{source}: {text}");
+            }
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::ReplaceAll { objects, unreadable } => self.replace_all(objects, unreadable),
+            Change::Set(object) => {
+                let key = object.key();
+                if let Some(value) = self.decode(&key, &object) {
+                    self.push.set(key, value);
+                }
+            }
+            Change::Unreadable(error) => self.rejected(error.object().key(), "", &error),
+            Change::Remove(object) => {
+                let key = object.key();
+                let last = self.typed(&object);
+                self.decoded(&key);
+                match last {
+                    Ok(last) => self.push.remove_with(&key, last),
+                    Err(_) => self.push.remove(&key),
+                };
+            }
+        }
+    }
+
+    fn replace_all(&mut self, objects: Vec<SharedObject>, unreadable: Vec<ObjectKey>) {
+        let mut before = std::mem::take(&mut self.undecodable);
+        let mut items = Vec::with_capacity(objects.len());
+        for object in objects {
+            let key = object.key();
+            // Objects that are known as undecodable are not logged again.
+            self.undecodable.extend(before.remove_entry(&key));
+            // Each object of the list is dropped here, so the list and the values do not take their memory together.
+            let value = self.decode(&key, &object).map(Arc::new);
+            let value = value.or_else(|| self.push.watch().store().get(&key));
+            items.extend(value.map(|value| (key, value)));
+        }
+        for key in unreadable {
+            self.undecodable.extend(before.remove_entry(&key));
+            items.extend(self.push.watch().store().get(&key).map(|value| (key, value)));
+        }
+        if !before.is_empty() {
+            self.source.undecodable(self.undecodable.len(), None);
+        }
+        self.push.replace_all_shared(&items);
+    }
+
+    /// Reads an object as a value of the type, and transforms the value.
+    fn typed(&self, object: &SharedObject) -> Result<T, ClientError> {
+        let mut value = T::from_shared(object)?;
+        let Some(transform) = &self.transform else { return Ok(value) };
+        catch_unwind(AssertUnwindSafe(|| transform(&mut value))).map_err(|panic| {
+            let rule = format!("the transformation panicked: {}", panic_message(&*panic));
+            ClientError::invalid(ObjectRef::new(self.api.kind(), &object.key()), "", "", rule)
+        })?;
+        value.compact();
+        Ok(value)
+    }
+
+    /// Reads an object as a value of the type. If it does not match, reports that and returns `None`.
+    fn decode(&mut self, key: &ObjectKey, object: &SharedObject) -> Option<T> {
+        match self.typed(object) {
+            Ok(value) => {
+                self.decoded(key);
+                Some(value)
+            }
+            Err(error) => {
+                self.rejected(key, object.resource_version(), &error);
+                None
+            }
+        }
+    }
+
+    /// Reports an object that cannot be read, once for each version.
+    fn rejected(&mut self, key: &ObjectKey, version: &str, error: &ClientError) {
+        if self.undecodable.insert(key.clone(), version.to_owned()).as_deref() != Some(version) {
+            let (source, object, shown) = (self.source.name(), key, Chain(error));
+            log::warn!(source, object:%, error:% = shown; "{source}: {object} does not match its type and is skipped: {shown}");
+            self.source.undecodable(self.undecodable.len(), Some(shown.to_string()));
+        }
+    }
+
+    /// Forgets that an object did not match the type.
+    fn decoded(&mut self, key: &ObjectKey) {
+        if !self.undecodable.is_empty() && self.undecodable.remove(key).is_some() {
+            self.source.undecodable(self.undecodable.len(), None);
+        }
+    }
+
+    /// Blocks until the next event. The watchdog ends the stream at `until`.
+    fn next_event(&mut self, stream: &mut OpenStream, until: Nanos) -> Option<StreamItem> {
+        let _run = (until != Nanos::NEVER).then(|| {
+            let run = self.group.begin_until(&self.slot, until, 0);
+            self.slot.expose(&stream.stop);
+            if self.group.clock.reached(until) {
+                // The watchdog may have been here before the token.
+                stream.stop.cancel();
+            }
+            run
+        });
+        stream.events.next()
+    }
+}
+
+impl<T: Object> Task for WatchDriver<T> {
+    fn step(&mut self, _now: Nanos) -> Next {
+        self.advance(Self::next_event)
+    }
+
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        if self.stop.is_cancelled() {
+            return Nanos::ZERO;
+        }
+        let Some(stream) = &mut self.stream else { return next };
+        if self.polled.is_none() {
+            self.polled = match catch_unwind(AssertUnwindSafe(|| stream.events.poll())) {
+                Ok(Poll::Ready(item)) => Some(Ok(item)),
+                Ok(Poll::Pending) => None,
+                Err(panic) => Some(Err(panic)),
+            };
+        }
+        match self.machine.next(self.now()) {
+            WatchCall::Read { until } if self.polled.is_none() => until,
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Handles one event.
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, _turn: &TurnContext<'_>) -> Next {
+        let polled = self.polled.take();
+        self.advance(|driver, stream, until| {
+            if polled.is_none() && driver.group.clock.reached(until) {
+                stream.stop.cancel();
+            }
+            polled.and_then(|item| item.unwrap_or_else(|panic| resume_unwind(panic)))
+        })
+    }
+}

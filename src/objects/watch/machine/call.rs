@@ -1,0 +1,70 @@
+//! The calls of a watch to its client, and their consequences.
+
+use crate::base::time::Nanos;
+use crate::objects::{ClientError, ObjectKey, Query, SharedObject};
+use crate::run::error::Chain;
+
+/// The next action of the driver.
+#[derive(Debug)]
+pub(crate) enum WatchCall {
+    /// Wait until this time.
+    Pause(Nanos),
+    /// List a page, then call [`listed`](super::WatchMachine::listed).
+    List(Query),
+    /// Open a stream from this version (`None` for a streaming list), then call [`opened`](super::WatchMachine::opened).
+    Open(Option<String>),
+    /// Read the stream, then call [`received`](super::WatchMachine::received), or at `until` [`timed_out`](super::WatchMachine::timed_out).
+    Read { until: Nanos },
+}
+
+/// The consequences of a result.
+#[derive(Debug, Default)]
+pub(crate) struct WatchReaction {
+    pub(crate) change: Option<Change>,
+    pub(crate) report: Option<Report>,
+}
+
+/// A change of the store.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Makes these objects the whole content, beside the objects of the keys `unreadable`, which keep their values.
+    ReplaceAll {
+        objects: Vec<SharedObject>,
+        unreadable: Vec<ObjectKey>,
+    },
+    Set(SharedObject),
+    Remove(SharedObject),
+    /// The client cannot read this object, which keeps its value.
+    Unreadable(ClientError),
+}
+
+/// News for the status of the source.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// A list or an event has come.
+    Works,
+    /// A stream is open, but may be quiet.
+    Resumed,
+    /// A stream has ended without an error and without an event.
+    EndedWithoutEvent,
+    Failed(String),
+    /// The watch does something else from here on.
+    Note(String),
+}
+
+impl From<Report> for WatchReaction {
+    fn from(report: Report) -> Self {
+        Self { change: None, report: Some(report) }
+    }
+}
+
+impl From<Change> for WatchReaction {
+    fn from(change: Change) -> Self {
+        Self { change: Some(change), report: None }
+    }
+}
+
+/// Returns a note that ends with the text of an error.
+pub(super) fn note(text: &str, error: &ClientError) -> WatchReaction {
+    Report::Note(format!("{text}: {}", Chain(error))).into()
+}

@@ -1,0 +1,149 @@
+//! Lists in pages, and streaming lists, until they are complete.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::time::Nanos;
+use crate::objects::version::is_older;
+use crate::objects::{ObjectKey, ObjectList, Query, SharedObject, WatchEvent};
+
+/// The longest time between two new objects of a streaming list, and before its end marker. A server waits three seconds for its
+/// cache, then sends without a pause.
+const MARKER_SILENCE: Duration = Duration::from_secs(30);
+/// The longest time of a streaming list. New objects may come for ever if the end marker is missing.
+const MARKER_DEADLINE: Duration = Duration::from_secs(300);
+
+/// A list in pages, or in one page without a limit.
+pub(super) struct PagedListing {
+    least: Least,
+    limit: Option<usize>,
+    token: Option<String>,
+    /// The version of the first page.
+    version: Option<String>,
+    items: Vec<SharedObject>,
+}
+
+/// The version that a list must have reached.
+pub(super) enum Least {
+    Any,
+    Version(String),
+    Newest,
+}
+
+/// The effect of a page.
+pub(super) enum PageEffect {
+    /// The list has more pages.
+    More,
+    /// Each page would be the same.
+    Repeated,
+    /// The list is complete, but has this older version.
+    TooOld(String),
+    /// The list is complete: its objects and its version.
+    Complete(Vec<SharedObject>, String),
+}
+
+impl PagedListing {
+    pub(super) fn new(least: Least, limit: Option<usize>) -> Self {
+        Self { least, limit, token: None, version: None, items: Vec::new() }
+    }
+
+    /// Returns the query of the next page.
+    pub(super) fn query(&self, query: &Query) -> Query {
+        let not_older_than = match &self.least {
+            Least::Any => Some("0".to_owned()),
+            Least::Version(version) => Some(version.clone()),
+            Least::Newest => None,
+        };
+        Query { limit: self.limit, continue_token: self.token.clone(), not_older_than, ..query.clone() }
+    }
+
+    /// Takes the next page.
+    pub(super) fn take(&mut self, page: ObjectList<SharedObject>) -> PageEffect {
+        self.items.extend(page.items);
+        let version = self.version.get_or_insert(page.version);
+        if let Some(token) = page.continue_token {
+            let is_known = self.token.as_ref() == Some(&token);
+            self.token = Some(token);
+            return if is_known { PageEffect::Repeated } else { PageEffect::More };
+        }
+        let version = std::mem::take(version);
+        match &self.least {
+            Least::Version(least) if is_older(&version, least) => PageEffect::TooOld(version),
+            _ => PageEffect::Complete(std::mem::take(&mut self.items), version),
+        }
+    }
+
+    /// Returns whether a further page is read.
+    pub(super) fn continues(&self) -> bool {
+        self.token.is_some() && self.limit.is_some()
+    }
+
+    /// Returns whether the list need not be the newest one.
+    pub(super) fn may_be_old(&self) -> bool {
+        !matches!(self.least, Least::Newest)
+    }
+
+    /// Returns whether the list must have reached a version.
+    pub(super) fn has_least_version(&self) -> bool {
+        matches!(self.least, Least::Version(_))
+    }
+}
+
+/// The objects of a stream before its end marker.
+pub(super) struct StreamingList {
+    /// The objects by key; `None` for objects that the client cannot read.
+    items: BTreeMap<ObjectKey, Option<SharedObject>>,
+    began: Nanos,
+    /// The time of the last new object.
+    progressed: Nanos,
+}
+
+impl StreamingList {
+    pub(super) fn new(now: Nanos) -> Self {
+        Self { items: BTreeMap::new(), began: now, progressed: now }
+    }
+
+    /// Returns the time at which the list is given up.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.progressed.after(MARKER_SILENCE).min(self.began.after(MARKER_DEADLINE))
+    }
+
+    /// Takes an event. At the end marker, returns the version.
+    pub(super) fn take(&mut self, now: Nanos, event: WatchEvent<SharedObject>) -> Option<String> {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.insert(now, object.key(), Some(object)),
+            WatchEvent::Deleted(object) => drop(self.items.remove(&object.key())),
+            WatchEvent::Bookmark(version) => return Some(version),
+        }
+        None
+    }
+
+    /// Takes the key of an object that the client cannot read.
+    pub(super) fn take_unreadable(&mut self, now: Nanos, key: ObjectKey) {
+        self.insert(now, key, None);
+    }
+
+    fn insert(&mut self, now: Nanos, key: ObjectKey, object: Option<SharedObject>) {
+        // Only new objects count as progress: without a marker, changes may come for ever.
+        if self.items.insert(key, object).is_none() {
+            self.progressed = now;
+        }
+    }
+
+    /// Returns the objects, and the keys of those that the client cannot read.
+    pub(super) fn finish(&mut self) -> (Vec<SharedObject>, Vec<ObjectKey>) {
+        let (mut objects, mut unreadable) = (Vec::with_capacity(self.items.len()), Vec::new());
+        for (key, object) in std::mem::take(&mut self.items) {
+            match object {
+                Some(object) => objects.push(object),
+                None => unreadable.push(key),
+            }
+        }
+        (objects, unreadable)
+    }
+
+    /// Returns the number of objects, and the time since the beginning.
+    pub(super) fn extent(&self, now: Nanos) -> (usize, Duration) {
+        (self.items.len(), now.since(self.began))
+    }
+}

@@ -1,0 +1,10 @@
+//! The machine against a model of a server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod cases;
+mod harness;
+mod random;
+mod server;
+mod streaming;
+mod watcher;

@@ -1,0 +1,122 @@
+//! The limit of a term: work of a leader asks it before each write.
+//!
+//! # Invariants
+//!
+//! - A term that has ended never begins again: the token is cancelled before a check reports the end.
+//! - Only the elector's thread extends a term.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::Cancelled;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::sync::atomic::AtomicU64;
+use crate::base::sync::atomic::Ordering;
+use crate::base::time::Nanos;
+
+/// The right of a leader to write, from [`Context::fence`](crate::Context::fence).
+///
+/// Ask it before each write that must not overlap with another leader's. A process may be paused between the question and the write.
+/// If that would do harm, write the [number](Self::number) too, and let the store refuse lower numbers.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Context;
+///
+/// let fence = Context::detached().fence()?; // no election: always allowed
+/// assert_eq!(fence.number(), None);
+/// fence.check()?;
+/// # Ok::<_, homeostat::run::Cancelled>(())
+/// ```
+#[derive(Clone)]
+pub struct Fence(Arc<FenceState>);
+
+struct FenceState {
+    number: Option<u64>,
+    clock: Clock,
+    /// The time, with the sleep of the machine, from which on no work may begin. [`Nanos::NEVER`] if the term has no limit.
+    work_ends: AtomicU64,
+    ended: CancellationToken,
+}
+
+impl Fence {
+    /// Creates the fence of a term without a limit and without a number.
+    pub(crate) fn unlimited() -> Self {
+        Self::of(None, Clock::system(), Nanos::NEVER)
+    }
+
+    /// Creates the fence of a term. Work may begin until `work_ends`, a time with the sleep of the machine.
+    #[cfg(feature = "objects")]
+    pub(crate) fn until(number: u64, clock: Clock, work_ends: Nanos) -> Self {
+        Self::of(Some(number), clock, work_ends)
+    }
+
+    fn of(number: Option<u64>, clock: Clock, work_ends: Nanos) -> Self {
+        let (work_ends, ended) = (AtomicU64::new(work_ends.0), CancellationToken::new());
+        Self(Arc::new(FenceState { number, clock, work_ends, ended }))
+    }
+
+    /// Extends the term, unless it has ended.
+    #[cfg(feature = "objects")]
+    pub(crate) fn extend(&self, work_ends: Nanos) {
+        if self.check().is_ok() {
+            self.0.work_ends.store(work_ends.0, Ordering::Release);
+        }
+    }
+
+    /// Returns the fencing number of the term. Each later leader has a greater one.
+    ///
+    /// `None` without an election, and if the elector has no numbers, as [`FileElector`](crate::FileElector).
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.0.number
+    }
+
+    /// Checks that the term has not ended. Ends it if its time is over.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back.
+    #[inline]
+    pub fn check(&self) -> Result<(), Cancelled> {
+        if self.0.ended.is_cancelled() || self.is_over() {
+            return Err(Cancelled::TermEnded);
+        }
+        Ok(())
+    }
+
+    /// Returns the time until no work may begin, if the term is not extended. `None` if it has no limit.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let work_ends = Nanos(self.0.work_ends.load(Ordering::Acquire));
+        (work_ends != Nanos::NEVER).then(|| work_ends.since(self.0.clock.boot_nanos()))
+    }
+
+    /// Returns whether the time is over. If so, cancels the token.
+    fn is_over(&self) -> bool {
+        let work_ends = self.0.work_ends.load(Ordering::Acquire);
+        let is_over = work_ends != Nanos::NEVER.0 && self.0.clock.boot_nanos().0 >= work_ends;
+        if is_over {
+            self.0.ended.cancel();
+        }
+        is_over
+    }
+
+    /// Returns the token that is cancelled when the term ends.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        &self.0.ended
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence")
+            .field("number", &self.0.number)
+            .field("remaining", &self.remaining())
+            .field("ended", &self.0.ended.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}

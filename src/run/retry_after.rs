@@ -1,0 +1,52 @@
+//! The least delay before a retry.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// An error that states the least delay before a retry, alone or as the source of another error.
+///
+/// A server may state one, for example in the header `Retry-After` of HTTP. The run that returns the error has failed: the
+/// [`RetryPolicy`](crate::RetryPolicy) is asked, and a shorter delay is raised to this one. A change still enqueues the key at once.
+/// Recognized anywhere in the chain of sources.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, run::RetryAfter};
+/// use std::time::Duration;
+///
+/// fn reconcile(_cx: &Context, port: &String) -> Result<Action, BoxError> {
+///     if switch_is_busy(port) {
+///         return Err(RetryAfter::new(Duration::from_secs(5)).into());
+///     }
+///     Ok(Action::await_change())
+/// }
+/// # fn switch_is_busy(_: &str) -> bool { true }
+/// # let error = reconcile(&Context::detached(), &"eth0".to_owned()).unwrap_err();
+/// # assert_eq!(error.downcast_ref::<RetryAfter>().unwrap().delay(), Duration::from_secs(5));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RetryAfter(Duration);
+
+impl RetryAfter {
+    /// Asks for at least this delay.
+    #[must_use]
+    pub const fn new(delay: Duration) -> Self {
+        Self(delay)
+    }
+
+    /// Returns the delay.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        self.0
+    }
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "retry after {:?}", self.0)
+    }
+}
+
+impl Error for RetryAfter {}

@@ -1,0 +1,97 @@
+//! A day's run in miniature: tokens and certificates rotate, connections break, watches expire, and nothing leaks.
+
+use std::time::{Duration, Instant};
+
+use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat::objects::{Client, DeleteOptions, Ignore, ObjectKey, Patch, PatchTarget, Query};
+use serde_json::{Value, json};
+
+use crate::cases::{CONFIG_MAP, Follower, fresh, map};
+use crate::cluster::servers::{ADMIN, OTHER_ADMIN};
+use crate::cluster::{self, Options, Servers};
+use crate::forwarder::Forwarder;
+use crate::process_usage::usage;
+use crate::support::{number_of, pause};
+
+const MIB: u64 = 1_024 * 1_024;
+
+/// Returns a client that connects through the forwarder and gives silent watches up after two seconds.
+fn client_of(servers: &Servers, forwarder: &Forwarder, user: &Value) -> KubernetesClient {
+    let mut kubeconfig: Value = serde_json::from_str(&servers.kubeconfig(user)).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", forwarder.address));
+    let config = Kubeconfig::parse(&kubeconfig.to_string(), servers.directory.path()).unwrap().config().unwrap();
+    KubernetesClient::builder(config).watch_read_timeout(Duration::from_secs(2)).build().unwrap()
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the variable names a real time")]
+fn a_day_in_miniature_leaks_nothing() {
+    let length = Duration::from_secs(number_of("HOMEOSTAT_TEST_SOAK_SECONDS", 12));
+    let servers = cluster::private(&Options::default());
+    let target = servers.url.strip_prefix("https://").unwrap();
+    let forwarder = Forwarder::to(target);
+    servers.directory.write("token", ADMIN);
+    let by_token = client_of(&servers, &forwarder, &json!({"tokenFile": "token"}));
+    let files = json!({"client-certificate": "client.pem", "client-key": "client.pem"});
+    let by_certificate = client_of(&servers, &forwarder, &files);
+    let direct = servers.client();
+    let query = Query::all().namespace("default");
+    let followers: Vec<_> = [&by_token, &by_certificate, &by_token, &by_certificate]
+        .map(|client| Follower::start(client, &CONFIG_MAP, query.clone()))
+        .into_iter()
+        .map(Follower::synced)
+        .collect();
+
+    // Returns the usage after all connections have been broken off and each watch has a new one.
+    let settled = |name: &str| {
+        forwarder.cut();
+        let key = ObjectKey::new("default", name);
+        direct.create(&CONFIG_MAP, map("default", key.name(), 0)).unwrap();
+        for follower in &followers {
+            follower.waits_for(&key, true);
+        }
+        usage()
+    };
+
+    let start = Instant::now();
+    let mut early = None;
+    let mut round: u64 = 0;
+    while start.elapsed() < length {
+        round += 1;
+        let key = ObjectKey::new("default", &format!("map-{}", round % 20));
+        let client = if round.is_multiple_of(2) { &by_token } else { &by_certificate };
+        match round % 3 {
+            0 => drop(client.delete(&CONFIG_MAP, &key, &DeleteOptions::default()).ignore_not_found().unwrap()),
+            1 => drop(client.create(&CONFIG_MAP, map("default", key.name(), round)).ignore_already_exists().unwrap()),
+            _ => {
+                let patch = Patch::Merge(json!({"data": {"number": round.to_string()}}));
+                client.patch(&CONFIG_MAP, &key, &patch, PatchTarget::Object).ignore_not_found().unwrap();
+            }
+        }
+        if round.is_multiple_of(10) {
+            servers
+                .directory
+                .write("token", format!("{}\n", if round.is_multiple_of(20) { ADMIN } else { OTHER_ADMIN }));
+            servers.rotate_client_certificate();
+        }
+        if round.is_multiple_of(25) {
+            forwarder.cut();
+        }
+        if round.is_multiple_of(50) {
+            for follower in &followers {
+                follower.waits_until_equal(|| Some(fresh(&direct, &CONFIG_MAP, &query)));
+            }
+            // Buffers have their size by now.
+            early.get_or_insert_with(|| settled("early"));
+        }
+        pause(Duration::from_millis(20));
+    }
+    for follower in &followers {
+        follower.waits_until_equal(|| Some(fresh(&direct, &CONFIG_MAP, &query)));
+    }
+    let (early, late) = (early.expect("some 50 rounds"), settled("late"));
+    println!("{round} rounds, {} connections: {early:?} became {late:?}", forwarder.accepted());
+    assert!(late.threads <= early.threads + 8, "{early:?} became {late:?}");
+    assert!(late.sockets <= early.sockets + 16, "{early:?} became {late:?}");
+    assert!(late.memory <= early.memory + 32 * MIB, "{early:?} became {late:?}");
+}

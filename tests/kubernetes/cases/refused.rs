@@ -1,0 +1,199 @@
+//! Watches and lists that the server refuses or ends: cases 1 to 6.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::kubernetes::KubernetesClient;
+use homeostat::objects::{Api, Client, ClientError, DynamicObject, ObjectKey, ObjectWatch, Query, WatchEvent};
+use homeostat::testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat::{CancellationToken, ManualClock};
+use serde_json::{Value, json};
+
+use super::{CONFIG_MAP, Follower, MAPS, PATIENCE, client_of, delete, fresh, map};
+use crate::support::wait_for;
+
+/// Creates config maps on a scripted server.
+fn server_with(names: &[&str]) -> ApiServer {
+    let server = ApiServer::start().unwrap();
+    for name in names {
+        server.client().create(&CONFIG_MAP, map("default", name, 0)).unwrap();
+    }
+    server
+}
+
+fn in_default() -> Query {
+    Query::all().namespace("default")
+}
+
+/// Returns a rule for watches of config maps.
+fn watches() -> ServerRule {
+    ServerRule::new("GET", MAPS).when(ServerRequest::is_watch)
+}
+
+/// Returns a rule for lists of config maps.
+fn lists() -> ServerRule {
+    ServerRule::new("GET", MAPS).when(|request| !request.is_watch())
+}
+
+fn is_streaming(request: &ServerRequest) -> bool {
+    request.parameter("sendInitialEvents") == Some("true")
+}
+
+/// Waits until the follower equals the server.
+fn equals(follower: &Follower, server: &ApiServer) {
+    follower.waits_until_equal(|| Some(fresh(server.client(), &CONFIG_MAP, &in_default())));
+}
+
+/// Returns the error of a watch from a version.
+fn refusal(client: &KubernetesClient) -> ClientError {
+    let stop = CancellationToken::new();
+    match client.watch(&CONFIG_MAP, &in_default(), Some("1"), &stop) {
+        Ok(mut events) => {
+            let error = events.next().expect("an item").expect_err("an error");
+            assert!(events.next().is_none(), "the stream ends after its error");
+            error
+        }
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn case_01_a_refused_watch_is_one_typed_error() {
+    type Is = fn(&ClientError) -> bool;
+    let cases: [(u16, &str, Is); 3] = [
+        (403, "Forbidden", ClientError::is_forbidden),
+        (429, "TooManyRequests", ClientError::is_too_many_requests),
+        (500, "InternalError", ClientError::is_transport),
+    ];
+    for (code, reason, is_it) in cases {
+        let server = server_with(&["a"]);
+        let status = json!({"kind": "Status", "code": code, "reason": reason, "message": "the reason of the server"});
+        let pretty = serde_json::to_string_pretty(&status).unwrap();
+        assert!(pretty.lines().count() > 3);
+        server.rule(watches().otherwise(ServerAnswer::new(code).text(pretty)));
+        let config = homeostat::kubernetes::ClusterConfig::new(&server.url()).unwrap();
+        let client = KubernetesClient::builder(config).call_timeout(Duration::from_millis(100)).build().unwrap();
+        let error = refusal(&client);
+        assert!(is_it(&error), "{error:?}");
+        assert!(error.to_string().contains("the reason of the server"), "{error}");
+    }
+}
+
+#[test]
+fn case_01_a_watch_heals_after_refusals() {
+    let server = server_with(&["a", "b"]);
+    for (code, reason) in [(403, "Forbidden"), (429, "TooManyRequests"), (500, "InternalError")] {
+        server.rule(watches().answer(ServerAnswer::error(code, reason, "not now")));
+    }
+    let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default());
+    equals(&follower, &server);
+    server.client().create(&CONFIG_MAP, map("default", "c", 0)).unwrap();
+    equals(&follower, &server);
+}
+
+#[test]
+fn case_02_an_expired_version_in_the_stream_and_on_the_list_leads_to_a_new_list() {
+    let server = server_with(&["a", "b", "c"]);
+    let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
+    server.wait_for_requests(|all| all.iter().any(ServerRequest::is_watch));
+    // The versions of the next watch and of the next list have expired.
+    let expired = ServerAnswer::new(200).error_event(410, "Expired", "too old resource version: 1 (5)");
+    server.rule(watches().when(|request| !is_streaming(request)).answer(expired));
+    server.rule(lists().answer(ServerAnswer::error(410, "Expired", "the provided resource version is too old")));
+    delete(server.client(), &CONFIG_MAP, &ObjectKey::new("default", "a"));
+    server.disconnect();
+    equals(&follower, &server);
+    assert_eq!(follower.deletions(), [ObjectKey::new("default", "a")]);
+}
+
+#[test]
+fn case_03_a_list_survives_an_expired_page() {
+    let server = server_with(&["a", "b", "c", "d"]);
+    let expired = ServerAnswer::error(410, "Expired", "The provided continue parameter is too old");
+    server.rule(lists().when(|request| request.parameter("continue").is_some()).otherwise(expired));
+    // Without streams, the watch must list.
+    server.rule(watches().when(is_streaming).otherwise(ServerAnswer::error(422, "Invalid", "not streamed")));
+    let api = Api::<DynamicObject>::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
+    let follower = Follower::of(ObjectWatch::new(api).query(in_default().limit(2)));
+    equals(&follower, &server);
+}
+
+#[test]
+fn case_04_a_streamed_list_ends_with_its_marker() {
+    let server = server_with(&["a", "b"]);
+    server.rule(lists().otherwise(ServerAnswer::error(500, "InternalError", "no list is needed")));
+    let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
+    equals(&follower, &server);
+    assert!(server.requests().iter().all(|request| !request.path.ends_with("configmaps") || is_streaming(request)));
+}
+
+#[test]
+fn case_04_a_streamed_list_without_its_marker_falls_back_to_a_list() {
+    let server = server_with(&["a", "b"]);
+    server.rule(watches().when(is_streaming).otherwise(ServerAnswer::stored().without_bookmarks()));
+    let clock = ManualClock::new();
+    let configs = Api::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
+    let follower = Follower::of(ObjectWatch::new(configs).query(in_default()).clock(clock.clock()));
+    // The watch waits for the marker until 30 seconds have passed without a new object.
+    wait_for("the watch has listed", PATIENCE, || {
+        clock.advance(Duration::from_secs(1));
+        follower.watch.watch().store().has_synced().then_some(())
+    });
+    equals(&follower, &server);
+    server.client().create(&CONFIG_MAP, map("default", "c", 0)).unwrap();
+    equals(&follower, &server);
+}
+
+#[test]
+fn case_05_a_refused_streamed_list_falls_back_to_a_list() {
+    let refused = ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden for watch");
+    let failing = ServerAnswer::new(200).error_event(500, "InternalError", "etcdserver: requested watch progress");
+    for answer in [refused, failing] {
+        let server = server_with(&["a", "b"]);
+        server.rule(watches().when(is_streaming).otherwise(answer));
+        let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
+        equals(&follower, &server);
+        server.client().create(&CONFIG_MAP, map("default", "c", 0)).unwrap();
+        equals(&follower, &server);
+    }
+}
+
+#[test]
+fn case_06_each_event_of_a_compressed_watch_arrives_at_once() {
+    let server = server_with(&["a"]);
+    // Compresses for clients that say they can read it, as servers from 1.37 on do.
+    let compresses =
+        |request: &ServerRequest| request.header("accept-encoding").is_some_and(|codings| codings.contains("gzip"));
+    server.rule(watches().when(compresses).otherwise(ServerAnswer::stored().gzip()));
+    let stop = CancellationToken::new();
+    let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;
+    let mut events = client_of(&server).watch(&CONFIG_MAP, &in_default(), Some(&version), &stop).unwrap();
+    for name in ["b", "c", "d"] {
+        // The next event is sent only after this one has been read.
+        server.client().create(&CONFIG_MAP, map("default", name, 0)).unwrap();
+        let added = events.by_ref().map(Result::unwrap).find_map(|event| match event {
+            WatchEvent::Added(object) => Some(object),
+            _ => None,
+        });
+        assert_eq!(added.unwrap().name(), name);
+    }
+}
+
+#[test]
+fn hostile_answers_to_a_watch_are_bounded_and_refused() {
+    let hostile: [(&str, ServerAnswer); 5] = [
+        ("an endless line", ServerAnswer::new(200).repeat("x".repeat(100_000))),
+        ("deep JSON", ServerAnswer::new(200).text("[".repeat(100_000)).text("\n")),
+        ("another content type", ServerAnswer::new(200).header("Content-Type", "text/html").text("<html></html>\n")),
+        ("a redirect", ServerAnswer::new(302).header("Location", "http://127.0.0.1:1/")),
+        ("rubbish", ServerAnswer::new(200).text("rubbish\n")),
+    ];
+    for (what, answer) in hostile {
+        let server = server_with(&["a"]);
+        server.rule(watches().answer(answer));
+        let error = refusal(&client_of(&server));
+        assert!(!error.to_string().is_empty(), "{what}");
+        let read = Value::String(error.to_string()).to_string();
+        assert!(read.len() < 10_000, "the error about {what} has {} bytes", read.len());
+    }
+}

@@ -1,0 +1,203 @@
+//! Repetitions, credentials, limits and hostile answers.
+
+use std::fs;
+use std::thread::scope;
+use std::time::Duration;
+
+use homeostat::ManualClock;
+use homeostat::kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
+use homeostat::objects::{Client, ClientError, DeleteOptions, Query};
+use homeostat::testing::{ApiServer, ServerAnswer, ServerRule};
+use serde_json::{Value, json};
+
+use super::{CONFIG_MAP, builder, client, key, map};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NANOSECOND: Duration = Duration::from_nanos(1);
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn busy(code: u16, seconds: &str) -> ServerAnswer {
+    ServerAnswer::error(code, "TooManyRequests", "storage is (re)initializing").header("Retry-After", seconds)
+}
+
+/// Returns the methods of all requests so far.
+fn methods(server: &ApiServer) -> Vec<String> {
+    server.requests().into_iter().map(|request| request.method).collect()
+}
+
+#[test]
+fn a_call_waits_as_long_as_the_server_asks() {
+    let server = ApiServer::start().unwrap();
+    server.rule(ServerRule::new("POST", "*").answer(busy(429, "5")).answer(busy(503, "7")));
+    let clock = ManualClock::new();
+    let client = builder(&server).clock(clock.clock()).build().unwrap();
+    scope(|scope| {
+        let created = scope.spawn(|| client.create(&CONFIG_MAP, map("a")));
+        for (calls, seconds) in [(1, 5), (2, 7)] {
+            // The thread counts as a sleeper until it has woken from its last sleep.
+            server.wait_for_requests(|all| all.len() == calls);
+            clock.wait_for_sleepers(1);
+            let delay = clock.next_alarm().unwrap() - clock.clock().now();
+            // The jitter is at most a fifth.
+            assert!((seconds * SECOND..=seconds * SECOND * 6 / 5).contains(&delay), "{delay:?}");
+            clock.advance(delay.checked_sub(NANOSECOND).unwrap());
+            assert_eq!((clock.sleepers(), server.requests().len()), (1, calls));
+            // The thread must not read a later time than that of its wakeup: its next delay begins there.
+            clock.advance(NANOSECOND);
+        }
+        assert_eq!(created.join().unwrap().unwrap().name(), "a");
+    });
+    assert_eq!(methods(&server), ["POST"; 3]);
+    assert_eq!((client.metrics().requests, client.metrics().refusals), (3, 2));
+}
+
+#[test]
+fn a_server_that_stays_busy_is_an_error_with_its_delay() {
+    let server = ApiServer::start().unwrap();
+    server.rule(ServerRule::new("POST", "*").otherwise(busy(429, "1000")));
+    let error = client(&server).create(&CONFIG_MAP, map("a")).unwrap_err();
+    assert_eq!(error.retry_after(), Some(1000 * SECOND));
+    assert_eq!(methods(&server), ["POST"]);
+}
+
+#[test]
+fn a_write_that_the_server_may_have_carried_out_is_not_repeated() {
+    let server = ApiServer::start().unwrap();
+    let answers = [ServerAnswer::hang_up(), ServerAnswer::error(503, "", "down"), ServerAnswer::error(504, "", "slow")];
+    for answer in answers {
+        server.clear_rules();
+        server.rule(ServerRule::new("POST", MAPS).answer(answer));
+        let before = server.requests().len();
+        let error = client(&server).create(&CONFIG_MAP, map("a")).unwrap_err();
+        assert!(error.is_transport(), "{error}");
+        assert_eq!(server.requests().len(), before + 1);
+    }
+}
+
+#[test]
+fn a_read_is_repeated_when_the_connection_breaks() {
+    let server = ApiServer::start().unwrap();
+    server.client().create(&CONFIG_MAP, map("a")).unwrap();
+    let cut = ServerAnswer::stored().cut_after(10);
+    server.rule(ServerRule::new("GET", "*").answer(ServerAnswer::hang_up()).answer(cut));
+    assert_eq!(client(&server).get(&CONFIG_MAP, &key("a")).unwrap().name(), "a");
+    assert_eq!(methods(&server), ["GET"; 3]);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = ClusterConfig::new(&format!("http://{address}")).unwrap();
+    let client = KubernetesClient::new(config).unwrap();
+    let error = client.create(&CONFIG_MAP, map("a")).unwrap_err();
+    let ClientError::Transport { source, .. } = &error else { panic!("{error}") };
+    assert!(!source.downcast_ref::<RequestError>().unwrap().was_sent());
+    let expected = format!("ConfigMap default/a: POST http://{address}{MAPS}: cannot connect to {address}: ");
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    // The first attempt and three repetitions.
+    assert_eq!((client.metrics().requests, client.metrics().failures), (4, 4));
+}
+
+#[test]
+fn a_refused_token_is_read_again_once() {
+    let server = ApiServer::start().unwrap();
+    server.client().create(&CONFIG_MAP, map("a")).unwrap();
+    let is_new = |token: Option<&str>| token == Some("Bearer new");
+    let refusal = ServerAnswer::error(401, "Unauthorized", "Unauthorized");
+    let old = move |request: &homeostat::testing::ServerRequest| !is_new(request.header("authorization"));
+    server.rule(ServerRule::new("GET", "*").when(old).otherwise(refusal));
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "old\n").unwrap();
+    let mut file: Value = serde_json::from_str(&server.kubeconfig()).unwrap();
+    file["users"][0] = json!({"name": file["users"][0]["name"], "user": {"tokenFile": "token"}});
+    let config = Kubeconfig::parse(&file.to_string(), folder.path()).unwrap().config().unwrap();
+    let client = KubernetesClient::new(config).unwrap();
+    let error = client.get(&CONFIG_MAP, &key("a")).unwrap_err();
+    assert!(error.is_unauthorized(), "{error}");
+    assert_eq!(server.requests().len(), 2);
+    fs::write(&token, "new\n").unwrap();
+    assert_eq!(client.get(&CONFIG_MAP, &key("a")).unwrap().name(), "a");
+    assert_eq!(server.requests().len(), 4);
+    assert!(!format!("{client:?} {error} {error:?}").contains("Bearer"));
+}
+
+#[test]
+fn requests_have_the_headers_of_their_settings() {
+    let server = ApiServer::start().unwrap();
+    let config = ClusterConfig::new(&server.url()).unwrap().token("secret");
+    let config = config.impersonate(Impersonation::new("jane").group("a").group("b"));
+    let client = KubernetesClient::builder(config).user_agent("tests/1").field_manager("me").build().unwrap();
+    client.create(&CONFIG_MAP, map("a")).unwrap();
+    // This server knows no dry runs.
+    assert!(client.dry_run().create(&CONFIG_MAP, map("b")).unwrap_err().is_invalid());
+    let requests = server.requests();
+    let header = |name: &str| requests[0].header(name).unwrap_or_default().to_owned();
+    assert_eq!(header("authorization"), "Bearer secret");
+    assert_eq!((header("user-agent"), header("impersonate-user")), ("tests/1".to_owned(), "jane".to_owned()));
+    assert_eq!((header("accept"), header("accept-encoding")), ("application/json".to_owned(), "identity".to_owned()));
+    assert_eq!((requests[0].parameter("fieldManager"), requests[0].parameter("dryRun")), (Some("me"), None));
+    assert_eq!((requests[1].parameter("fieldManager"), requests[1].parameter("dryRun")), (Some("me"), Some("All")));
+    // Both calls use one connection.
+    assert_eq!(requests[0].connection, requests[1].connection);
+}
+
+#[test]
+fn hostile_answers_are_refused_and_bounded() {
+    let server = ApiServer::start().unwrap();
+    let client = builder(&server).max_answer_bytes(100_000).build().unwrap();
+    let deep = format!(r#"{{"items": [{{"a": {}1{}}}]}}"#, "[".repeat(10_000), "]".repeat(10_000));
+    let cases = [
+        (
+            ServerAnswer::new(302).header("Location", "https://evil.example.com/?q=1"),
+            "the server redirects to https://evil.example.com/ (302)",
+        ),
+        (
+            ServerAnswer::new(200).header("Content-Type", "text/html").text("<html>"),
+            "the answer is text/html, not application/json; is this the address of an API server?",
+        ),
+        (ServerAnswer::new(200).repeat("x".repeat(10_000)), "the answer has more than 100000 bytes"),
+        (ServerAnswer::new(200).text(deep), "the answer cannot be read: recursion limit exceeded"),
+        (ServerAnswer::new(200).text("{"), "the answer cannot be read: EOF"),
+        (ServerAnswer::json(200, json!({"kind": "PodList"})), "the answer cannot be read: missing field `items`"),
+        (ServerAnswer::new(500).repeat("y".repeat(10_000)), "the server answered 500: yyyy"),
+    ];
+    for (answer, expected) in cases {
+        server.clear_rules();
+        server.rule(ServerRule::new("GET", "*").otherwise(answer));
+        let error = client.list(&CONFIG_MAP, &Query::all()).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_transport() && text.contains(expected), "{text}");
+        assert!(text.contains(&format!("LIST {}/api/v1/configmaps: ", server.url())) && text.len() < 2000, "{text}");
+    }
+}
+
+#[test]
+fn an_error_has_the_id_of_its_request() {
+    let server = ApiServer::start().unwrap();
+    let answer = ServerAnswer::error(403, "Forbidden", "no right to list").header("Audit-Id", "id-7");
+    server.rule(ServerRule::new("GET", "*").otherwise(answer));
+    let error = client(&server).list(&CONFIG_MAP, &Query::all()).unwrap_err();
+    assert!(error.is_forbidden() && error.to_string().contains("no right to list (audit id id-7)"), "{error}");
+    let answer = ServerAnswer::error(500, "InternalError", "etcd is gone").header("Audit-Id", "id-8");
+    server.clear_rules();
+    server.rule(ServerRule::new("GET", "*").otherwise(answer));
+    let error = client(&server).list(&CONFIG_MAP, &Query::all()).unwrap_err();
+    let ClientError::Transport { source, .. } = &error else { panic!("{error}") };
+    let request = source.downcast_ref::<RequestError>().unwrap();
+    assert_eq!((request.status(), request.request_id(), request.was_sent()), (Some(500), Some("id-8"), true));
+}
+
+#[test]
+fn a_key_that_would_change_the_path_never_leaves_the_client() {
+    let server = ApiServer::start().unwrap();
+    let client = client(&server);
+    for name in ["", "a/b", "a?b", "a%2Fb", "..", "a/../b"] {
+        let key = homeostat::objects::ObjectKey::new("default", name);
+        assert!(client.get(&CONFIG_MAP, &key).unwrap_err().is_invalid(), "{name:?}");
+        assert!(client.delete(&CONFIG_MAP, &key, &DeleteOptions::default()).unwrap_err().is_invalid(), "{name:?}");
+    }
+    assert_eq!(server.requests(), []);
+}

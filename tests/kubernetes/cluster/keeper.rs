@@ -1,0 +1,102 @@
+//! One cluster for all test processes.
+//!
+//! The first test starts another process of this binary, the keeper, which owns the servers. Every test holds a shared lock while it
+//! uses them. The keeper ends when nobody has held that lock for a while. The kernel releases the locks of killed processes.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::process::lock_file;
+use super::servers::{Options, Servers};
+use crate::support::{pause, wait_for};
+
+/// How long the keeper waits for the next test.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// How often the keeper looks for tests.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The longest time that the keeper may need to start.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// The environment variable that makes this binary the keeper.
+const KEEPER: &str = "HOMEOSTAT_TEST_KEEPER";
+
+/// The directory of the locks.
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes")
+}
+
+/// Returns the directory of the shared cluster, and starts it if it does not run. This process uses it until it ends.
+pub(super) fn shared() -> PathBuf {
+    let directory = directory();
+    fs::create_dir_all(&directory).unwrap();
+    // While any process holds this lock, the keeper does not end.
+    let users = lock_file(&directory.join("users"));
+    users.lock_shared().unwrap();
+    std::mem::forget(users);
+    let start = lock_file(&directory.join("start"));
+    start.lock().unwrap();
+    if !keeper_runs(&directory) {
+        let _ = fs::remove_file(directory.join("ready"));
+        start_keeper(&directory);
+    }
+    wait_for("the shared cluster is ready", PATIENCE, || {
+        let ready = fs::read_to_string(directory.join("ready")).ok();
+        if ready.is_none() && !keeper_runs(&directory) {
+            let log = fs::read_to_string(directory.join("keeper.log")).unwrap_or_default();
+            panic!("the keeper of the shared cluster ended: {log}");
+        }
+        ready.map(PathBuf::from)
+    })
+}
+
+/// Returns whether a keeper runs.
+fn keeper_runs(directory: &Path) -> bool {
+    lock_file(&directory.join("keeper")).try_lock().is_err()
+}
+
+/// Starts the keeper, and waits until it holds its lock.
+fn start_keeper(directory: &Path) {
+    let log = fs::File::create(directory.join("keeper.log")).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "cluster::keeper::keeps_the_shared_cluster", "--nocapture"]).env(KEEPER, "1");
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+    let mut keeper = command.spawn().unwrap();
+    wait_for("the keeper starts", PATIENCE, || {
+        let ended = keeper.try_wait().unwrap();
+        (ended.is_some() || keeper_runs(directory)).then_some(())
+    });
+}
+
+/// Does nothing, except in the process of the keeper.
+#[test]
+fn keeps_the_shared_cluster() {
+    if std::env::var_os(KEEPER).is_none() {
+        return;
+    }
+    let directory = directory();
+    let alive = lock_file(&directory.join("keeper"));
+    wait_for("the lock of the keeper", PATIENCE, || alive.try_lock().ok());
+    let servers = Servers::start(&directory, &Options { controllers: true, ..Options::default() });
+    let ready = directory.join("ready.new");
+    fs::write(&ready, servers.directory.path().to_str().unwrap()).unwrap();
+    fs::rename(ready, directory.join("ready")).unwrap();
+
+    let users = lock_file(&directory.join("users"));
+    let mut idle = Duration::ZERO;
+    while idle < IDLE {
+        pause(LOOK);
+        idle = if users.try_lock().is_ok() { idle + LOOK } else { Duration::ZERO };
+        if idle < IDLE {
+            users.unlock().unwrap();
+        }
+    }
+    // Tests that begin now wait for the lock of users, and then start a new keeper.
+    fs::remove_file(directory.join("ready")).unwrap();
+    drop(servers);
+    drop(alive);
+}

@@ -1,0 +1,39 @@
+//! Clusters of real servers: etcd, kube-apiserver and kube-controller-manager.
+
+pub(crate) mod certificates;
+pub(crate) mod http;
+mod keeper;
+pub(crate) mod process;
+pub(crate) mod servers;
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
+
+pub(crate) use self::servers::{Options, Servers};
+
+/// The environment variable with the kubeconfig of a cluster to use instead of the shared one.
+const KUBECONFIG: &str = "HOMEOSTAT_TEST_KUBECONFIG";
+
+/// Returns the kubeconfig of the cluster that all tests share. It starts with the first test.
+///
+/// Kinds and namespaces of the conformance suite exist there. A test must leave the rest as it was.
+pub(crate) fn shared() -> PathBuf {
+    env::var_os(KUBECONFIG).map_or_else(|| keeper::shared().join("kubeconfig"), PathBuf::from)
+}
+
+/// Returns the directory of the shared cluster with its tokens and certificates, even if the variable names another cluster.
+pub(crate) fn own() -> PathBuf {
+    keeper::shared()
+}
+
+/// Starts a cluster for one test, which may kill its servers. It ends with the thread that calls this.
+pub(crate) fn private(options: &Options) -> Servers {
+    Servers::start(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kubernetes"), options)
+}
+
+/// Returns a client with the settings of a kubeconfig.
+pub(crate) fn client(kubeconfig: &Path) -> KubernetesClient {
+    KubernetesClient::new(Kubeconfig::read(kubeconfig).unwrap().config().unwrap()).unwrap()
+}

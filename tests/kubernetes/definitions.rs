@@ -1,0 +1,376 @@
+//! Definitions of kinds, on a real server.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::kubernetes::{CrdVersion, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient};
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, DynamicObject, Ignore, Kind, Object, ObjectKey, ObjectMeta, Query,
+};
+use homeostat::{BoxError, Context};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::support::wait_for;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn client() -> Arc<dyn Client> {
+    client_as(None)
+}
+
+fn client_as(user: Option<&str>) -> Arc<dyn Client> {
+    let config = Kubeconfig::read(cluster::shared()).unwrap().config().unwrap();
+    let config = match user {
+        Some(user) => config.impersonate(Impersonation::new(user)),
+        None => config,
+    };
+    Arc::new(KubernetesClient::new(config).unwrap())
+}
+
+fn install(client: &Arc<dyn Client>, definition: &CustomResourceDefinition) -> Result<(), BoxError> {
+    Ok(definition.install(&Context::detached(), &**client, "tests", PATIENCE)?)
+}
+
+/// Deletes a definition, and waits until it is gone.
+fn remove(client: &Arc<dyn Client>, name: &str) {
+    let key = ObjectKey::cluster(name);
+    let kind = CustomResourceDefinition::KIND;
+    client.delete(&kind, &key, &DeleteOptions::default()).ignore_not_found().unwrap();
+    wait_for("the definition is gone", PATIENCE, || {
+        client.get(&kind, &key).ignore_not_found().unwrap().is_none().then_some(())
+    });
+}
+
+/// A type with fields of all shapes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Shape {
+    metadata: ObjectMeta,
+    spec: ShapeSpec,
+    #[serde(default)]
+    status: ShapeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ShapeStatus {
+    replicas: i32,
+}
+
+/// All shapes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ShapeSpec {
+    nested: Nested,
+    no_nested: Option<Nested>,
+    colour: Colour,
+    no_colour: Option<Colour>,
+    source: Source,
+    no_source: Option<Source>,
+    tagged: Tagged,
+    adjacent: Adjacent,
+    port: Port,
+    no_port: Option<Port>,
+    either: Either,
+    mixed: Mixed,
+    map: BTreeMap<String, Nested>,
+    by_number: HashMap<u32, String>,
+    set: BTreeSet<String>,
+    pair: (u8, String),
+    open: Open,
+    any: Value,
+    letter: char,
+    number: std::num::NonZeroU16,
+    #[serde(flatten)]
+    flattened: Flattened,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Nested {
+    /// A number.
+    #[schemars(range(min = 1, max = 5))]
+    number: u8,
+    #[serde(default)]
+    text: String,
+    #[serde(default = "three")]
+    size: i32,
+}
+
+fn three() -> i32 {
+    3
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+enum Colour {
+    Red,
+    /// The colour of grass.
+    Green,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum Source {
+    /// A path.
+    File { path: String },
+    /// A place.
+    Url(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type")]
+enum Tagged {
+    File { path: String },
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", content = "value")]
+enum Adjacent {
+    Text(String),
+    Number(i32),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Port {
+    Number(i32),
+    Name(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Either {
+    One { one: String },
+    Two { two: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+enum Mixed {
+    Nothing,
+    Path(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum Flattened {
+    This(String),
+    That { deep: bool },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Open {
+    known: bool,
+    #[serde(flatten)]
+    others: BTreeMap<String, String>,
+}
+
+homeostat::object!(Shape, namespaced, "shapes.example.com", "v1", status: ShapeStatus);
+
+fn shape(name: &str) -> Shape {
+    let nested = Nested { number: 2, text: "t".to_owned(), size: 4 };
+    let spec = ShapeSpec {
+        nested: nested.clone(),
+        no_nested: None,
+        colour: Colour::Green,
+        no_colour: None,
+        source: Source::File { path: "/a".to_owned() },
+        no_source: None,
+        tagged: Tagged::Nothing,
+        adjacent: Adjacent::Number(7),
+        port: Port::Name("http".to_owned()),
+        no_port: None,
+        either: Either::Two { two: "2".to_owned() },
+        mixed: Mixed::Path("/b".to_owned()),
+        map: [("a".to_owned(), nested)].into(),
+        by_number: [(7, "seven".to_owned())].into(),
+        set: ["a".to_owned(), "b".to_owned()].into(),
+        pair: (1, "one".to_owned()),
+        open: Open { known: true, others: [("free".to_owned(), "yes".to_owned())].into() },
+        any: json!({"free": [1, "a", {"b": false}]}),
+        letter: 'x',
+        number: std::num::NonZeroU16::MIN,
+        flattened: Flattened::That { deep: true },
+    };
+    Shape { metadata: ObjectMeta::new("default", name), spec, status: ShapeStatus::default() }
+}
+
+#[test]
+fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
+    let client = client();
+    let definition = CustomResourceDefinition::of::<Shape>().unwrap();
+    remove(&client, definition.name());
+    install(&client, &definition).unwrap();
+    // Again: nothing changes.
+    install(&client, &definition).unwrap();
+    let stored =
+        client.get(&CustomResourceDefinition::KIND, &ObjectKey::cluster(definition.name())).unwrap().to_value();
+    let conditions = stored["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().all(|condition| condition["type"] != "NonStructuralSchema"), "{conditions:?}");
+
+    let shapes = Api::<Shape>::new(client.clone());
+    let created = shapes.create(&shape("good")).unwrap();
+    assert_eq!((&created.spec, &created.status), (&shape("good").spec, &ShapeStatus::default()));
+    let with_status = Shape { status: ShapeStatus { replicas: 2 }, ..created };
+    assert_eq!(shapes.update_status(&with_status).unwrap().status.replicas, 2);
+
+    for (path, value, field) in [
+        ("/spec/nested/number", json!(9), "spec.nested.number"),
+        ("/spec/colour", json!("Blue"), "spec.colour"),
+        ("/spec/noColour", json!("Blue"), "spec"),
+        ("/spec/source", json!({}), "spec.source"),
+        ("/spec/source", json!({"file": {"path": "a"}, "url": "b"}), "spec.source"),
+        ("/spec/tagged", json!({"type": "File"}), "spec.tagged"),
+        ("/spec/port", json!(true), "spec.port"),
+        ("/spec/either", json!({}), "spec.either"),
+    ] {
+        let mut bad = shape("bad").to_json().unwrap();
+        *bad.pointer_mut(path).unwrap() = value.clone();
+        match client.create(&Shape::KIND, bad) {
+            Err(error @ ClientError::Invalid { .. }) => assert!(error.to_string().contains(field), "{path}: {error}"),
+            other => panic!("{path} = {value}: {other:?}"),
+        }
+    }
+
+    // Missing fields get the defaults of the type.
+    let mut short = shape("short").to_json().unwrap();
+    short["spec"]["nested"] = json!({"number": 1});
+    let short = client.create(&Shape::KIND, short).unwrap();
+    assert_eq!(short.pointer("/spec/nested/size").unwrap(), json!(3));
+
+    remove(&client, definition.name());
+    assert!(client.list(&Shape::KIND, &Query::all()).unwrap_err().is_kind_not_served());
+}
+
+/// A stored version and an older one, which lacks a field.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+struct Plan {
+    metadata: ObjectMeta,
+    name: String,
+    #[serde(default)]
+    replicas: i32,
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+struct OldPlan {
+    metadata: ObjectMeta,
+    name: String,
+}
+
+homeostat::object!(Plan, cluster, "plans.example.com", "v1");
+homeostat::object!(OldPlan, cluster, "plans.example.com", "v1beta1", kind: "Plan");
+
+#[test]
+fn all_served_versions_can_be_used() {
+    let client = client();
+    let version =
+        CrdVersion::of::<Plan>().column("Name", "string", ".name").scale(".spec.replicas", ".status.replicas");
+    let old = CrdVersion::of::<OldPlan>().deprecated("use v1");
+    let definition =
+        CustomResourceDefinition::builder(version).version(old).short_name("pl").category("all").build().unwrap();
+    remove(&client, definition.name());
+    install(&client, &definition).unwrap();
+    let old = OldPlan { metadata: ObjectMeta::new("", "a"), name: "first".to_owned() };
+    Api::<OldPlan>::new(client.clone()).create(&old).unwrap();
+    let plan = Api::<Plan>::new(client.clone()).get(&ObjectKey::cluster("a")).unwrap();
+    assert_eq!((&*plan.name, plan.replicas), ("first", 0));
+    remove(&client, definition.name());
+}
+
+#[test]
+fn names_that_are_taken_are_refused_with_the_reason_of_the_server() {
+    let client = client();
+    let first = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "taken.names.example.com"},
+        "spec": {
+            "group": "names.example.com", "scope": "Cluster",
+            "names": {"kind": "Taken", "plural": "taken", "singular": "taken", "listKind": "TakenList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    let mut second = first.clone();
+    second["metadata"]["name"] = "others.names.example.com".into();
+    second["spec"]["names"]["plural"] = "others".into();
+    second["spec"]["names"]["singular"] = "other".into();
+    let [first, second] = [first, second].map(|json| CustomResourceDefinition::from_json(json).unwrap());
+    for definition in [&first, &second] {
+        remove(&client, definition.name());
+    }
+    install(&client, &first).unwrap();
+    let error = install(&client, &second).unwrap_err().to_string();
+    let expected = "definition others.names.example.com: the server refuses its names: ";
+    assert!(error.starts_with(expected) && error.contains("already in use"), "{error}");
+    for definition in [&first, &second] {
+        remove(&client, definition.name());
+    }
+}
+
+#[test]
+fn an_installation_that_is_forbidden_says_so() {
+    let definition = CustomResourceDefinition::of::<Plan>().unwrap();
+    let error = install(&client_as(Some("nobody")), &definition).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("definition plans.plans.example.com: cannot be applied: ") && text.contains("nobody"),
+        "{text}"
+    );
+}
+
+/// kube-rs makes the definition, homeostat installs it and uses the derived type.
+mod derived {
+    use kube::{CustomResource, CustomResourceExt};
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "derived.example.com", version = "v1", kind = "Garden", namespaced, status = "GardenStatus")]
+    struct GardenSpec {
+        plants: Vec<String>,
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    struct GardenStatus {
+        watered: bool,
+    }
+
+    homeostat::object!(Garden, namespaced, "derived.example.com", "v1", status: GardenStatus);
+
+    #[test]
+    fn a_derived_type_is_installed_and_used() {
+        let client = client();
+        let definition = CustomResourceDefinition::from_json(serde_json::to_value(Garden::crd()).unwrap()).unwrap();
+        remove(&client, definition.name());
+        install(&client, &definition).unwrap();
+        let gardens = Api::<Garden>::new(client.clone());
+        let mut garden = Garden::new("roses", GardenSpec { plants: vec!["rose".to_owned()] });
+        garden.meta_mut().namespace = "default".to_owned();
+        let mut garden = gardens.create(&garden).unwrap();
+        garden.status_mut().unwrap().watered = true;
+        let garden = gardens.update_status(&garden).unwrap();
+        assert_eq!((garden.status.unwrap().watered, garden.spec.plants.len()), (true, 1));
+        remove(&client, definition.name());
+    }
+}
+
+/// The types of k8s-openapi go through a real server as they go through an embedded client.
+#[test]
+fn the_types_of_k8s_openapi_are_read_and_written() {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    let maps = Api::<ConfigMap>::new(client());
+    let mut map = ConfigMap { data: Some([("a".to_owned(), "b".to_owned())].into()), ..ConfigMap::default() };
+    (map.metadata.namespace, map.metadata.name) = (Some("default".to_owned()), Some("openapi-types".to_owned()));
+    maps.delete(&map.key(), &DeleteOptions::default()).ignore_not_found().unwrap();
+    let mut created = maps.create(&map).unwrap();
+    created.meta_mut().labels.insert("of".to_owned(), "homeostat".to_owned());
+    let updated = maps.update(&created).unwrap();
+    assert_eq!(updated.metadata.labels.unwrap()["of"], "homeostat");
+    assert_eq!(updated.data.unwrap()["a"], "b");
+    maps.delete(&map.key(), &DeleteOptions::default()).unwrap();
+    let of_kind = Api::<DynamicObject>::of_kind(client(), Kind::namespaced("", "v1", "ConfigMap"));
+    assert!(of_kind.get(&map.key()).ignore_not_found().unwrap().is_none());
+}

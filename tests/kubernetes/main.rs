@@ -1,0 +1,24 @@
+//! Tests of Kubernetes: real API servers, which `.ci/kubernetes` installs and builds, and the types of k8s-openapi.
+
+#![cfg(all(unix, not(loom)))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod api_server;
+mod cases;
+mod client;
+mod cluster;
+mod conformance;
+mod definitions;
+mod forwarder;
+mod harness;
+mod kinds;
+mod leases;
+mod openapi;
+mod operator;
+mod primaries;
+#[path = "../examples/process.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod process;
+mod process_usage;
+mod steps;
+mod support;

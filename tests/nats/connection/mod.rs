@@ -1,0 +1,9 @@
+//! Connections.
+
+mod basics;
+mod lies;
+mod login;
+mod reconnect;
+mod stop;
+mod tls;
+mod writes;

@@ -1,0 +1,171 @@
+//! The end of connections: blocked calls return at once, and threads end.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use homeostat::ManualClock;
+use homeostat::nats::protocol::Frame;
+use socket2::{Domain, Socket, Type};
+
+use crate::support::proxy::Proxy;
+use crate::support::scripted::serve;
+use crate::support::server::TestServer;
+use crate::support::{LONG, now, options, spawn, wait_for};
+
+/// The time that all blocked calls together may take to return. The promise is 100 ms; a busy machine gets more.
+const PROMPT: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_close_ends_every_blocked_call() {
+    let server = TestServer::with_arguments(&[]);
+    let proxy = Proxy::start(server.port());
+    let connection = options(&proxy.url()).outbound_buffer(1 << 16).request_timeout(LONG).connect().unwrap();
+    let subscription = connection.subscribe("a").unwrap();
+    connection.flush().unwrap();
+    proxy.stall();
+    let (report, ended) = mpsc::channel();
+    let call = |name: &'static str, body: Box<dyn Fn() -> homeostat::nats::NatsError + Send>| {
+        let report = report.clone();
+        spawn(move || report.send((name, body())).unwrap())
+    };
+    let (requests, flushes, publishes) = (connection.clone(), connection.clone(), connection.clone());
+    // The publications fill the buffer, so the request comes first.
+    let request = call("request", Box::new(move || requests.request("a", b"").unwrap_err()));
+    wait_for("pending request", || (connection.status().requests == 1).then_some(()));
+    let threads = [
+        request,
+        call("recv", Box::new(move || subscription.recv().unwrap_err())),
+        call("flush", Box::new(move || flushes.flush().unwrap_err())),
+        call(
+            "publish",
+            Box::new(move || {
+                loop {
+                    if let Err(error) = publishes.publish("a", &vec![0; 1 << 16]) {
+                        return error;
+                    }
+                }
+            }),
+        ),
+    ];
+    let start = now();
+    connection.close();
+    let mut names: Vec<_> = (0..4)
+        .map(|_| {
+            let (name, error) = ended.recv_timeout(LONG).unwrap();
+            assert!(error.is_closed(), "{name}: {error}");
+            name
+        })
+        .collect();
+    println!("all calls have returned after {:?}", start.elapsed());
+    assert!(start.elapsed() < PROMPT);
+    names.sort_unstable();
+    assert_eq!(names, ["flush", "publish", "recv", "request"]);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(connection.publish("a", b"").unwrap_err().is_closed());
+    assert!(connection.subscribe("a").unwrap_err().is_closed());
+    assert_eq!(connection.publish("a", b"").unwrap_err().to_string(), "the connection is closed");
+    // A second close does nothing.
+    connection.close();
+}
+
+#[test]
+fn the_last_clone_closes_the_connection_and_its_threads_end() {
+    let server = TestServer::with_arguments(&[]);
+    let connection = options(&server.url()).name("lastclone").connect().unwrap();
+    let clone = connection.clone();
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.contains("lastclone")).count()
+    };
+    wait_for("two threads", || (threads() == 2).then_some(()));
+    drop(connection);
+    clone.flush().unwrap();
+    drop(clone);
+    wait_for("end of both threads", || (threads() == 0).then_some(()));
+}
+
+/// The dial blocks, because the queue of the listening socket is full.
+#[test]
+fn a_close_ends_a_dial() {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, crate::support::server::free_port())).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut fillers = Vec::new();
+    loop {
+        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        if filler.connect_timeout(&address.into(), Duration::from_millis(200)).is_err() {
+            break;
+        }
+        fillers.push(filler);
+    }
+    let connection = options(&format!("nats://{address}")).connect_timeout(LONG).retry_first_connect(true);
+    let connection = connection.connect().unwrap();
+    let waiting = connection.clone();
+    let publish = spawn(move || waiting.publish("a", b"").unwrap_err());
+    let start = now();
+    connection.close();
+    assert!(publish.join().unwrap().is_closed());
+    println!("the dial has ended after {:?}", start.elapsed());
+    assert!(start.elapsed() < PROMPT);
+}
+
+/// Pings come at the interval of the clock, and nothing else is sent.
+#[test]
+fn an_idle_connection_sends_pings_only_and_a_server_that_does_not_answer_is_left() {
+    let (report, seen) = mpsc::channel();
+    let url = serve(move |at, mut peer| {
+        peer.accept();
+        while let Some(frame) = peer.next() {
+            let _ = report.send((at, frame.clone()));
+            if at == 1 && frame == Frame::Ping {
+                peer.send("PONG\r\n");
+            }
+        }
+        let _ = report.send((at, Frame::Ok));
+    });
+    let clock = ManualClock::new();
+    let second = Duration::from_secs(1);
+    let connection = options(&url)
+        .clock(clock.clock())
+        .ping_interval(second)
+        .backoff(homeostat::Exponential::new(second, second).jitter(0.0))
+        .connect()
+        .unwrap();
+    let next = |expected: (usize, Frame)| {
+        let (at, frame) = seen.recv_timeout(LONG).unwrap();
+        assert_eq!((at, frame), expected);
+    };
+    let is_subscribe = || {
+        let (_, frame) = seen.recv_timeout(LONG).unwrap();
+        assert!(matches!(frame, Frame::Subscribe { sid: 1, .. }), "{frame:?}");
+    };
+    is_subscribe();
+    for _ in 0..2 {
+        clock.wait_for_sleepers(1);
+        clock.advance(second);
+        next((0, Frame::Ping));
+    }
+    // The third interval ends the connection; the next one comes after the backoff.
+    clock.wait_for_sleepers(1);
+    clock.advance(second);
+    next((0, Frame::Ok));
+    wait_for("second connection", || {
+        clock.advance(Duration::from_millis(100));
+        (connection.status().connects == 2).then_some(())
+    });
+    is_subscribe();
+    for _ in 0..5 {
+        wait_for("ping", || {
+            clock.advance(Duration::from_millis(100));
+            seen.try_recv().ok().map(|seen| assert_eq!(seen, (1, Frame::Ping)))
+        });
+        connection.flush().unwrap();
+        next((1, Frame::Ping));
+    }
+    assert_eq!(connection.status().connects, 2);
+}

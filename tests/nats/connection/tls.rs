@@ -1,0 +1,154 @@
+//! TLS: required by a server or a client, before or after `INFO`, with and without client certificates.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use homeostat::nats::NatsError;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, Stream};
+
+use crate::support::server::{TestServer, free_port};
+use crate::support::{options, spawn, wait_for};
+
+/// An authority, a certificate for 127.0.0.1, and one for a client. All are PEM.
+pub(super) struct Certificates {
+    authority: String,
+    server: [String; 2],
+    client: [String; 2],
+}
+
+impl Certificates {
+    pub(super) fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let issue = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+            [certificate.pem(), key.serialize_pem()]
+        };
+        Self { authority, server: issue("127.0.0.1"), client: issue("client") }
+    }
+
+    pub(super) fn files(&self) -> [(&str, &str); 5] {
+        [
+            ("ca.pem", &self.authority),
+            ("server.pem", &self.server[0]),
+            ("server.key", &self.server[1]),
+            ("client.pem", &self.client[0]),
+            ("client.key", &self.client[1]),
+        ]
+    }
+}
+
+pub(super) const TLS: &str = "tls { cert_file: \"FOLDER/server.pem\", key_file: \"FOLDER/server.key\"";
+
+fn text(error: &NatsError) -> String {
+    error.to_string()
+}
+
+#[test]
+fn a_server_that_requires_tls_gets_it_and_messages_pass() {
+    let server = TestServer::with_files(&format!("{TLS} }}"), &Certificates::new().files());
+    let roots = server.folder().join("ca.pem");
+    let connection = options(&server.url()).root_certificates(&roots).connect().unwrap();
+    let subscription = connection.subscribe("a").unwrap();
+    for size in [0, 1, 16_383, 16_384, 16_385, 70_000, 1 << 20] {
+        connection.publish("a", &vec![b'x'; size]).unwrap();
+        assert_eq!(subscription.recv().unwrap().payload.len(), size);
+    }
+    let error = options(&server.url()).root_certificates(server.folder().join("client.pem")).connect().unwrap_err();
+    assert!(text(&error).contains("the TLS handshake failed: invalid peer certificate: "), "{error}");
+    let wrong_name = options(&format!("nats://localhost:{}", server.port())).root_certificates(&roots);
+    let error = wrong_name.connect().unwrap_err();
+    assert!(text(&error).contains("invalid peer certificate: certificate not valid for name"), "{error}");
+}
+
+#[test]
+fn subscriptions_survive_reconnects_under_tls() {
+    let mut server = TestServer::with_files(&format!("{TLS} }}"), &Certificates::new().files());
+    let connection = options(&server.url()).root_certificates(server.folder().join("ca.pem")).connect().unwrap();
+    let subscription = connection.subscribe("a").unwrap();
+    for round in 0..3_u64 {
+        server.restart();
+        wait_for("reconnect", || (connection.status().connects > round + 1).then_some(()));
+        connection.publish("a", b"1").unwrap();
+        assert_eq!(subscription.recv().unwrap().payload, b"1");
+    }
+}
+
+#[test]
+fn a_client_that_requires_tls_refuses_a_server_without_it() {
+    let server = TestServer::with_arguments(&[]);
+    let address = format!("tls://127.0.0.1:{}", server.port());
+    for options in [options(&address), options(&server.url()).require_tls()] {
+        let certificates = server.folder().join("ca.pem");
+        std::fs::write(&certificates, Certificates::new().authority).unwrap();
+        let error = options.root_certificates(certificates).connect().unwrap_err();
+        assert!(text(&error).ends_with("TLS is required, but the server does not offer it"), "{error}");
+    }
+}
+
+#[test]
+fn a_client_certificate_is_shown_to_servers_that_verify() {
+    let config = format!("{TLS}, ca_file: \"FOLDER/ca.pem\", verify: true }}");
+    let server = TestServer::with_files(&config, &Certificates::new().files());
+    let in_folder = |name: &str| server.folder().join(name);
+    let base = options(&server.url()).root_certificates(in_folder("ca.pem"));
+    let connection =
+        base.clone().client_certificate(in_folder("client.pem"), in_folder("client.key")).connect().unwrap();
+    connection.flush().unwrap();
+    assert!(base.clone().connect().unwrap_err().is_unreachable());
+    let error = base.client_certificate(in_folder("client.pem"), in_folder("ca.pem")).connect().unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(text(&error).starts_with("client_certificate is \"") && text(&error).contains("ca.pem"), "{error}");
+}
+
+/// A proxy ends TLS before a plain server, because old servers cannot begin with TLS.
+#[test]
+fn tls_may_come_before_info() {
+    let certificates = Certificates::new();
+    let server = TestServer::with_files("", &certificates.files());
+    let chain = vec![CertificateDer::from_pem_slice(certificates.server[0].as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(certificates.server[1].as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let port = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let target = server.port();
+    drop(spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut plain = TcpStream::connect(("127.0.0.1", target)).unwrap();
+            // The conversation of the test is a strict alternation of lines.
+            let mut relay = || -> std::io::Result<()> {
+                let mut stream = Stream::new(&mut session, &mut client);
+                let mut buffer = [0; 4096];
+                loop {
+                    let count = plain.read(&mut buffer)?;
+                    stream.write_all(&buffer[..count])?;
+                    stream.flush()?;
+                    let count = stream.read(&mut buffer)?;
+                    plain.write_all(&buffer[..count])?;
+                    if count == 0 {
+                        return Ok(());
+                    }
+                }
+            };
+            let _ = relay();
+        }
+    }));
+    let url = format!("nats://127.0.0.1:{port}");
+    let roots = server.folder().join("ca.pem");
+    let connection = options(&url).root_certificates(&roots).tls_first().connect().unwrap();
+    connection.flush().unwrap();
+    // A server that begins with INFO answers the handshake with text.
+    let error = options(&server.url()).root_certificates(&roots).tls_first().connect().unwrap_err();
+    assert!(text(&error).contains("the TLS handshake failed: received corrupt message"), "{error}");
+}

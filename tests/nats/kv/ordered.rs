@@ -1,0 +1,226 @@
+//! The consumer of a watch: deleted, lost, cut off, and of a server that restarts.
+//!
+//! `ordered_test.go` has these faults for each of its ways to read; a watch has one way.
+
+use std::time::Duration;
+
+use homeostat::nats::{KvBucket, KvConfig, NatsConnection};
+
+use super::{bucket, next, take, watching};
+use crate::support::proxy::Proxy;
+use crate::support::server::TestServer;
+use crate::support::{options, spawn, wait_for};
+
+/// Returns the names of the bucket's consumers.
+fn consumers(connection: &NatsConnection) -> Vec<String> {
+    let answer = connection.request("$JS.API.CONSUMER.NAMES.KV_TEST", b"").unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+    let names = answer["consumers"].as_array().cloned().unwrap_or_default();
+    names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+/// A bucket behind a proxy, and a second way to the server without the proxy.
+struct Proxied {
+    /// Behind the proxy.
+    kv: KvBucket,
+    connection: NatsConnection,
+    direct: NatsConnection,
+    /// The bucket on the direct connection.
+    writer: KvBucket,
+    proxy: Proxy,
+    _server: TestServer,
+}
+
+fn proxied() -> Proxied {
+    let server = TestServer::start();
+    let proxy = Proxy::start(server.port());
+    let direct = options(&server.url()).connect().unwrap();
+    let connection = options(&proxy.url()).connect().unwrap();
+    let kv = KvBucket::create(&connection, &KvConfig::new("TEST")).unwrap();
+    let writer = KvBucket::bind(&direct, "TEST").unwrap();
+    Proxied { kv, connection, direct, writer, proxy, _server: server }
+}
+
+fn delete_consumers(connection: &NatsConnection) {
+    for name in consumers(connection) {
+        connection.request(&format!("$JS.API.CONSUMER.DELETE.KV_TEST.{name}"), b"").unwrap();
+    }
+}
+
+/// "base usage, delete consumer", "reset consumer before receiving any messages".
+#[test]
+fn a_deleted_consumer_is_replaced_and_nothing_is_missing() {
+    let (_server, connection, kv) = bucket(1);
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    for round in 0..10_u64 {
+        delete_consumers(&connection);
+        let revision = kv.put("a", b"1").unwrap();
+        assert_eq!((revision, next(&mut watch)), (round + 1, format!("a=1@{}", round + 1)));
+    }
+    assert_eq!(consumers(&connection).len(), 1);
+}
+
+/// "stop consume during reset".
+#[test]
+fn a_stop_while_a_consumer_is_replaced_ends_the_watch() {
+    let (_server, connection, kv) = bucket(1);
+    for _ in 0..10 {
+        let mut watch = kv.watch(&watching()).unwrap();
+        assert_eq!(next(&mut watch), "synced");
+        let stopper = watch.stopper();
+        let blocked = spawn(move || watch.recv().unwrap_err());
+        delete_consumers(&connection);
+        stopper.stop();
+        assert!(blocked.join().unwrap().is_closed());
+        wait_for("no consumer", || consumers(&connection).is_empty().then_some(()));
+    }
+    assert_eq!(connection.status().subscriptions, 0);
+}
+
+/// "with custom start seq".
+#[test]
+fn a_consumer_that_is_deleted_before_its_first_message_starts_at_the_same_place() {
+    let (_server, connection, kv) = bucket(5);
+    for number in 1..=3 {
+        kv.put("a", number.to_string().as_bytes()).unwrap();
+    }
+    let mut first = kv.watch(&watching().with_history()).unwrap();
+    assert_eq!(next(&mut first), "a=1@1");
+    let mut watch = kv.watch(&watching().after(first.position().unwrap())).unwrap();
+    assert_eq!(next(&mut watch), "a=2@2");
+    delete_consumers(&connection);
+    assert_eq!(take(&mut watch, 2), ["a=3@3", "synced"]);
+    kv.put("b", b"4").unwrap();
+    assert_eq!(next(&mut watch), "b=4@4");
+    assert_eq!(take(&mut first, 4), ["a=2@2", "a=3@3", "b=4@4", "synced"]);
+}
+
+/// "base usage, server restart", "base usage, server shutdown".
+#[test]
+fn a_watch_survives_restarts_of_the_server() {
+    let (mut server, connection, kv) = bucket(1);
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    for round in 1..=5 {
+        server.restart();
+        // The connection may not know of its end yet.
+        wait_for("reconnect", || (connection.status().connects > round).then_some(()));
+        kv.put("a", b"1").unwrap();
+        assert_eq!(next(&mut watch), format!("a=1@{round}"));
+    }
+    wait_for("one consumer", || (consumers(&connection).len() == 1).then_some(()));
+}
+
+/// "base usage, missing heartbeat": the server is alive, and its consumer is silent.
+#[test]
+fn missed_heartbeats_lead_to_a_new_consumer() {
+    let Proxied { kv, direct, writer, proxy, .. } = &proxied();
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    let first = consumers(direct);
+    proxy.stall();
+    writer.put("a", b"1").unwrap();
+    // Two and a half intervals without a sign of life.
+    assert!(watch.recv_timeout(Duration::from_millis(600)).unwrap_err().is_timeout());
+    proxy.resume();
+    assert_eq!(next(&mut watch), "a=1@1");
+    writer.put("a", b"2").unwrap();
+    assert_eq!(next(&mut watch), "a=2@2");
+    wait_for("another consumer", || {
+        let present = consumers(direct);
+        (present.len() == 1 && present != first).then_some(())
+    });
+}
+
+/// A storm of reconnects leaves one consumer.
+#[test]
+fn a_storm_of_reconnects_leaves_one_consumer() {
+    let Proxied { kv, connection, direct, writer, proxy, .. } = &proxied();
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    let mut most = 0;
+    for round in 1..=100_u64 {
+        let connects = connection.status().connects;
+        proxy.cut();
+        writer.put("a", b"1").unwrap();
+        assert_eq!(next(&mut watch), format!("a=1@{round}"));
+        assert!(connection.status().connects > connects);
+        most = most.max(consumers(direct).len());
+    }
+    wait_for("one consumer", || (consumers(direct).len() == 1).then_some(()));
+    println!("at most {most} consumers at once in 100 reconnects");
+    assert!(most <= 2, "{most} consumers");
+    drop(watch);
+    wait_for("no consumer", || consumers(direct).is_empty().then_some(()));
+}
+
+/// nats-server#5785: a consumer that starts beyond the end of a stream is not refused, and hears nothing.
+#[test]
+fn a_stream_that_is_recreated_lower_while_the_watch_is_away_is_gone() {
+    let Proxied { kv, direct, proxy, .. } = &proxied();
+    for number in 0..20 {
+        kv.put("a", &[number]).unwrap();
+    }
+    let mut watch = kv.watch(&watching()).unwrap();
+    next(&mut watch);
+    assert_eq!(next(&mut watch), "synced");
+    proxy.refuse(true);
+    proxy.cut();
+    KvBucket::delete_bucket(direct, "TEST").unwrap();
+    let again = KvBucket::create(direct, &KvConfig::new("TEST")).unwrap();
+    again.put("a", b"new").unwrap();
+    proxy.refuse(false);
+    let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(error.to_string().contains("was replaced by one of"), "{error}");
+}
+
+/// The same while the watch is connected: its consumer ends with the stream.
+#[test]
+fn a_stream_that_is_recreated_under_a_watch_is_gone() {
+    let (_server, connection, kv) = bucket(1);
+    kv.put("a", b"1").unwrap();
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(take(&mut watch, 2), ["a=1@1", "synced"]);
+    KvBucket::delete_bucket(&connection, "TEST").unwrap();
+    KvBucket::create(&connection, &KvConfig::new("TEST")).unwrap().put("a", b"2").unwrap();
+    let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+}
+
+/// The key is deleted and its marker removed while the watch is away.
+#[test]
+fn markers_that_are_removed_while_the_watch_is_away_make_it_gone() {
+    let Proxied { kv, writer, proxy, .. } = &proxied();
+    kv.put("a", b"1").unwrap();
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(take(&mut watch, 2), ["a=1@1", "synced"]);
+    proxy.refuse(true);
+    proxy.cut();
+    writer.delete("a").unwrap();
+    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 1);
+    proxy.refuse(false);
+    let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(kv.list(">").unwrap().entries.is_empty(), "the listing shows the deletion");
+}
+
+/// Another key holds the start of the stream, so only the time of the absence tells.
+#[test]
+fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
+    let Proxied { kv, writer, proxy, .. } = &proxied();
+    kv.put("old", b"1").unwrap();
+    kv.put("a", b"2").unwrap();
+    let mut watch = kv.watch(&watching().marker_life(Duration::from_millis(300))).unwrap();
+    assert_eq!(take(&mut watch, 3), ["old=1@1", "a=2@2", "synced"]);
+    proxy.refuse(true);
+    proxy.cut();
+    writer.delete("a").unwrap();
+    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 1);
+    crate::support::pause(Duration::from_millis(400));
+    proxy.refuse(false);
+    let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(error.to_string().contains("longer than delete markers are sure to live (300ms)"), "{error}");
+}

@@ -1,0 +1,17 @@
+//! Connections and buckets against real NATS servers, and against servers that lie.
+//!
+//! Each test starts its own `nats-server` on a free port of the loopback interface, with a temporary store. Install it with
+//! `apt-get install nats-server`, or name another one in `HOMEOSTAT_NATS_SERVER`.
+
+#![cfg(all(unix, not(loom)))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod connection;
+mod kumori;
+mod kv;
+mod objects;
+
+#[expect(dead_code, reason = "the tests of the examples need the rest")]
+#[path = "../examples/process.rs"]
+mod process;
+mod support;

@@ -1,0 +1,205 @@
+//! Dependents of owners when a client is killed between two writes, or when clients write at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use homeostat::nats::{KvBucket, NatsClient};
+use homeostat::objects::{Client, DeleteOptions, Ignore, Patch, PatchTarget, Propagation, Query, SharedObject};
+use serde_json::{Value, json};
+
+use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
+use crate::support::server::TestServer;
+use crate::support::{scale, spawn};
+
+/// A server, a client, and the bucket below it.
+fn world() -> (TestServer, NatsClient, KvBucket) {
+    let server = TestServer::start();
+    let client = client(&server);
+    let bucket = KvBucket::bind(&connect(&server), "TEST").unwrap();
+    (server, client, bucket)
+}
+
+fn create(client: &NatsClient, object: Value) -> Value {
+    client.create(&WIDGET, object).unwrap().to_value()
+}
+
+fn names(client: &NatsClient) -> Vec<String> {
+    let list = client.list(&WIDGET, &Query::all()).unwrap().items;
+    list.iter().map(|object| object.name().to_owned()).collect()
+}
+
+/// Returns the keys that name dependents.
+fn references(bucket: &KvBucket) -> Vec<String> {
+    bucket.keys("_owners.*.>").unwrap()
+}
+
+/// Puts an object as it would be after another step.
+fn put(bucket: &KvBucket, object: &Value) {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    bucket.put(&entry(name), object.to_string().as_bytes()).unwrap();
+}
+
+fn waiting(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    object
+}
+
+#[test]
+fn the_keys_that_name_dependents_end_with_them() {
+    let (_server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    create(&client, owned("c", &a));
+    assert_eq!(references(&bucket).len(), 2);
+    let free = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    client.patch(&WIDGET, &key("c"), &free, PatchTarget::Object).unwrap();
+    assert_eq!(references(&bucket).len(), 1);
+    client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
+    assert_eq!((names(&client), references(&bucket)), (vec!["c".to_owned()], vec![]));
+    assert_eq!(bucket.keys("_owners.*").unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_client_that_is_killed_after_the_removal_of_an_owner_leaves_nothing_for_ever() {
+    let (server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    let b = create(&client, owned("b", &a));
+    create(&client, owned("c", &b));
+    create(&client, widget("d", 1));
+    bucket.delete(&entry("a")).unwrap();
+    assert_eq!(names(&client), ["b", "c", "d"]);
+    let next = super::client(&server);
+    assert_eq!((names(&next), references(&bucket)), (vec!["d".to_owned()], vec![]));
+}
+
+#[test]
+fn a_client_that_is_killed_after_it_has_created_a_dependent_of_a_removed_owner_leaves_nothing_for_ever() {
+    let (server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    let b = create(&client, owned("b", &a));
+    let reference = bucket.get(&references(&bucket)[0]).unwrap().unwrap();
+    client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&client).len(), 0);
+    bucket.put(&reference.key, &reference.value).unwrap();
+    put(&bucket, &b);
+    assert_eq!(names(&client), ["b"]);
+    assert_eq!(names(&super::client(&server)).len(), 0);
+}
+
+#[test]
+fn a_client_that_is_killed_in_a_foreground_deletion_leaves_nothing_for_ever() {
+    let (server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    put(&bucket, &waiting(a));
+    assert_eq!(names(&client), ["a", "b"]);
+    assert_eq!(names(&super::client(&server)).len(), 0, "no dependent was deleted yet");
+
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    put(&bucket, &waiting(a));
+    bucket.delete(&entry("b")).unwrap();
+    assert_eq!(names(&client), ["a"]);
+    assert_eq!(names(&super::client(&server)).len(), 0, "the last dependent was deleted");
+}
+
+#[test]
+fn a_client_that_is_killed_before_it_creates_a_dependent_harms_nothing() {
+    let (server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    let reference = bucket.get(&references(&bucket)[0]).unwrap().unwrap();
+    client.delete(&WIDGET, &key("b"), &DeleteOptions::default()).unwrap();
+    bucket.put(&reference.key, &reference.value).unwrap();
+    create(&client, widget("b", 2));
+    let next = super::client(&server);
+    assert_eq!(names(&next), ["a", "b"]);
+    next.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&next), ["b"], "it has no owner");
+}
+
+#[test]
+fn owners_of_unknown_kinds_keep_their_dependents_also_when_a_client_begins() {
+    let (server, client, _) = world();
+    let mut elsewhere = owned("b", &widget("a", 1));
+    elsewhere["metadata"]["ownerReferences"][0]["uid"] = json!("of another store");
+    elsewhere["metadata"]["ownerReferences"][0]["kind"] = json!("Machine");
+    create(&client, elsewhere);
+    assert_eq!(names(&client), ["b"]);
+    assert_eq!(names(&super::client(&server)), ["b"]);
+}
+
+/// A connection is closed at some moment of a deletion. `HOMEOSTAT_NATS_DELETIONS` sets the number of rounds.
+#[test]
+fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
+    let rounds = scale("HOMEOSTAT_NATS_DELETIONS", 6);
+    let (server, checker, bucket) = world();
+    for round in 0..rounds {
+        for (propagation, left) in
+            [(Propagation::Background, 0), (Propagation::Foreground, 0), (Propagation::Orphan, 12)]
+        {
+            let a = create(&checker, widget("a", 1));
+            for number in 0..10 {
+                create(&checker, owned(&format!("b-{number}"), &a));
+            }
+            create(&checker, owned("c", &create(&checker, owned("b", &a))));
+            let connection = connect(&server);
+            let killed = client_of(&connection);
+            let deleting = spawn(move || {
+                let options = DeleteOptions::default().propagation(propagation);
+                let _ = killed.delete(&WIDGET, &key("a"), &options);
+            });
+            // Some number of writes later.
+            let start = bucket.status().unwrap().revision;
+            let until = start + (round as u64 * 7) % 30;
+            while bucket.status().unwrap().revision < until && !deleting.is_finished() {}
+            connection.close();
+            deleting.join().unwrap();
+            let next = client(&server);
+            let deleted = next.get(&WIDGET, &key("a")).ignore_not_found().unwrap().is_none_or(|a| a.is_deleting());
+            if !deleted || propagation == Propagation::Orphan {
+                // The call has not begun, or not orphaned all: the caller repeats it.
+                let options = DeleteOptions::default().propagation(propagation);
+                next.delete(&WIDGET, &key("a"), &options).ignore_not_found().unwrap();
+            }
+            let found = names(&next);
+            assert_eq!(found.len(), left, "round {round}, {propagation:?}: {found:?}");
+            for name in found {
+                next.delete(&WIDGET, &key(&name), &DeleteOptions::default()).ignore_not_found().unwrap();
+            }
+            assert_eq!(names(&next), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn dependents_that_other_clients_create_during_a_deletion_are_deleted() {
+    let (server, checker, bucket) = world();
+    for propagation in [Propagation::Background, Propagation::Foreground] {
+        let a = create(&checker, widget("a", 1));
+        let created = Arc::new(AtomicUsize::new(0));
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let (client, a, created) = (client(&server), a.clone(), Arc::clone(&created));
+                spawn(move || {
+                    for number in 0..20 {
+                        client.create(&WIDGET, owned(&format!("b-{writer}-{number}"), &a)).unwrap();
+                        created.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        while created.load(Ordering::SeqCst) < 20 {
+            std::thread::yield_now();
+        }
+        let options = DeleteOptions::default().propagation(propagation);
+        checker.delete(&WIDGET, &key("a"), &options).unwrap();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let left: Vec<SharedObject> = checker.list(&WIDGET, &Query::all()).unwrap().items;
+        assert_eq!(left, Vec::<SharedObject>::new(), "{propagation:?}");
+        assert_eq!(references(&bucket).len(), 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! Servers, proxies and waits for the tests.
+
+pub(crate) mod keys;
+pub(crate) mod proxy;
+pub(crate) mod scripted;
+pub(crate) mod server;
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use homeostat::Exponential;
+use homeostat::nats::NatsOptions;
+
+/// The time after which a wait has failed. Only a failing test waits so long.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Options with short delays between attempts.
+pub(crate) fn options(url: &str) -> NatsOptions {
+    NatsOptions::new(url)
+        .request_timeout(Duration::from_secs(20))
+        .backoff(Exponential::new(Duration::from_millis(5), Duration::from_millis(100)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "sockets and other processes know no held clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "sockets and other processes know no held clock")]
+pub(crate) fn pause(duration: Duration) {
+    thread::sleep(duration);
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which it joins or which ends with it")]
+pub(crate) fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    thread::spawn(body)
+}
+
+/// Blocks until `check` returns a value.
+pub(crate) fn wait_for<R>(what: &str, mut check: impl FnMut() -> Option<R>) -> R {
+    let end = now() + LONG;
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(now() < end, "no {what} within {LONG:?}");
+        pause(Duration::from_millis(2));
+    }
+}
+
+/// Returns a number from the environment, to scale a test.
+pub(crate) fn scale(name: &str, default: usize) -> usize {
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")))
+}

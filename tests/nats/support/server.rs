@@ -1,0 +1,157 @@
+//! A real `nats-server`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use tempfile::TempDir;
+
+use super::wait_for;
+
+/// A server process with a temporary store. It ends with the test, also if the test is killed.
+pub(crate) struct TestServer {
+    child: Option<Child>,
+    port: u16,
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+/// Returns a port that nothing listens on.
+///
+/// Ports of the system's ephemeral range are not used: a client that connects to such a port while its server is down can reach
+/// itself, and the server cannot come back.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 1_000).unwrap() * 20;
+    for _ in 0..20_000 {
+        let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}
+
+impl TestServer {
+    /// Starts a server with `JetStream`.
+    pub(crate) fn start() -> Self {
+        Self::with_arguments(&["-js"])
+    }
+
+    /// Starts a server with these arguments.
+    pub(crate) fn with_arguments(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|text| (*text).to_owned()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Self { child: None, port: free_port(), folder, arguments };
+        server.restart();
+        server
+    }
+
+    /// Starts a server with a configuration file, which may name other files in `folder()`.
+    pub(crate) fn with_config(config: &str) -> Self {
+        Self::with_files(config, &[])
+    }
+
+    /// Starts a server with a configuration file. `FOLDER` in it stands for the folder of the files.
+    pub(crate) fn with_files(config: &str, files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            fs::write(folder.path().join(name), content).unwrap();
+        }
+        let path = folder.path().join("server.conf");
+        fs::write(&path, config.replace("FOLDER", folder.path().to_str().unwrap())).unwrap();
+        let arguments = vec!["-c".to_owned(), path.to_str().unwrap().to_owned()];
+        let mut server = Self { child: None, port: free_port(), folder, arguments };
+        server.restart();
+        server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills the process. Its store and its port stay.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts the process, on the same port and store, and waits until it accepts clients.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        for _ in 0..20 {
+            if self.try_start() {
+                return;
+            }
+            self.port = free_port();
+        }
+        panic!("the server does not start:\n{}", self.log());
+    }
+
+    /// Returns false if the process has ended, because another process has taken the port.
+    fn try_start(&mut self) -> bool {
+        let program = program();
+        let log = fs::OpenOptions::new().append(true).create(true).open(self.folder.path().join("log")).unwrap();
+        // The kernel kills the server as soon as the thread of the test ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(&program);
+        command.args(&self.arguments).args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);
+        command.arg("-sd").arg(self.folder.path().join("store"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("cannot start setpriv (Debian: util-linux): {error}"));
+        let accepts = wait_for("server that accepts", || {
+            if child.try_wait().unwrap().is_some() {
+                return Some(false);
+            }
+            let socket = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+            let mut line = String::new();
+            BufReader::new(socket).read_line(&mut line).ok()?;
+            line.starts_with("INFO").then_some(true)
+        });
+        self.child = Some(child);
+        if !accepts {
+            self.kill();
+        }
+        accepts
+    }
+
+    /// Returns the log of the server.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for TestServer {
+    #[expect(clippy::print_stdout, reason = "a failed test shows the log of its server")]
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            println!("log of the server on port {}:\n{}", self.port, self.log());
+        }
+    }
+}
+
+/// Returns the server's program.
+fn program() -> PathBuf {
+    let program = std::env::var_os("HOMEOSTAT_NATS_SERVER").map_or_else(|| "nats-server".into(), PathBuf::from);
+    match Command::new(&program).arg("--version").stdout(Stdio::null()).status() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            panic!("{} is not installed: apt-get install nats-server, or set HOMEOSTAT_NATS_SERVER", program.display())
+        }
+        Err(error) => panic!("{} cannot be started: {error}", program.display()),
+        Ok(_) => program,
+    }
+}

@@ -1,0 +1,139 @@
+//! A manager whose renewal never returns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use homeostat::objects::{Client, Kind, LeaseElector, MemoryClient, ObjectKey};
+use homeostat::{Action, BoxError, Context, Controller, Manager, ManualClock};
+
+use crate::hooked_client::HookedClient;
+
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Advances to the next alarm if that is near, as the next renewal is: the elector's thread sleeps then. Its
+/// watchdog has one other alarm in eight seconds.
+fn to_a_near_alarm(clock: &ManualClock) {
+    let pause = clock.next_alarm().map(|alarm| alarm - clock.now());
+    if let Some(pause) = pause.filter(|pause| *pause <= 2 * SECOND) {
+        clock.advance(pause);
+    }
+}
+
+/// The watchdog ends the term, although the thread that renews it hangs.
+#[test]
+fn a_renewal_that_never_returns_does_not_prolong_the_term() {
+    let clock = ManualClock::new();
+    let client = HookedClient::new(MemoryClient::new());
+    let elector = LeaseElector::builder(client.clone(), "default", "test").build().unwrap();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(elector).build().unwrap();
+    let ((begun, begins), (ended, ends)) = (bounded(1), bounded(1));
+    let reconcile = move |cx: &Context, _: &&str| -> Result<Action, BoxError> {
+        begun.send(())?;
+        cx.token().wait();
+        ended.send(cx.fence().is_err())?;
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
+    controller.handle().enqueue("vm-1");
+    manager.add(controller).unwrap();
+    let (hangs, hung) = bounded(1);
+    let (release, gate) = bounded::<()>(0);
+    client.before(move |verb, _| {
+        if verb == "update" {
+            hangs.send(()).unwrap();
+            let _ = gate.recv();
+        }
+        None
+    });
+    let start = clock.now();
+    let running = manager.start().unwrap();
+    begins.recv().unwrap();
+    while hung.is_empty() {
+        to_a_near_alarm(&clock);
+        std::thread::yield_now();
+    }
+    assert!(manager.is_leading());
+    let left = (8 * SECOND).checked_sub(clock.now() - start).unwrap();
+    assert!(!left.is_zero());
+    clock.advance(left);
+    assert_eq!(ends.recv(), Ok(true), "the run is cancelled at the margin, and its fence is closed");
+    assert!(!manager.is_leading());
+    let error = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait().unwrap_err());
+        while !waiting.is_finished() {
+            clock.advance(SECOND / 10);
+            std::thread::yield_now();
+        }
+        waiting.join().unwrap()
+    });
+    let expected = "elector: the leadership is lost: its check does not return; still running: manager-elector-0";
+    assert_eq!(error.to_string(), expected);
+    drop(release);
+}
+
+/// Timers stand still while the machine sleeps, so the elector's thread does not notice that the term has run out.
+#[test]
+fn no_run_begins_after_the_machine_has_slept_through_the_term() {
+    let clock = ManualClock::new();
+    let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "test").build().unwrap();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(elector).build().unwrap();
+    let (begun, begins) = bounded(2);
+    let reconcile = move |_: &Context, key: &&'static str| -> Result<Action, BoxError> {
+        begun.send(*key)?;
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
+    let handle = controller.handle();
+    handle.enqueue("before");
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(begins.recv(), Ok("before"));
+    clock.suspend(3600 * SECOND);
+    handle.enqueue("after");
+    assert_eq!(running.wait().unwrap_err().to_string(), "elector: the leadership of default/test is lost");
+    assert!(begins.is_empty());
+}
+
+/// The lease is given back after all work has ended, also if that takes long. Meanwhile it is renewed.
+#[test]
+fn a_slow_end_of_work_keeps_the_lease() {
+    let clock = ManualClock::new();
+    let client = Arc::new(MemoryClient::new());
+    let elector = |name: &str| LeaseElector::builder(client.clone(), "default", "test").identity(name).build().unwrap();
+    let one = elector("one");
+    let manager =
+        Manager::builder().clock(clock.clock()).shutdown_grace(1000 * SECOND).elector(one.clone()).build().unwrap();
+    let (begun, begins) = bounded(1);
+    let (finish, gate) = bounded::<()>(0);
+    let reconcile = move |_: &Context, _: &&str| -> Result<Action, BoxError> {
+        begun.send(())?;
+        let _ = gate.recv();
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
+    controller.handle().enqueue("vm-1");
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    begins.recv().unwrap();
+    manager.stop();
+    // The other process has another clock, which runs as fast.
+    let theirs = ManualClock::new();
+    let mut other = homeostat::Elector::candidate(&elector("other"));
+    let cx = Context::detached_with(theirs.clock(), homeostat::CancellationToken::new());
+    let version = || client.get(&LEASE, &ObjectKey::new("default", "test")).unwrap().resource_version().to_owned();
+    for _ in 0..30 {
+        let before = version();
+        while version() == before {
+            to_a_near_alarm(&clock);
+            std::thread::yield_now();
+        }
+        theirs.advance(2 * SECOND);
+        assert!(matches!(other.try_lead(&cx), Ok(homeostat::manager::Candidacy::TryAgain(_))));
+    }
+    drop(finish);
+    running.wait().unwrap();
+    theirs.advance(SECOND);
+    assert!(matches!(other.try_lead(&cx), Ok(homeostat::manager::Candidacy::Elected(_))));
+}

@@ -1,0 +1,236 @@
+//! Runs that read from a watch which lags behind the client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
+    PollEvents, Query, SharedObject, WatchEvent, owner_keys, set_controller,
+};
+use homeostat::testing::Simulation;
+use homeostat::watch::EventKind;
+use homeostat::{
+    Action, BoxError, Clock, Context, Controller, ControllerHandle, Manager, Predicate, Running, Subscriber,
+};
+
+use super::{MINUTE, Notes, Outcome, SECOND};
+use crate::hooked_client::HookedClient;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Cluster {
+    metadata: ObjectMeta,
+    size: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Machine {
+    metadata: ObjectMeta,
+}
+
+homeostat::object!(Cluster, namespaced, "example.com", "v1");
+homeostat::object!(Machine, namespaced, "example.com", "v1", kind: "Machine");
+
+type Item = Result<WatchEvent<SharedObject>, ClientError>;
+
+/// A stream whose events come late.
+struct Lagging {
+    events: ObjectStream,
+    clock: Clock,
+    lag: Duration,
+    next: Option<(Instant, Option<Item>)>,
+}
+
+impl Iterator for Lagging {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        unreachable!("a simulation polls")
+    }
+}
+
+impl PollEvents for Lagging {
+    fn poll(&mut self) -> Poll<Option<Item>> {
+        if self.next.is_none()
+            && let Poll::Ready(item) = self.events.poll()
+        {
+            self.next = Some((self.clock.now() + self.lag, item));
+        }
+        match self.next.take_if(|(at, _)| *at <= self.clock.now()) {
+            Some((_, item)) => Poll::Ready(item),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A controller that counts the machines of a cluster in the store of a watch, and creates or deletes one at a time.
+struct World {
+    clusters: Api<Cluster>,
+    machines: Api<Machine>,
+    /// The most machines at any time.
+    most: Arc<AtomicUsize>,
+    notes: Notes,
+    manager: Manager,
+    handle: ControllerHandle<ObjectKey>,
+    running: Running<Manager>,
+}
+
+impl World {
+    /// `bound` is the bound of the controller, or the default.
+    fn start(sim: &Simulation, lag: Duration, bound: Option<Duration>) -> Self {
+        let clock = sim.clock();
+        let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
+        let lagging = clock.clone();
+        client.on_stream(move |_, events| {
+            Ok(ObjectStream::polled(Lagging { events, clock: lagging.clone(), lag, next: None }))
+        });
+        let (clusters, machines) = (Api::<Cluster>::new(client.clone()), Api::<Machine>::new(client.clone()));
+        let manager = Manager::builder().clock(clock.clone()).build().unwrap();
+        let watch = |name: &str| ObjectWatch::new(machines.clone()).name(name).clock(clock.clone()).start();
+        let watched = manager.watch("machines", || watch("machines")).unwrap();
+        let of_clusters = ObjectWatch::new(clusters.clone()).clock(clock.clone());
+        let of_clusters = manager.watch("clusters", || of_clusters.start()).unwrap();
+        let (notes, most) = (Notes::new(sim), Arc::<AtomicUsize>::default());
+        let reconcile = {
+            let (notes, most, store) = (notes.clone(), most.clone(), watched.store());
+            let (clusters, machines) = (of_clusters.store(), machines.clone());
+            move |_: &Context, key: &ObjectKey| -> Outcome {
+                notes.add("run");
+                let Some(cluster) = clusters.get(key) else { return Ok(Action::await_change()) };
+                let known = store.snapshot();
+                if known.len() < cluster.size {
+                    let mut metadata = ObjectMeta::new("default", "");
+                    metadata.generate_name = format!("{}-", key.name());
+                    let mut machine = Machine { metadata };
+                    set_controller(&*cluster, &mut machine)?;
+                    machines.create(&machine)?;
+                } else if let Some((surplus, _)) = known.get(cluster.size) {
+                    machines.delete(surplus, &DeleteOptions::default())?;
+                }
+                most.fetch_max(machines.list(&Query::all())?.items.len(), SeqCst);
+                Ok(Action::requeue_after(100 * MS))
+            }
+        };
+        let controller = Controller::builder("cluster", reconcile)
+            .clock(clock.clone())
+            .subscribe(&of_clusters, Subscriber::to_itself)
+            .subscribe(&watched, |queue| {
+                // The events that show its own writes do not enqueue the key.
+                Subscriber::to_owner(queue, |_, machine: &Machine| owner_keys(&machine.metadata, &Cluster::KIND))
+                    .when(Predicate::only([EventKind::Updated]))
+            });
+        let controller = match bound {
+            Some(bound) => controller.own_write_bound(bound),
+            None => controller,
+        };
+        let controller = controller.build().unwrap();
+        let handle = controller.handle();
+        manager.add(controller).unwrap();
+        // The clock stops often, so that late events are noticed.
+        let tick = |_: &Context, _: &&str| -> Outcome { Ok(Action::requeue_after(10 * MS)) };
+        let ticker = Controller::builder("tick", tick).clock(clock).build().unwrap();
+        ticker.handle().enqueue("tick");
+        manager.add(ticker).unwrap();
+        let running = manager.start().unwrap();
+        Self { clusters, machines, most, notes, manager, handle, running }
+    }
+
+    fn create(&self, size: usize) -> Cluster {
+        self.clusters.create(&Cluster { metadata: ObjectMeta::new("default", "a"), size }).unwrap()
+    }
+
+    fn count(&self) -> usize {
+        self.machines.list(&Query::all()).unwrap().items.len()
+    }
+
+    fn stop(self) {
+        self.manager.stop();
+        self.running.wait().unwrap();
+    }
+}
+
+#[test]
+fn without_the_wait_for_own_writes_a_lagging_watch_leads_to_duplicates() {
+    let sim = Simulation::new(1);
+    let world = World::start(&sim, SECOND, Some(Duration::ZERO));
+    world.create(3);
+    sim.run_for(MINUTE / 6);
+    assert!(world.most.load(SeqCst) > 6, "{:?}", world.most);
+    world.stop();
+}
+
+#[test]
+fn a_run_sees_the_writes_of_the_run_before_although_the_watch_lags() {
+    Simulation::seeds(0..10, |sim| {
+        let world = World::start(sim, SECOND, None);
+        let cluster = world.create(3);
+        sim.run_for(MINUTE / 6);
+        assert_eq!((world.count(), world.most.load(SeqCst)), (3, 3));
+        // Deletions are waited for too: none is repeated, which would be an error.
+        world.clusters.update(&Cluster { size: 1, ..cluster }).unwrap();
+        sim.run_for(MINUTE / 6);
+        assert_eq!(world.count(), 1);
+        assert_eq!(world.handle.metrics().runs.errors(), 0);
+        world.stop();
+    });
+}
+
+/// The key runs as soon as the watch shows the write, also if its own requeue is later.
+#[test]
+fn a_key_that_was_held_back_runs_as_soon_as_the_watch_shows_the_write() {
+    let sim = Simulation::new(1);
+    let world = World::start(&sim, SECOND, None);
+    world.create(2);
+    sim.run_for(10 * SECOND);
+    let times = world.notes.times();
+    // The first list has the cluster. Each creation is shown one second later.
+    assert_eq!(times[..3], [Duration::ZERO, SECOND, 2 * SECOND]);
+    assert_eq!(times[3], times[2] + 100 * MS, "nothing was written");
+    world.stop();
+}
+
+#[test]
+fn a_key_runs_after_the_bound_although_no_watch_has_shown_its_write() {
+    let sim = Simulation::new(1);
+    let world = World::start(&sim, 30 * SECOND, Some(2 * SECOND));
+    world.create(1);
+    sim.run_for(40 * SECOND);
+    let times = world.notes.times();
+    assert_eq!(times[..3], [Duration::ZERO, 2 * SECOND, 4 * SECOND]);
+    world.stop();
+}
+
+#[test]
+fn writes_that_no_watch_of_the_controller_shows_are_not_waited_for() {
+    let sim = Simulation::new(1);
+    let clock = sim.clock();
+    let (one, other) = (MemoryClient::builder().clock(clock.clone()).build(), MemoryClient::new());
+    let machines = Api::<Machine>::new(Arc::new(other) as Arc<dyn Client>);
+    let clusters = Api::<Cluster>::new(Arc::new(one));
+    let watch = ObjectWatch::new(clusters.clone()).clock(clock.clone()).start().unwrap();
+    let manager = Manager::builder().clock(clock.clone()).build().unwrap();
+    let notes = Notes::new(&sim);
+    let reconcile = {
+        let notes = notes.clone();
+        move |_: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
+            notes.add("run");
+            let mut metadata = ObjectMeta::new("default", "");
+            metadata.generate_name = format!("{}-", key.name());
+            machines.create(&Machine { metadata })?;
+            Ok(Action::requeue_after(100 * MS))
+        }
+    };
+    let controller = Controller::builder("cluster", reconcile).clock(clock);
+    let controller = controller.subscribe(&watch, Subscriber::to_itself).build().unwrap();
+    manager.add(controller).unwrap();
+    manager.add(watch).unwrap();
+    let running = manager.start().unwrap();
+    clusters.create(&Cluster { metadata: ObjectMeta::new("default", "a"), size: 1 }).unwrap();
+    sim.run_for(SECOND);
+    assert_eq!(notes.all().len(), 11);
+    manager.stop();
+    running.wait().unwrap();
+}
