@@ -1,8 +1,10 @@
 //! Measures homeostat's queue beside its alternatives, and writes the results.
 
+mod cluster;
 mod keys;
 mod machine;
 mod meter;
+mod nats;
 mod peers;
 mod plot;
 mod report;
@@ -50,14 +52,47 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    /// Compares homeostat and kube-rs against one Kubernetes API server, and writes KUBERNETES.md.
+    Cluster {
+        /// The server. Objects named `compare-…` are made in its namespace `default`.
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        /// The number of objects.
+        #[arg(long, default_value_t = 10_000)]
+        objects: usize,
+    },
+    /// Runs one peer of `cluster`.
+    #[command(hide = true)]
+    ClusterCell { peer: String, objects: usize, kubeconfig: PathBuf },
+    /// Measures homeostat's client of NATS beside `async-nats`, and writes NATS.md.
+    Nats,
+    /// Measures one cell of `nats` in this process and prints its figures as JSON.
+    #[command(hide = true)]
+    NatsCell(nats::CellArgs),
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(Command::Cell { workload, variant, peer, quick }) = args.command {
-        let figures = workloads::run(&workload, &variant, &peer, Scale { quick })?;
-        println!("{}", serde_json::to_string(&figures)?);
-        return Ok(());
+    match args.command {
+        Some(Command::Cell { workload, variant, peer, quick }) => {
+            let figures = workloads::run(&workload, &variant, &peer, Scale { quick })?;
+            println!("{}", serde_json::to_string(&figures)?);
+            return Ok(());
+        }
+        Some(Command::ClusterCell { peer, objects, kubeconfig }) => return cluster::cell(&peer, &kubeconfig, objects),
+        Some(Command::Cluster { kubeconfig, objects }) => {
+            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
+            return cluster::measure(&kubeconfig, objects, args.rounds, &out.join("KUBERNETES.md"));
+        }
+        Some(Command::NatsCell(cell)) => {
+            println!("{}", serde_json::to_string(&nats::run(&cell)?)?);
+            return Ok(());
+        }
+        Some(Command::Nats) => {
+            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
+            return nats::measure(args.rounds, args.quick, &args.only, &out.join("NATS.md"));
+        }
+        None => {}
     }
     for name in &args.only {
         let mut names: Vec<_> = PLAN.iter().map(|workload| workload.name).collect();

@@ -3,8 +3,16 @@
 use crate::runner::{Cell, Results, Summary};
 
 /// The peers with a column. The first is homeostat.
-pub(crate) const COLUMNS: &[&str] =
-    &["homeostat", "naive-fold", "naive-sip", "crossbeam-channel", "delayqueue", "kube-scheduler", "wheel-crate"];
+pub(crate) const COLUMNS: &[&str] = &[
+    "homeostat",
+    "naive-fold",
+    "naive-sip",
+    "crossbeam-channel",
+    "delayqueue",
+    "kube-scheduler",
+    "kube-controller",
+    "wheel-crate",
+];
 
 /// One row: one measure of one variant of one workload.
 pub(crate) struct Row {
@@ -166,6 +174,7 @@ pub(crate) fn rows() -> Vec<Row> {
     // An hour spans this many levels of the wheel, with one cascade each.
     rows.push(row_of("switches", "switches of all threads but main").at_most(5.0, Against::Nothing));
     rows.push(row_of("cpu_us", "CPU µs").beside(FOLD));
+    controllers(&mut rows);
     workers(&mut rows);
     rows
 }
@@ -275,6 +284,21 @@ fn timers(rows: &mut Vec<Row>) {
         rows.push(row_of("early", "early ones").at_most(0.0, Against::Nothing));
         rows.push(row_of("p50_ms", "late p50, ms").at_most(p50, Against::Nothing).beside(DELAYQUEUE));
         rows.push(row_of("p99_ms", "late p99, ms").at_most(p99, Against::Nothing).beside(DELAYQUEUE));
+    }
+}
+
+fn controllers(rows: &mut Vec<Row>) {
+    const KUBE: Against = Against::Peer("kube-controller");
+    for (variant, case) in [("create", "1e5 objects are listed"), ("storm", "1e4 objects change 20 times each")] {
+        let row_of = |metric, measure| row("controller", variant, case, metric, measure);
+        let cpu = row_of("cpu_ns", if variant == "create" { "CPU ns an object" } else { "CPU ns a change" });
+        rows.push(cpu.at_most(0.2, KUBE).plotted());
+        rows.push(
+            row_of("wall_ns", if variant == "create" { "wall ns an object" } else { "wall ns a change" }).beside(KUBE),
+        );
+        if variant == "create" {
+            rows.push(row_of("bytes", "peak resident growth, bytes an object").beside(KUBE));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The workloads. One call of [`run`] measures one cell, in a new process.
 
+mod controller;
 mod line;
 mod threads;
 mod timers;
@@ -103,6 +104,7 @@ pub(crate) const PLAN: &[Workload] = &[
         variants: &["u64"],
         peers: &["homeostat", "naive-fold", "delayqueue", "kube-scheduler", "wheel-crate"],
     },
+    Workload { name: "controller", variants: &["create", "storm"], peers: &["homeostat", "kube-controller"] },
     Workload { name: "workers", variants: &["1", "2", "4"], peers: &["homeostat", "homeostat-timeout"] },
 ];
 
@@ -139,6 +141,10 @@ pub(crate) fn run(workload: &str, variant: &str, peer: &str, scale: Scale) -> Re
             }
             _ => bail!("no peer {peer}"),
         }),
+        "controller" => {
+            let objects = if variant == "create" { 100_000 } else { 10_000 };
+            controller::run(variant, peer, scale.of(objects))
+        }
         "workers" => workers::drain(variant.parse()?, peer, scale.of(1_000_000)),
         _ => bail!("no workload {workload}"),
     }

@@ -1,0 +1,212 @@
+//! Whole controllers: objects come from a producer, a store keeps them, and an empty reconcile of each key looks its object up.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use homeostat::objects::ObjectKey;
+use homeostat::watch::Push;
+use homeostat::{Action, Context, Controller, Manager, Running, Subscriber, Watch};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_runtime::controller::{self, applier, trigger_self};
+use kube_runtime::watcher::Event;
+use kube_runtime::{WatchStreamExt, reflector};
+use tokio::runtime::Builder;
+
+use crate::meter::{Figures, Stopwatch, resident};
+
+/// How often each object changes in the storm.
+const CHANGES: usize = 20;
+
+/// An object of some 500 bytes of JSON. Its `data` has its number and its revision.
+fn object(number: usize, revision: usize) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some("default".to_owned());
+    object.metadata.name = Some(name(number));
+    object.metadata.uid = Some(format!("00000000-0000-4000-8000-{number:012}"));
+    object.metadata.resource_version = Some((1 + number + revision * 1_000_000).to_string());
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    object.metadata.labels = Some([label("app", "bench"), label("tier", "web")].into());
+    let data = [
+        label("number", &number.to_string()),
+        label("revision", &revision.to_string()),
+        ("text".to_owned(), "x".repeat(120)),
+    ];
+    object.data = Some(BTreeMap::from(data));
+    object
+}
+
+fn name(number: usize) -> String {
+    format!("object-{number}")
+}
+
+fn field(object: &ConfigMap, name: &str) -> usize {
+    object.data.as_ref().and_then(|data| data.get(name)?.parse().ok()).expect("each object has it")
+}
+
+/// The last revision of each object that a run has seen.
+struct Seen(Vec<AtomicUsize>);
+
+impl Seen {
+    fn new(objects: usize) -> Arc<Self> {
+        Arc::new(Self((0..objects).map(|_| AtomicUsize::new(usize::MAX)).collect()))
+    }
+
+    fn note(&self, object: &ConfigMap) {
+        self.0[field(object, "number")].store(field(object, "revision"), SeqCst);
+    }
+
+    fn wait_for(&self, revision: usize) {
+        while self.0.iter().any(|seen| seen.load(SeqCst) != revision) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A running controller.
+trait Peer {
+    fn start(seen: &Arc<Seen>) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Replaces all objects, as after a first listing.
+    fn list(&self, objects: Vec<ConfigMap>);
+
+    fn change(&self, object: ConfigMap);
+
+    fn stop(self);
+}
+
+/// A manager with one controller on two threads, and a watch with a store.
+struct Homeostat {
+    push: Push<ObjectKey, ConfigMap>,
+    running: Running<Manager>,
+}
+
+fn key(object: &ConfigMap) -> ObjectKey {
+    let meta = &object.metadata;
+    ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+impl Peer for Homeostat {
+    fn start(seen: &Arc<Seen>) -> Result<Self> {
+        let push = Watch::push();
+        let (store, seen) = (push.watch().store(), Arc::clone(seen));
+        let reconcile = move |_cx: &Context, key: &ObjectKey| -> Result<Action, Infallible> {
+            if let Some(object) = store.get(key) {
+                seen.note(&object);
+            }
+            Ok(Action::await_change())
+        };
+        let manager = Manager::builder().threads(2).build()?;
+        let controller = Controller::builder("bench", reconcile).max_concurrent_reconciles(2);
+        manager.add(controller.subscribe(push.watch(), Subscriber::to_itself).build()?)?;
+        Ok(Self { running: manager.start()?, push })
+    }
+
+    fn list(&self, objects: Vec<ConfigMap>) {
+        self.push.replace_all(objects.into_iter().map(|object| (key(&object), object)));
+    }
+
+    fn change(&self, object: ConfigMap) {
+        self.push.set(key(&object), object);
+    }
+
+    fn stop(self) {
+        self.running.shutdown(Duration::ZERO);
+    }
+}
+
+/// kube-runtime's reflector, triggers and applier, as its `Controller` joins them, on a runtime of two threads.
+struct KubeRuntime {
+    events: UnboundedSender<Result<Event<ConfigMap>, kube_runtime::watcher::Error>>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Peer for KubeRuntime {
+    fn start(seen: &Arc<Seen>) -> Result<Self> {
+        let (events, receiver) = unbounded();
+        let seen = Arc::clone(seen);
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+        let thread = thread::spawn(move || {
+            let (store, writer) = reflector::store();
+            let changes = reflector(writer, receiver).touched_objects();
+            let reconcile = move |object: Arc<ConfigMap>, _: Arc<()>| {
+                seen.note(&object);
+                futures::future::ready(Ok::<_, Infallible>(controller::Action::await_change()))
+            };
+            let on_error = |_: Arc<ConfigMap>, _: &Infallible, _: Arc<()>| controller::Action::await_change();
+            let config = controller::Config::default();
+            let runs = applier(reconcile, on_error, Arc::new(()), store, trigger_self(changes, ()), config);
+            runtime
+                .block_on(async move { tokio::spawn(runs.for_each(|_| futures::future::ready(()))).await })
+                .expect("it does not panic");
+        });
+        Ok(Self { events, thread })
+    }
+
+    fn list(&self, objects: Vec<ConfigMap>) {
+        let all = objects.into_iter().map(Event::InitApply);
+        for event in std::iter::once(Event::Init).chain(all).chain([Event::InitDone]) {
+            self.events.unbounded_send(Ok(event)).expect("the controller runs");
+        }
+    }
+
+    fn change(&self, object: ConfigMap) {
+        self.events.unbounded_send(Ok(Event::Apply(object))).expect("the controller runs");
+    }
+
+    fn stop(self) {
+        drop(self.events);
+        self.thread.join().expect("it does not panic");
+    }
+}
+
+/// Measures one controller. `create`: a first listing of all objects, until each has run. `storm`: each object changes twenty times,
+/// until a run has seen each last state; an operation is a change.
+pub(super) fn run(variant: &str, peer: &str, objects: usize) -> Result<Figures> {
+    match peer {
+        "homeostat" => measure::<Homeostat>(variant, objects),
+        "kube-controller" => measure::<KubeRuntime>(variant, objects),
+        _ => bail!("no peer {peer}"),
+    }
+}
+
+fn measure<P: Peer>(variant: &str, objects: usize) -> Result<Figures> {
+    let seen = Seen::new(objects);
+    let first: Vec<_> = (0..objects).map(|number| object(number, 0)).collect();
+    let storm: Vec<_> = match variant {
+        "create" => Vec::new(),
+        "storm" => {
+            (1..=CHANGES).flat_map(|revision| (0..objects).map(move |number| object(number, revision))).collect()
+        }
+        _ => bail!("no variant {variant}"),
+    };
+    let (before, _) = resident()?;
+    let watch = Stopwatch::start();
+    let running = P::start(&seen)?;
+    running.list(first);
+    seen.wait_for(0);
+    let created = watch.stop();
+    let mut figures = if variant == "create" {
+        let mut figures = created.per(objects);
+        figures.insert("bytes".to_owned(), (resident()?.1 - before).max(0.0) / objects as f64);
+        figures
+    } else {
+        let changes = storm.len();
+        let watch = Stopwatch::start();
+        storm.into_iter().for_each(|object| running.change(object));
+        seen.wait_for(CHANGES);
+        watch.stop().per(changes)
+    };
+    running.stop();
+    figures.retain(|_, value| value.is_finite());
+    Ok(figures)
+}
