@@ -99,8 +99,8 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
             self.state.set_conditions(|conditions| conditions.leading = false);
             return true;
         }
-        let ControllerState { suspended, own_writes, name, queue, .. } = &*self.state;
-        suspended.hold_back(key, reasons) || own_writes.hold_back(name, key, queue)
+        let ControllerState { suspended, own_writes, name, .. } = &*self.state;
+        suspended.hold_back(key, reasons) || own_writes.hold_back(name, key)
     }
 
     fn fence(&self) -> Option<Fence> {
@@ -132,7 +132,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
 }
 
 /// A reconciler that checks keys first.
-pub(super) struct Checked<K, R> {
+pub(super) struct Checked<K: Key, R> {
     pub(super) reconciler: R,
     pub(super) valid: Option<Validate<K>>,
     pub(super) own_writes: Arc<OwnWrites<K>>,

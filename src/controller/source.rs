@@ -12,7 +12,6 @@ use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::run::own_writes::object_hash;
 use crate::watch::poller::{Poller, PollerControl};
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
@@ -107,13 +106,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
                 subscriber = subscriber.debounced(quiet, max_wait);
             }
             if let Some(view) = watch.write_view() {
-                target.own_writes.add_view(Arc::clone(view));
-                let (own_writes, queue) = (Arc::clone(target.own_writes), target.queue.clone());
-                subscriber = subscriber.before(move |event| {
-                    if let Some(key) = event.key() {
-                        own_writes.shown(|| object_hash(key), &queue);
-                    }
-                });
+                target.own_writes.add_view(view);
             }
             let subscription = watch.subscribe(subscriber)?;
             let source = watch.source().named(&name).synced_by(&subscription.synced);

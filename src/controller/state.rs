@@ -145,11 +145,11 @@ impl<K: Key> ControllerState<K> {
                 .build();
             Self {
                 name,
+                own_writes: OwnWrites::new(clock.clone(), queue.clone(), settings.own_write_bound),
                 queue,
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
-                own_writes: Arc::new(OwnWrites::new(clock.clone(), settings.own_write_bound)),
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,
@@ -293,6 +293,7 @@ impl<K: Key> ControllerState<K> {
         if !self.suspended.is_empty() {
             self.suspended.cancel(key, is_idle);
         }
+        self.own_writes.cancel(key, is_idle);
         self.waiters.settle();
     }
 

@@ -13,7 +13,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a change when
     /// the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when its listing returns.
     /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a debounce or a
-    /// [minimum interval](crate::controller::ControllerBuilder::min_interval).
+    /// [minimum interval](crate::controller::ControllerBuilder::min_interval) or for the key's
+    /// [own writes](crate::controller::ControllerBuilder::own_write_bound).
     ///
     /// A run that the key itself requested for later does not count. A suspended key with a pending request is not idle. No key
     /// runs before the initial listings are complete: see [`wait_synced`](Self::wait_synced).
@@ -55,7 +56,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
         let handed_over = || accepted.iter().all(|handed_over| handed_over());
-        let is_idle = || state.queue.is_settled(key);
+        let is_idle = || state.own_writes.is_idle(key, || state.queue.is_settled(key));
         wait.wait(deadline, || handed_over() && state.suspended.is_idle(key, is_idle))
     }
 

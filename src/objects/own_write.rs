@@ -1,8 +1,10 @@
 //! The writes of runs, and the question whether a watch has shown them.
 
 use std::any::Any;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
+use super::api::Api;
 use super::client::{Client, DeleteOptions};
 use super::deletion::Deletion;
 use super::key::ObjectKey;
@@ -10,10 +12,12 @@ use super::kind::Kind;
 use super::object::Object;
 use super::query::Query;
 use super::shared::SharedObject;
-use super::version::is_older;
-use crate::run::own_writes::{OwnWrite, note, object_hash};
+use super::version::{is_older, is_reached};
+use crate::base::cancel::CancellationToken;
+use crate::base::sync::Mutex;
+use crate::run::own_writes::{OwnWrite, note};
 use crate::watch::store::Store;
-use crate::watch::write_view::WriteView;
+use crate::watch::write_view::{Shown, ShownListener, WriteView};
 
 /// A write of an object.
 struct ObjectWrite {
@@ -59,6 +63,13 @@ pub(super) fn note_deletion(
     }
 }
 
+/// Returns the hash of the key of an object, the same for writes and changes of a store.
+fn object_hash(key: &ObjectKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
 fn noted(client: &dyn Client, kind: &Kind, key: ObjectKey, state: WrittenState) -> OwnWrite {
     let object = object_hash(&key);
     OwnWrite { object, write: Arc::new(ObjectWrite { store: client.store_id(), kind: kind.clone(), key, state }) }
@@ -70,18 +81,42 @@ pub(super) struct ShownObjects<T> {
     kind: Kind,
     query: Query,
     shown: Store<ObjectKey, T>,
+    /// Cancelled when the watch stops.
+    stop: CancellationToken,
+    /// The version of the last change that the store includes. Empty before the first list.
+    version: Mutex<String>,
+    /// Called under this lock.
+    listeners: Mutex<Vec<ShownListener>>,
 }
 
 impl<T: Object> ShownObjects<T> {
-    pub(super) fn new(client: &dyn Client, kind: &Kind, query: &Query, shown: Store<ObjectKey, T>) -> Self {
-        Self { store: client.store_id(), kind: kind.clone(), query: query.clone(), shown }
+    pub(super) fn new(api: &Api<T>, query: &Query, shown: Store<ObjectKey, T>, stop: CancellationToken) -> Self {
+        Self {
+            store: api.client().store_id(),
+            kind: api.kind().clone(),
+            query: query.clone(),
+            shown,
+            stop,
+            version: Mutex::new(String::new()),
+            listeners: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Takes the news that the store includes all changes up to a version. `object` is the only object that changed.
+    pub(super) fn advanced(&self, version: &str, object: Option<&ObjectKey>) {
+        version.clone_into(&mut self.version.lock());
+        let mut listeners = self.listeners.lock();
+        if !listeners.is_empty() {
+            let shown = object.map_or(Shown::Any, |key| Shown::Object(object_hash(key)));
+            listeners.retain(|listener| listener(shown));
+        }
     }
 }
 
 impl<T: Object> WriteView for ShownObjects<T> {
     fn is_to_show(&self, write: &(dyn Any + Send + Sync)) -> bool {
         let Some(write) = write.downcast_ref::<ObjectWrite>() else { return false };
-        if write.store != self.store || write.kind != self.kind {
+        if write.store != self.store || write.kind != self.kind || self.stop.is_cancelled() {
             return false;
         }
         let shown = self.shown.get(&write.key);
@@ -91,10 +126,18 @@ impl<T: Object> WriteView for ShownObjects<T> {
                 let shown = shown.meta();
                 *uid.get_or_init(|| shown.uid.clone()) == shown.uid
             }
-            (WrittenState::Stored(object), None) => self.query.selects(object),
-            (WrittenState::Stored(object), Some(shown)) => {
-                is_older(&shown.meta().resource_version, object.resource_version())
+            (WrittenState::Stored(object), shown) => {
+                let is_older = match shown {
+                    None => self.query.selects(object),
+                    Some(shown) => is_older(&shown.meta().resource_version, object.resource_version()),
+                };
+                // Somebody else may have deleted the object, or changed it so that the query no longer selects it.
+                is_older && !is_reached(object.resource_version(), &self.version.lock())
             }
         }
+    }
+
+    fn on_shown(&self, listener: ShownListener) {
+        self.listeners.lock().push(listener);
     }
 }

@@ -55,8 +55,6 @@ pub struct Subscriber<K, T> {
     predicate: Option<Predicate<K, T>>,
     settings: RequestSettings,
     reasons: Option<ReasonsOf<K, T>>,
-    /// Called before each event, also for events that the predicate refuses.
-    before: Option<BeforeEvent<K, T>>,
     pub(crate) name: Option<String>,
     pub(super) with_unchanged: bool,
     pub(super) buffered: bool,
@@ -65,9 +63,6 @@ pub struct Subscriber<K, T> {
 
 /// Maps an event to keys and enqueues them.
 type EnqueueKeys<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
-
-/// Returns the reasons for an event.
-type BeforeEvent<K, T> = Box<dyn FnMut(&Event<K, T>) + Send>;
 
 type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
 
@@ -159,7 +154,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
                 reasons: Reasons::NONE,
             },
             reasons: None,
-            before: None,
             name: None,
             with_unchanged: false,
             buffered: false,
@@ -305,12 +299,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     }
 
     /// Sets the thread options, unless the user has set them.
-    /// Calls `hook` before each event, also for events that the predicate refuses.
-    pub(crate) fn before(mut self, hook: impl FnMut(&Event<K, T>) + Send + 'static) -> Self {
-        self.before = Some(Box::new(hook));
-        self
-    }
-
     pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
         self.threads.get_or_insert_with(|| options.clone());
         self
@@ -318,9 +306,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Maps an event and enqueues its keys. Returns `None` if a predicate refuses the event.
     pub(super) fn deliver(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
-        if let Some(before) = &mut self.before {
-            before(event);
-        }
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }

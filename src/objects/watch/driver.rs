@@ -20,6 +20,7 @@ use crate::base::thread::Panic;
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 use crate::objects::client::StreamItem;
+use crate::objects::own_write::ShownObjects;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
 use crate::run::error::Chain;
 use crate::watch::Push;
@@ -33,6 +34,7 @@ pub(super) struct WatchDriver<T: Object> {
     api: Api<T>,
     query: Query,
     transform: Option<Transform<T>>,
+    shown: Option<Arc<ShownObjects<T>>>,
     machine: WatchMachine,
     list_timeout: Duration,
     /// The state that the watch reports.
@@ -78,6 +80,7 @@ impl<T: Object> WatchDriver<T> {
             api,
             query,
             transform: None,
+            shown: None,
             machine,
             list_timeout,
             source: Arc::clone(push.watch().source_state()),
@@ -90,6 +93,11 @@ impl<T: Object> WatchDriver<T> {
             #[cfg(feature = "testing")]
             polled: None,
         }
+    }
+
+    /// Sets the view of the store, which learns of each step.
+    pub(super) fn shown(self, shown: Arc<ShownObjects<T>>) -> Self {
+        Self { shown: Some(shown), ..self }
     }
 
     /// Sets the function that changes each object before the watch keeps it.
@@ -166,8 +174,9 @@ impl<T: Object> WatchDriver<T> {
         if !self.machine.is_reading() {
             self.stream = None;
         }
-        if let Some(change) = change {
-            self.apply(change);
+        let object = change.and_then(|change| self.apply(change));
+        if let Some(shown) = &self.shown {
+            shown.advanced(self.machine.version(), object.as_ref());
         }
         match report {
             None => {}
@@ -182,16 +191,25 @@ impl<T: Object> WatchDriver<T> {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    /// Changes the store. Returns the key of the changed object, if there is only one.
+    fn apply(&mut self, change: Change) -> Option<ObjectKey> {
         match change {
-            Change::ReplaceAll { objects, unreadable } => self.replace_all(objects, unreadable),
+            Change::ReplaceAll { objects, unreadable } => {
+                self.replace_all(objects, unreadable);
+                None
+            }
             Change::Set(object) => {
                 let key = object.key();
                 if let Some(value) = self.decode(&key, &object) {
-                    self.push.set(key, value);
+                    self.push.set(key.clone(), value);
                 }
+                Some(key)
             }
-            Change::Unreadable(error) => self.rejected(error.object().key(), "", &error),
+            Change::Unreadable(error) => {
+                let key = error.object().key();
+                self.rejected(key, "", &error);
+                Some(key.clone())
+            }
             Change::Remove(object) => {
                 let key = object.key();
                 let last = self.typed(&object);
@@ -200,6 +218,7 @@ impl<T: Object> WatchDriver<T> {
                     Ok(last) => self.push.remove_with(&key, last),
                     Err(_) => self.push.remove(&key),
                 };
+                Some(key)
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::AutoResetEvent;
 use crate::manager::Manager;
+use crate::watch::write_view::WriteView;
 use crate::watch::{Watch, WatchBuilder};
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
@@ -202,8 +203,9 @@ impl<T: Object> ObjectWatch<T> {
         let same = |one: &T, other: &T| one.has_version_of(other);
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
-        watch.show_writes(Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store())));
         let stop = CancellationToken::new();
+        let shown = Arc::new(ShownObjects::new(&api, &query, watch.store(), stop.clone()));
+        watch.show_writes(Arc::clone(&shown) as Arc<dyn WriteView>);
         let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
         if group.clock.scheduler().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
@@ -214,7 +216,7 @@ impl<T: Object> ObjectWatch<T> {
         let is_local = api.client().capabilities().local;
         let machine = WatchMachine::new(query.clone(), is_local, backoff, group.clock.draws());
         let driver = WatchDriver::new(api, query, machine, list_timeout, push.clone(), stop.clone(), &group);
-        let driver = driver.transform(transform);
+        let driver = driver.transform(transform).shown(shown);
         let event = AutoResetEvent::new(watch.clock());
         let source = watch.name();
         log::info!(source; "{source}: the watch starts");

@@ -134,7 +134,6 @@ impl WatchMachine {
     }
 
     /// Returns the last version seen.
-    #[cfg(all(test, not(loom)))]
     pub(super) fn version(&self) -> &str {
         &self.version
     }
