@@ -131,6 +131,18 @@ impl Ownership {
         self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)
     }
 
+    /// Returns the key of the owner, if it is of this kind and a label that marks it is missing. No list finds such an object.
+    pub(crate) fn unlabelled_owner(&self, child: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
+        let owner = self.owner_key(child, kind)?;
+        self.labels_of(child).any(|(name, value)| child.labels.get(name) != Some(&value)).then_some(owner)
+    }
+
+    /// Returns the labels that belong to the annotations of an object.
+    pub(crate) fn labels_of<'a>(&'a self, child: &'a ObjectMeta) -> impl Iterator<Item = (&'a str, String)> {
+        let names = [&*self.kind, &*self.key].into_iter();
+        names.filter_map(|name| Some((name, label_value(child.annotations.get(name)?))))
+    }
+
     /// Returns a query for the objects marked with this owner.
     ///
     /// If a key does not fit into a label, the query may also select objects of other owners: check with

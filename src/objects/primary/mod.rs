@@ -11,7 +11,8 @@ use std::time::Duration;
 pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryRun};
 pub use self::secondary::Secondary;
 
-use self::reconcile::Collect;
+use self::reconcile::SecondaryOf;
+use self::secondary::WatchedSecondary;
 use super::dependents::{External, ExternalResource};
 use super::selection::{Selection, selection_settings};
 use crate::base::backoff::Exponential;
@@ -117,8 +118,9 @@ pub struct PrimaryController<T: Object> {
 pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
 type Subscribe<T> = Box<dyn FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send>;
 
-/// Starts the watch of a secondary or tertiary. Returns its subscription, and a function that deletes secondaries.
-type RelatedWatch<T> = Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Collect>), StartError> + Send>;
+/// Starts the watch of a secondary or tertiary. Returns its subscription, and the secondaries.
+type RelatedWatch<T> =
+    Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Box<dyn SecondaryOf<T>>>), StartError> + Send>;
 
 /// The [retry policy](PrimaryController::retry) of a [`PrimaryController`].
 pub struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
@@ -174,17 +176,19 @@ impl<T: Object> PrimaryController<T> {
     /// Adds secondaries. A change of one enqueues its primary, and the primary that it belonged to before. The secondaries of a
     /// primary that is gone are deleted.
     ///
-    /// A secondary that loses its marks before its watch has seen it belongs to no primary: the next run of its primary finds that
+    /// A secondary that loses only the labels of its marks gets them back before the next run of its primary, because no list finds it
+    /// without them. A secondary that loses its marks before its watch has seen it belongs to no primary: the next run of its primary finds that
     /// out.
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
         self.related.push(Box::new(move |manager| {
             let watch = shared_watch(manager, secondary.api(), secondary.query())?;
-            let marks = secondary.clone();
+            let (marks, of_index, kind) = (secondary.clone(), secondary.clone(), primaries.clone());
             let owner = move |_: &ObjectKey, object: &S| marks.owner_key(object, &primaries);
-            let by_owner = watch.store().index(owner.clone());
-            let collect: Collect = Box::new(move |gone| secondary.collect(gone, &by_owner.keys(&gone.key())));
-            Ok((subscribe(watch, owner), Some(collect)))
+            let unlabelled =
+                watch.store().index(move |_: &ObjectKey, object: &S| of_index.unlabelled_owner(object, &kind));
+            let watched = WatchedSecondary { secondary, unlabelled };
+            Ok((subscribe(watch, owner), Some(Box::new(watched) as Box<dyn SecondaryOf<T>>)))
         }));
         self
     }
@@ -258,7 +262,7 @@ impl<T: Object> PrimaryController<T> {
     pub fn add_to(self, manager: &Manager) -> Result<ControllerHandle<ObjectKey>, StartError> {
         let primaries = shared_watch(manager, &self.api, &self.selection.query)?;
         let related = self.related.into_iter().map(|start| start(manager)).collect::<Result<Vec<_>, _>>()?;
-        let (subscribe, collectors): (Vec<_>, Vec<_>) = related.into_iter().unzip();
+        let (subscribe, secondaries): (Vec<_>, Vec<_>) = related.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
         let events = self.selection.events.clone();
         let run = PrimaryRun {
@@ -266,7 +270,7 @@ impl<T: Object> PrimaryController<T> {
             name: self.name.clone(),
             api: self.api,
             reconciler: self.reconciler,
-            collectors: collectors.into_iter().flatten().collect(),
+            secondaries: secondaries.into_iter().flatten().collect(),
             externals: Arc::clone(&externals),
             recorder: self.recorder,
         };

@@ -159,8 +159,14 @@ where
     }
 }
 
-/// Deletes the secondaries of a type that a primary has left. Returns whether there were any.
-pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<bool, ClientError> + Send + Sync>;
+/// The secondaries of one type.
+pub(super) trait SecondaryOf<T>: Send + Sync {
+    /// Restores the labels of the primary's secondaries, so that lists find them.
+    fn relabel(&self, primary: &T) -> Result<(), ClientError>;
+
+    /// Deletes the secondaries that a primary has left. Returns whether there were any.
+    fn collect(&self, gone: &DynamicObject) -> Result<bool, ClientError>;
+}
 
 /// The reconciler of a [`PrimaryController`](super::PrimaryController), for its [builder](super::PrimaryController::controller).
 pub struct PrimaryRun<T: Object> {
@@ -169,7 +175,7 @@ pub struct PrimaryRun<T: Object> {
     pub(super) api: Api<T>,
     pub(super) selection: Selection<T>,
     pub(super) reconciler: Box<dyn PrimaryReconciler<T>>,
-    pub(super) collectors: Vec<Collect>,
+    pub(super) secondaries: Vec<Box<dyn SecondaryOf<T>>>,
     pub(super) externals: Arc<[ExternalResource<T>]>,
     pub(super) recorder: Option<EventRecorder>,
 }
@@ -178,6 +184,7 @@ impl<T: Object> PrimaryRun<T> {
     fn sync(&self, cx: &Context, primary: &T) -> Result<Action, BoxError> {
         let is_deleting = primary.meta().is_deleting();
         let operation = Operation::sync(cx.reasons(), is_deleting);
+        self.secondaries.iter().try_for_each(|secondaries| secondaries.relabel(primary))?;
         let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
         // External resources of a primary are removed once it is gone.
         if !is_deleting {
@@ -197,7 +204,7 @@ impl<T: Object> PrimaryRun<T> {
 
     fn gone(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
         let gone = DynamicObject::new(self.api.kind(), key.namespace(), key.name());
-        let collected = self.collectors.iter().map(|collect| collect(&gone).map_err(BoxError::from));
+        let collected = self.secondaries.iter().map(|secondaries| secondaries.collect(&gone).map_err(BoxError::from));
         let removed = self.externals.iter().map(|external| {
             let removed = external.remove(cx, &gone.object_ref())?;
             if removed {

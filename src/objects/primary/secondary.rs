@@ -7,20 +7,24 @@
 //! - A secondary of a missing primary is deleted only in a run of that primary's key, after the client has reported the primary
 //!   as missing. No other run of the key can create it meanwhile.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+
+use serde_json::json;
 
 use super::super::dependents::garbage::collect;
 use super::super::dependents::{
     DependentWrite, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, list,
     put_or_adopt,
 };
+use super::reconcile::SecondaryOf;
 use crate::base::clock::Clock;
 use crate::objects::{
-    Api, ClientError, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, Ownership,
-    Query, reasons,
+    Api, ClientError, DynamicObject, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
+    Ownership, Patch, Query, reasons,
 };
+use crate::watch::store::Index;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
@@ -184,20 +188,39 @@ impl<S: Object> Secondary<S> {
         result.map(|()| deleted)
     }
 
+    /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an object.
+    fn relabel(&self, primary: &impl Object, unlabelled: &[ObjectKey]) -> Result<(), ClientError> {
+        for key in unlabelled {
+            let Some(object) = self.api.get(key).ignore_not_found()? else { continue };
+            let meta = object.meta();
+            if self.unlabelled_owner(&object, &primary.kind()) == Some(primary.key()) && !meta.is_deleting() {
+                let labels: BTreeMap<_, _> = self.ownership.labels_of(&meta).collect();
+                let metadata = json!({"labels": labels, "resourceVersion": meta.resource_version});
+                self.api.patch(key, &Patch::Merge(json!({"metadata": metadata}))).ignore_not_found()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the key of the primary of an object that lacks a label for it.
+    pub(super) fn unlabelled_owner(&self, object: &S, primaries: &Kind) -> Option<ObjectKey> {
+        self.ownership.unlabelled_owner(&object.meta(), primaries)
+    }
+
     /// Deletes the dependents of a primary that is gone. Returns whether there were any.
     ///
-    /// `known` are the keys of objects with annotations that name the primary. Without its labels, no list finds such an object.
-    pub(super) fn collect(&self, gone: &impl Object, known: &[ObjectKey]) -> Result<bool, ClientError> {
+    /// `unlabelled` are the keys of objects with annotations that name the primary, but without its labels.
+    fn collect(&self, gone: &impl Object, unlabelled: &[ObjectKey]) -> Result<bool, ClientError> {
         let (client, kind) = (&**self.api.client(), self.api.kind());
         let listed = match client.list(kind, &self.query_of(gone)) {
             Ok(listed) => listed.items.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error)],
         };
         // Read after the listed ones have been deleted, so that none is deleted twice.
-        let known = known.iter().filter_map(|key| client.get(kind, key).ignore_not_found().transpose());
+        let unlabelled = unlabelled.iter().filter_map(|key| client.get(kind, key).ignore_not_found().transpose());
         let by = OwnedBy::Marks(&self.ownership);
         let exists = |owner: &Owner| Ok(owner.key != gone.key());
-        let collected = collect(client, kind, listed.into_iter().chain(known), by, &gone.kind(), exists);
+        let collected = collect(client, kind, listed.into_iter().chain(unlabelled), by, &gone.kind(), exists);
         for key in &collected.deleted {
             self.event(gone, EventType::Normal, reasons::SYNCED, &reasons::deleted(&ObjectRef::new(kind, key)));
         }
@@ -251,6 +274,23 @@ impl<S: Object> Secondary<S> {
         if let Some(recorder) = &self.recorder {
             recorder.event(primary, event, reason, message);
         }
+    }
+}
+
+/// The secondaries of one type and the watch of them.
+pub(super) struct WatchedSecondary<S: Object> {
+    pub(super) secondary: Secondary<S>,
+    /// The secondaries that lack a label for their primary.
+    pub(super) unlabelled: Index<ObjectKey, ObjectKey, S>,
+}
+
+impl<T: Object, S: Object> SecondaryOf<T> for WatchedSecondary<S> {
+    fn relabel(&self, primary: &T) -> Result<(), ClientError> {
+        self.secondary.relabel(primary, &self.unlabelled.keys(&primary.key()))
+    }
+
+    fn collect(&self, gone: &DynamicObject) -> Result<bool, ClientError> {
+        self.secondary.collect(gone, &self.unlabelled.keys(&gone.key()))
     }
 }
 
