@@ -168,6 +168,20 @@ fn collects_orphans_from_before_the_start() {
     }
 }
 
+#[test]
+fn prunes_a_secondary_that_has_lost_its_labels() {
+    for world in World::both() {
+        let a = world.sites().create(&site("a", &[("x", "one")])).unwrap();
+        let mut bald = world.pages().ensure(&a, page("a-y", "bald")).unwrap().object().clone();
+        bald.metadata.labels.clear();
+        world.bare_pages().update(&bald).unwrap();
+
+        let started = world.start(|settings| settings);
+        world.until_pages(&[("a-x", "one")]);
+        started.stop();
+    }
+}
+
 /// A watch may lag: an orphan in it may have a new owner.
 #[test]
 fn does_not_collect_an_object_that_has_a_new_owner() {

@@ -1,13 +1,13 @@
 //! Runs that read from a watch which lags behind the client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
-    PollEvents, Query, SharedObject, WatchEvent, owner_keys, set_controller,
+    Api, Client, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStream,
+    ObjectWatch, PollEvents, Query, SharedObject, WatchEvent, owner_keys, set_controller,
 };
 use homeostat::testing::Simulation;
 use homeostat::watch::EventKind;
@@ -190,6 +190,74 @@ fn a_key_that_was_held_back_runs_as_soon_as_the_watch_shows_the_write() {
     assert_eq!(times[..3], [Duration::ZERO, SECOND, 2 * SECOND]);
     assert_eq!(times[3], times[2] + 100 * MS, "nothing was written");
     world.stop();
+}
+
+/// Somebody deletes the object before the watch has seen it, so no event ever shows it.
+#[test]
+fn a_key_runs_once_a_list_has_passed_its_write_although_the_object_is_gone() {
+    let sim = Simulation::new(1);
+    let clock = sim.clock();
+    let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
+    // The first stream breaks at its first event, and the watch lists again.
+    let is_broken = Arc::<AtomicBool>::default();
+    client.on_stream(move |_, events| {
+        let is_broken = is_broken.clone();
+        Ok(if is_broken.load(SeqCst) { events } else { ObjectStream::polled(Breaking { events, is_broken }) })
+    });
+    let machines = Api::<Machine>::new(client.clone());
+    let manager = Manager::builder().clock(clock.clone()).build().unwrap();
+    let watched =
+        manager.watch("machines", || ObjectWatch::new(machines.clone()).clock(clock.clone()).start()).unwrap();
+    let notes = Notes::new(&sim);
+    let reconcile = {
+        let notes = notes.clone();
+        move |_: &Context, _: &&str| -> Outcome {
+            notes.add("run");
+            if notes.all().len() == 1 {
+                let machine = machines.create(&Machine { metadata: ObjectMeta::new("default", "a") })?;
+                client.inner(&Machine::KIND).delete(&machine.metadata.key(), &DeleteOptions::default())?;
+            }
+            Ok(Action::requeue_after(100 * MS))
+        }
+    };
+    let never = |_: &ObjectKey, _: &Machine| None::<&str>;
+    let controller = Controller::builder("cluster", reconcile)
+        .clock(clock)
+        .subscribe(&watched, move |queue| Subscriber::to_owner(queue, never))
+        .build()
+        .unwrap();
+    controller.handle().enqueue("a");
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    sim.run_for(2 * SECOND);
+    // The delay before the second list is at most 0.8 s, and random.
+    assert!(notes.times()[1] < SECOND, "{:?}", notes.times());
+    manager.stop();
+    running.wait().unwrap();
+}
+
+/// A stream that breaks at its first event. The client no longer knows the version.
+struct Breaking {
+    events: ObjectStream,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Iterator for Breaking {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        unreachable!("a simulation polls")
+    }
+}
+
+impl PollEvents for Breaking {
+    fn poll(&mut self) -> Poll<Option<Item>> {
+        let machines = || ObjectRef::new(&Machine::KIND, &ObjectKey::new("", "*"));
+        self.events.poll().map(|_| {
+            self.is_broken.store(true, SeqCst);
+            Some(Err(ClientError::gone(machines(), "1")))
+        })
+    }
 }
 
 #[test]
