@@ -31,8 +31,10 @@
 mod cli;
 #[path = "cli/interrupt.rs"]
 mod interrupt;
+#[path = "cli/paths.rs"]
+mod paths;
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,6 +50,8 @@ use homeostat::objects::{
 use homeostat::{Action, BoxError, Context, Manager};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+use crate::paths::at;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The time that an instance needs to start.
@@ -173,11 +177,6 @@ impl Names {
     fn file(&self, service: &str) -> PathBuf {
         self.0.join(service)
     }
-}
-
-/// Adds the path to an error.
-fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, BoxError> {
-    result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 impl External<Service> for Names {

@@ -20,16 +20,18 @@
 mod cli;
 #[path = "cli/interrupt.rs"]
 mod interrupt;
+#[path = "cli/paths.rs"]
+mod paths;
 #[path = "cli/recorded.rs"]
 mod recorded;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use clap::Parser;
 use homeostat::objects::{
@@ -38,6 +40,8 @@ use homeostat::objects::{
 };
 use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
+
+use crate::paths::at;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -139,11 +143,6 @@ impl Folder {
             })
             .collect()
     }
-}
-
-/// Adds the path to an error.
-fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, BoxError> {
-    result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn wanted_files(site: &Site) -> BTreeMap<String, String> {

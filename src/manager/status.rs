@@ -140,7 +140,7 @@ impl Manager {
         self.export_leader();
     }
 
-    /// Exports who leads. The gauge of an earlier leader becomes zero.
+    /// Exports the name of the leader. The gauge of an earlier leader becomes zero.
     #[cfg(feature = "metrics")]
     fn export_leader(&self) {
         if self.inner.elector.is_none() {

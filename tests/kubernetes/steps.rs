@@ -16,7 +16,7 @@ use crate::cluster;
 use crate::kinds;
 use crate::support::wait_for;
 
-/// Each step that holds the thing has a finalizer of its own.
+/// The finalizers of the steps that hold the thing, one for each step.
 const FINALIZERS: [&str; 3] = ["steps.example.com/thing", "steps.example.com/front", "steps.example.com/parts"];
 const PATIENCE: Duration = Duration::from_secs(120);
 

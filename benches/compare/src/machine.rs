@@ -12,6 +12,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) toolchain: String,
     pub(crate) commit: String,
+    /// The load averages of the last 1, 5 and 15 minutes.
+    pub(crate) load: String,
 }
 
 impl Machine {
@@ -27,6 +29,7 @@ impl Machine {
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             toolchain: output("rustc", &["-V"])?,
             commit: commit()?,
+            load: fs::read_to_string("/proc/loadavg")?.split(' ').take(3).collect::<Vec<_>>().join(", "),
         })
     }
 }

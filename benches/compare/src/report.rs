@@ -11,14 +11,15 @@ pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, quick:
     if quick {
         text.push_str("**A smoke run with a hundredth of the sizes: these figures mean nothing.**\n\n");
     }
-    let Machine { cpu, cores, memory, kernel, toolchain, commit } = machine;
+    let Machine { cpu, cores, memory, kernel, toolchain, commit, load } = machine;
     let round = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} interleaved rounds") };
     let _ = write!(
         text,
         "Medians of {round}; in brackets the lowest and the highest figure. Each figure of each round was measured in a new \
          process. A ratio is homeostat's median divided by the other median; in brackets the lowest and the highest ratio of a \
          round. [`compare/README.md`](compare/README.md) explains the rows.\n\n\
-         - machine: {cpu}, {cores} cores, {memory}, Linux {kernel}\n- toolchain: {toolchain}\n- commit: {commit}\n\n"
+         - machine: {cpu}, {cores} cores, {memory}, Linux {kernel}; load averages before the run: {load}\n- toolchain: {toolchain}\n\
+         - commit: {commit}\n\n"
     );
     let rows: Vec<Row> = rows().into_iter().filter(|row| results.has(row.workload, row.variant)).collect();
     let verdicts: Vec<bool> =
@@ -113,7 +114,15 @@ mod tests {
 
     fn machine() -> Machine {
         let text = || "x".to_owned();
-        Machine { cpu: text(), cores: 2, memory: text(), kernel: text(), toolchain: text(), commit: text() }
+        Machine {
+            cpu: text(),
+            cores: 2,
+            memory: text(),
+            kernel: text(),
+            toolchain: text(),
+            commit: text(),
+            load: text(),
+        }
     }
 
     fn measured(ours: &[f64], naive: &[f64]) -> Results {

@@ -59,19 +59,22 @@ impl Results {
         Summary::of(&self.rounds(cell, metric)?)
     }
 
-    /// Returns the ratio of the medians, with the lowest and the highest ratio of a round.
     pub(crate) fn ratio(&self, over: (Cell, &str), under: (Cell, &str)) -> Option<Summary> {
-        let (over, under) = (self.rounds(over.0, over.1)?, self.rounds(under.0, under.1)?);
-        let each: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a / b).collect();
-        Some(Summary { median: median(&over) / median(&under), ..Summary::of(&each)? })
+        Summary::ratio(&self.rounds(over.0, over.1)?, &self.rounds(under.0, under.1)?)
     }
 }
 
 impl Summary {
-    fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let min = values.iter().copied().reduce(f64::min)?;
         let max = values.iter().copied().reduce(f64::max)?;
         Some(Self { median: median(values), min, max })
+    }
+
+    /// Returns the ratio of the medians, with the lowest and the highest ratio of a round.
+    pub(crate) fn ratio(over: &[f64], under: &[f64]) -> Option<Self> {
+        let each: Vec<f64> = over.iter().zip(under).map(|(a, b)| a / b).collect();
+        Some(Self { median: median(over) / median(under), ..Self::of(&each)? })
     }
 }
 
@@ -121,11 +124,17 @@ fn brief(figures: &Figures) -> String {
 }
 
 fn in_new_process(cell: Cell, quick: bool) -> Result<Figures> {
-    let mut command = Command::new(env::current_exe()?);
-    command.args(["cell", cell.workload, cell.variant, cell.peer]);
+    let mut arguments = vec!["cell", cell.workload, cell.variant, cell.peer];
     if quick {
-        command.arg("--quick");
+        arguments.push("--quick");
     }
+    figures_of(&arguments)
+}
+
+/// Runs this program with these arguments, and reads the figures that it prints.
+pub(crate) fn figures_of(arguments: &[&str]) -> Result<Figures> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(arguments);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let start = Instant::now();
     let status = loop {

@@ -1,4 +1,4 @@
-//! The place where an embedded client stores its changes, if it has one.
+//! The storage of an embedded client for its changes.
 
 use std::sync::Arc;
 

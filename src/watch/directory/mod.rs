@@ -81,8 +81,8 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// If a directory cannot be read, or the run has been aborted. A passed deadline does not end the listing: otherwise a
-    /// directory whose listing takes longer than the period would never be listed.
+    /// If a directory cannot be read, or the run has been aborted. A passed deadline does not end the listing. Otherwise
+    /// a directory that takes longer than the period would never be listed.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
         self.walk(cx, |_| {})
     }

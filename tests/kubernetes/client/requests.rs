@@ -42,7 +42,7 @@ fn a_call_waits_as_long_as_the_server_asks() {
             assert!((seconds * SECOND..=seconds * SECOND * 6 / 5).contains(&delay), "{delay:?}");
             clock.advance(delay.checked_sub(NANOSECOND).unwrap());
             assert_eq!((clock.sleepers(), server.requests().len()), (1, calls));
-            // The thread must not read a later time than that of its wakeup: its next delay begins there.
+            // The next delay begins at the time that the thread reads, so the clock must not advance further.
             clock.advance(NANOSECOND);
         }
         assert_eq!(created.join().unwrap().unwrap().name(), "a");

@@ -244,7 +244,7 @@ fn etcd_process(directory: &Directory, url: &str, peer: u16) -> Process {
         format!("--listen-peer-urls={peers}"),
         format!("--initial-advertise-peer-urls={peers}"),
         format!("--initial-cluster=test={peers}"),
-        // Tests kill processes, not the machine: what a process has written stays.
+        // Tests kill processes, not the machine: data that a process has written stays.
         "--unsafe-no-fsync".to_owned(),
     ];
     Process::new("etcd".into(), arguments, directory.path())

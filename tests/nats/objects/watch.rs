@@ -1,14 +1,15 @@
 //! Watches of objects: lost versions, reconnects, stops, and entries of other programs.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use homeostat::CancellationToken;
-use homeostat::nats::{KvBucket, NatsClient};
+use homeostat::nats::{KvBucket, NatsClient, NatsConnection};
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, DynamicObject, ObjectWatch, Patch, PatchTarget, Query, SharedObject,
-    WatchEvent,
+    Api, Client, ClientError, DeleteOptions, DynamicObject, ObjectKey, ObjectWatch, Patch, PatchTarget, Query,
+    SharedObject, WatchEvent,
 };
+use homeostat::{CancellationToken, Running, Watch};
 use serde_json::json;
 
 use super::{WIDGET, client, client_of, connect, entry, key, widget};
@@ -62,6 +63,33 @@ impl Reader {
     }
 }
 
+/// Two clients of one bucket.
+struct Pair {
+    near: NatsClient,
+    /// Connected through the proxy.
+    far: NatsClient,
+    proxy: Proxy,
+    /// Last field: the server ends after the clients.
+    _server: TestServer,
+}
+
+impl Pair {
+    fn start(create: impl Fn(&NatsConnection) -> NatsClient) -> Self {
+        let server = TestServer::start();
+        let proxy = Proxy::start(server.port());
+        let near = create(&connect(&server));
+        let far = create(&options(&proxy.url()).connect().unwrap());
+        Self { near, far, proxy, _server: server }
+    }
+}
+
+/// Returns a watch of a client, in sync.
+fn stored(client: &NatsClient) -> Running<Watch<ObjectKey, DynamicObject>> {
+    let watch = ObjectWatch::new(Api::<DynamicObject>::of_kind(Arc::new(client.clone()), WIDGET)).start().unwrap();
+    assert!(watch.watch().store().wait_synced(LONG));
+    watch
+}
+
 /// Watches from a version, and expects that it is gone.
 fn gone_from(client: &NatsClient, version: &str) {
     match read(client, &Query::all(), Some(version)) {
@@ -90,9 +118,7 @@ fn a_bucket_that_was_recreated_makes_all_earlier_versions_gone_also_if_it_has_mo
     for _ in 0..3 {
         live.change();
     }
-    let store =
-        ObjectWatch::new(Api::<DynamicObject>::of_kind(std::sync::Arc::new(client.clone()), WIDGET)).start().unwrap();
-    assert!(store.watch().store().wait_synced(LONG));
+    let store = stored(&client);
     KvBucket::delete_bucket(&connection, "TEST").unwrap();
     let next = client_of(&connection);
     live.is_gone();
@@ -135,18 +161,13 @@ fn a_watch_from_before_removed_markers_is_gone() {
 
 #[test]
 fn a_watch_that_was_away_while_markers_were_removed_is_gone() {
-    let server = TestServer::start();
-    let near = client(&server);
-    let proxy = Proxy::start(server.port());
-    let far = client_of(&options(&proxy.url()).connect().unwrap());
+    let Pair { near, far, proxy, _server } = Pair::start(client_of);
     for name in ["a", "b"] {
         near.create(&WIDGET, widget(name, 1)).unwrap();
     }
     let live = read(&far, &Query::all(), None).unwrap();
     assert_eq!([live.change(), live.change()], ["added a", "added b"]);
-    let store =
-        ObjectWatch::new(Api::<DynamicObject>::of_kind(std::sync::Arc::new(far.clone()), WIDGET)).start().unwrap();
-    assert!(store.watch().store().wait_synced(LONG));
+    let store = stored(&far);
     proxy.refuse(true);
     proxy.cut();
     remove(&near, "b");
@@ -162,10 +183,7 @@ fn a_watch_that_was_away_while_markers_were_removed_is_gone() {
 
 #[test]
 fn a_watch_resumes_after_a_reconnect_and_misses_nothing() {
-    let server = TestServer::start();
-    let near = client(&server);
-    let proxy = Proxy::start(server.port());
-    let far = client_of(&options(&proxy.url()).connect().unwrap());
+    let Pair { near, far, proxy, _server } = Pair::start(client_of);
     let live = read(&far, &Query::all(), None).unwrap();
     for round in 0..10 {
         let name = format!("a-{round}");
@@ -183,18 +201,13 @@ fn a_watch_resumes_after_a_reconnect_and_misses_nothing() {
 
 #[test]
 fn a_watch_that_a_short_history_has_outrun_is_gone_and_its_store_still_ends_right() {
-    let server = TestServer::start();
-    let near = NatsClient::create(&connect(&server), &NatsClient::bucket("short").history(2)).unwrap();
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url()).connect().unwrap();
-    let far = NatsClient::create(&connection, &NatsClient::bucket("short").history(2)).unwrap();
+    let create = |connection: &_| NatsClient::create(connection, &NatsClient::bucket("short").history(2)).unwrap();
+    let Pair { near, far, proxy, _server } = Pair::start(create);
     near.create(&WIDGET, widget("a", 1)).unwrap();
     near.create(&WIDGET, widget("b", 1)).unwrap();
     let live = read(&far, &Query::all(), None).unwrap();
     assert_eq!([live.change(), live.change()], ["added a", "added b"]);
-    let store =
-        ObjectWatch::new(Api::<DynamicObject>::of_kind(std::sync::Arc::new(far.clone()), WIDGET)).start().unwrap();
-    assert!(store.watch().store().wait_synced(LONG));
+    let store = stored(&far);
     proxy.refuse(true);
     proxy.cut();
     // It is deleted and created again, and only its last two changes are kept.

@@ -8,7 +8,7 @@ mod peers;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +22,7 @@ use serde_json::json;
 use self::peers::Watcher;
 use crate::machine::Machine;
 use crate::meter::{Figures, Stopwatch, median, resident};
+use crate::runner::Summary;
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 /// The label of the objects.
@@ -133,7 +134,7 @@ impl Drop for Killed {
 }
 
 /// Runs one peer in this process, and prints its figures.
-pub(crate) fn cell(peer: &str, kubeconfig: &PathBuf, objects: usize) -> Result<()> {
+pub(crate) fn cell(peer: &str, kubeconfig: &Path, objects: usize) -> Result<()> {
     let (before, _) = resident()?;
     let watch = Stopwatch::start();
     let watcher: Box<dyn Watcher> = match peer {
@@ -160,15 +161,13 @@ pub(crate) fn cell(peer: &str, kubeconfig: &PathBuf, objects: usize) -> Result<(
 }
 
 fn table(machine: &Machine, objects: usize, rounds: u32, results: &BTreeMap<&str, Vec<Figures>>) -> String {
-    let Machine { cpu, cores, memory, commit, toolchain, .. } = machine;
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(", ");
+    let Machine { cpu, cores, memory, commit, toolchain, load, .. } = machine;
     let mut text = format!(
         "# One API server, two clients\n\nEach client lists {objects} ConfigMaps and keeps them in a store. Then each object changes \
          once, and the client calls a function with each change. The figures are medians of {rounds} rounds, each in a new process. \
          Beside each stands its ratio to kube-rs, with the lowest and highest ratio of a round in brackets.\n\n\
          Machine: {cpu}, {cores} cores, {memory}; {toolchain}; commit {commit}. The server and etcd run on the same machine. Load \
-         average at the end: {load}.\n\n\
+         averages before the run: {load}.\n\n\
          | client | sync, CPU µs an object | sync, wall µs an object | CPU µs a change | peak growth until in sync, bytes an object | \
          growth when in sync, bytes an object |\n|---|--:|--:|--:|--:|--:|\n"
     );
@@ -178,11 +177,8 @@ fn table(machine: &Machine, objects: usize, rounds: u32, results: &BTreeMap<&str
             let of = |peer: &str| results[peer].iter().map(|figures| figures[metric]).collect::<Vec<f64>>();
             let (own, kube) = (of(peer), of("kube"));
             let unit = if metric.ends_with("_ns") { 1000.0 } else { 1.0 };
-            let ratios: Vec<_> = own.iter().zip(&kube).map(|(own, kube)| own / kube).collect();
-            let (least, most) =
-                ratios.iter().fold((f64::MAX, f64::MIN), |(a, b), ratio| (a.min(*ratio), b.max(*ratio)));
-            let ratio = median(&own) / median(&kube);
-            let _ = write!(text, " {:.1}, {ratio:.2} [{least:.2}, {most:.2}] |", median(&own) / unit);
+            let Some(Summary { median: ratio, min, max }) = Summary::ratio(&own, &kube) else { continue };
+            let _ = write!(text, " {:.1}, {ratio:.2} [{min:.2}, {max:.2}] |", median(&own) / unit);
         }
         text.push('\n');
     }

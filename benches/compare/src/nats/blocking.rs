@@ -88,14 +88,9 @@ fn replay(bucket: &KvBucket, share: Share, wait: &dyn Fn()) -> Result<Latencies>
     let mut latencies = Latencies::new();
     let start = Instant::now();
     let mut watch = bucket.watch(&KvWatchOptions::new())?;
-    loop {
-        match watch.recv()? {
-            KvUpdate::Entry(entry) => {
-                ensure!(entry.value == VALUE, "another value");
-                latencies.add(start);
-            }
-            _ => break,
-        }
+    while let KvUpdate::Entry(entry) = watch.recv()? {
+        ensure!(entry.value == VALUE, "another value");
+        latencies.add(start);
     }
     ensure!(latencies.0.len() == share.operations, "{} entries", latencies.0.len());
     Ok(latencies)

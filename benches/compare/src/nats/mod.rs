@@ -8,10 +8,9 @@ mod page;
 mod server;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -19,6 +18,7 @@ use self::page::markdown;
 use self::server::Server;
 use crate::machine::Machine;
 use crate::meter::{Figures, Stopwatch, percentile};
+use crate::runner::figures_of;
 
 /// The bytes of each value.
 const VALUE: [u8; 256] = [b'v'; 256];
@@ -112,8 +112,6 @@ pub(crate) fn run(args: &CellArgs) -> Result<Figures> {
 /// Measures all cells, in interleaved rounds, and writes the page.
 pub(crate) fn measure(rounds: u32, quick: bool, only: &[String], page: &Path) -> Result<()> {
     let machine = Machine::look()?;
-    let load = fs::read_to_string("/proc/loadavg")?;
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
     let server = Server::start()?;
     let mut results = Results::new();
     let mut count = 0;
@@ -133,7 +131,7 @@ pub(crate) fn measure(rounds: u32, quick: bool, only: &[String], page: &Path) ->
             }
         }
     }
-    fs::write(page, markdown(&machine, &results, rounds, &server.version()?, &load))?;
+    fs::write(page, markdown(&machine, &results, rounds, &server.version()?))?;
     eprintln!("wrote {}", page.display());
     Ok(())
 }
@@ -145,10 +143,6 @@ fn in_new_process((client, workload, threads): Cell, url: &str, count: usize, qu
         _ => 16_000,
     };
     let operations = if quick { operations / 100 } else { operations };
-    let mut command = Command::new(env::current_exe()?);
-    command.args(["nats-cell", client, workload, &threads.to_string(), url, &format!("b{count}")]);
-    let output = command.arg(operations.to_string()).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "its process ended with {}", output.status);
-    let line = String::from_utf8(output.stdout)?;
-    serde_json::from_str(&line).with_context(|| format!("not figures: {line:?}"))
+    let [threads, operations] = [threads, operations].map(|number| number.to_string());
+    figures_of(&["nats-cell", client, workload, &threads, url, &format!("b{count}"), &operations])
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{CLIENTS, Results, THREADS, WORKLOADS};
 use crate::machine::Machine;
 use crate::meter::{Figures, median};
+use crate::runner::Summary;
 
 const INTRODUCTION: &str = "\
 One connection, one real server on the same machine with a temporary file store, values of 256 bytes. Each figure is a median of the
@@ -25,8 +26,8 @@ A ratio is homeostat's median divided by the median of `block_on`, `tasks` and `
 CPU and at most 1 for the latency at p50. A bold ratio misses its target.
 ";
 
-pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, server: &str, load: &str) -> String {
-    let Machine { cpu, cores, memory, kernel, toolchain, commit } = machine;
+pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, server: &str) -> String {
+    let Machine { cpu, cores, memory, kernel, toolchain, commit, load } = machine;
     let mut text = format!(
         "# NATS: buckets beside `async-nats`\n\n{INTRODUCTION}\n\
          - command: `HOMEOSTAT_NATS_SERVER=$(../../.ci/nats) cargo run --release -- --rounds {rounds} nats` in `benches/compare`\n\
@@ -78,9 +79,8 @@ fn values(rounds: &[Figures], metric: &str) -> Vec<f64> {
 }
 
 fn spread(values: &[f64]) -> String {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(0.0, f64::max);
-    format!("{} ({}–{})", number(median(values)), number(least), number(most))
+    let text = |Summary { median, min, max }| format!("{} ({}–{})", number(median), number(min), number(max));
+    Summary::of(values).map_or_else(String::new, text)
 }
 
 fn number(value: f64) -> String {
