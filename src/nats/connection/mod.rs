@@ -31,6 +31,7 @@ use super::address::ServerAddress;
 use super::error::{NatsError, NatsErrorKind};
 use super::options::NatsOptions;
 use super::protocol::{NatsHeaders, NatsMessage};
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::thread::Joiner;
@@ -57,7 +58,11 @@ const JOIN: Duration = Duration::from_millis(100);
 /// # Ok::<_, homeostat::nats::NatsError>(())
 /// ```
 #[derive(Clone)]
-pub struct NatsConnection(Arc<ConnectionHandle>);
+pub struct NatsConnection {
+    handle: Arc<ConnectionHandle>,
+    /// Ends the requests of this handle. `None` if only a close of the connection ends them.
+    stop: Option<CancellationToken>,
+}
 
 /// Closes the connection with its last clone.
 struct ConnectionHandle {
@@ -122,7 +127,7 @@ impl NatsConnection {
         let writer = Arc::clone(&shared);
         handle.spawn("writer", move || writer.write())?;
         shared.wait_for_first()?;
-        Ok(Self(Arc::new(handle)))
+        Ok(Self { handle: Arc::new(handle), stop: None })
     }
 
     /// Publishes a message. Returns when it is in the outbound buffer, before the server has it.
@@ -144,7 +149,7 @@ impl NatsConnection {
     ///
     /// As [`publish`](Self::publish), and returns an error if a header is invalid.
     pub fn publish_with_headers(&self, subject: &str, headers: &NatsHeaders, payload: &[u8]) -> Result<(), NatsError> {
-        self.0.shared.publish(Outgoing { subject, reply: None, headers, payload }, self.request_timeout())
+        self.handle.shared.publish(Outgoing { subject, reply: None, headers, payload }, self.request_timeout())
     }
 
     /// Answers a request, like [`publish`](Self::publish). Does nothing if `request` expects no answer.
@@ -178,7 +183,8 @@ impl NatsConnection {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<NatsMessage, NatsError> {
-        self.0.shared.request(Outgoing { subject, reply: None, headers, payload }, timeout)
+        let message = Outgoing { subject, reply: None, headers, payload };
+        self.handle.shared.request(message, timeout, self.stop.as_ref())
     }
 
     /// Subscribes to a subject, which may have wildcards. Returns at once.
@@ -202,7 +208,7 @@ impl NatsConnection {
     }
 
     fn subscribe_as(&self, subject: &str, group: Option<&str>) -> Result<NatsSubscription, NatsError> {
-        let shared = &self.0.shared;
+        let shared = &self.handle.shared;
         let mailbox = shared.mailbox();
         let sid = shared.subscribe(subject, group, &mailbox)?;
         Ok(NatsSubscription::new(Arc::clone(shared), mailbox, subject, sid))
@@ -214,7 +220,7 @@ impl NatsConnection {
     ///
     /// Returns an error after the timeout, or if the connection ends or is closed.
     pub fn flush(&self) -> Result<(), NatsError> {
-        self.0.shared.flush(self.request_timeout())
+        self.handle.shared.flush(self.request_timeout())
     }
 
     /// Closes the connection. All blocked calls return with an error at once.
@@ -222,13 +228,13 @@ impl NatsConnection {
     /// Messages in the outbound buffer are lost; [`flush`](Self::flush) them first. Blocks until the two threads have ended, for at
     /// most 100 ms: a thread that resolves a host name ends later.
     pub fn close(&self) {
-        self.0.close();
+        self.handle.close();
     }
 
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> NatsStatus {
-        self.0.shared.describe(|state, info, servers, last_error| NatsStatus {
+        self.handle.shared.describe(|state, info, servers, last_error| NatsStatus {
             connected: matches!(state.phase(), LinkPhase::Connected),
             closed: state.is_closed(),
             server: state.server().to_owned(),
@@ -244,46 +250,57 @@ impl NatsConnection {
 
     /// Returns a new connection with the same options and another request timeout. It need not reach a server yet.
     pub(super) fn sibling(&self, request_timeout: Duration) -> Result<Self, NatsError> {
-        let options = self.0.shared.options.clone();
+        let options = self.handle.shared.options.clone();
         let name = format!("{}-timed", options.name);
         options.name(name).request_timeout(request_timeout).retry_first_connect(true).connect()
     }
 
     /// Returns the number of connections that were made.
     pub(super) fn connects(&self) -> u64 {
-        self.0.shared.describe(|state, _, _, _| state.connects())
+        self.handle.shared.describe(|state, _, _, _| state.connects())
     }
 
     /// Returns the largest message that the server accepts, headers included, in bytes.
     #[must_use]
     pub fn max_payload(&self) -> usize {
-        self.0.shared.describe(|state, _, _, _| state.max_payload())
+        self.handle.shared.describe(|state, _, _, _| state.max_payload())
     }
 
     /// Returns the default time of a request.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
-        self.0.shared.options.request_timeout
+        self.handle.shared.options.request_timeout
     }
 
     pub(super) fn clock(&self) -> &Clock {
-        &self.0.shared.options.clock
+        &self.handle.shared.options.clock
     }
 
     /// Publishes a message if there are a connection and room. Returns whether it did.
     pub(super) fn try_publish(&self, subject: &str, reply: Option<&str>, payload: &[u8]) -> bool {
         let headers = NatsHeaders::new();
-        self.0.shared.try_publish(Outgoing { subject, reply, headers: &headers, payload })
+        self.handle.shared.try_publish(Outgoing { subject, reply, headers: &headers, payload })
+    }
+
+    /// Returns a handle of this connection whose requests and pauses end when `stop` is cancelled, with an error that is *closed*.
+    pub(super) fn until(&self, stop: &CancellationToken) -> Self {
+        Self { handle: Arc::clone(&self.handle), stop: Some(stop.clone()) }
     }
 
     /// Blocks until `deadline`. Fails if the connection is closed.
     pub(super) fn pause(&self, deadline: Nanos) -> Result<(), NatsError> {
-        if self.0.shared.pause(deadline) { Ok(()) } else { Err(NatsError::new(NatsErrorKind::Closed)) }
+        let shared = Arc::clone(&self.handle.shared);
+        let _wakeup = self.stop.as_ref().map(|stop| stop.on_cancel(move || shared.wake()));
+        if self.handle.shared.pause(deadline, self.stop.as_ref()) {
+            Ok(())
+        } else {
+            Err(NatsError::new(NatsErrorKind::Closed))
+        }
     }
 
     /// Returns whether the server says that it has `JetStream`.
     pub(super) fn has_jetstream(&self) -> bool {
-        self.0.shared.info().jetstream
+        self.handle.shared.info().jetstream
     }
 }
 
@@ -321,7 +338,7 @@ impl fmt::Debug for NatsConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NatsStatus { connected, server, .. } = self.status();
         f.debug_struct("NatsConnection")
-            .field("name", &self.0.shared.options.name)
+            .field("name", &self.handle.shared.options.name)
             .field("connected", &connected)
             .field("server", &server)
             .finish_non_exhaustive()

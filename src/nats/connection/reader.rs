@@ -31,7 +31,7 @@ impl LinkShared {
 
     /// Blocks for `wait`. Returns false if the connection is closed.
     fn sleep(&self, wait: Duration) -> bool {
-        self.pause(self.options.clock.nanos().after(wait))
+        self.pause(self.options.clock.nanos().after(wait), None)
     }
 
     /// Tries servers until one accepts. Returns `None` if the connection is closed.

@@ -13,6 +13,7 @@ use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
 use super::transport::{Breaker, Transport};
 use super::turn::{Turn, TurnBuffers};
+use crate::base::cancel::CancellationToken;
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Monitor};
 
@@ -136,15 +137,37 @@ impl LinkShared {
         self.until_open(&what, timeout, deadline, SendBy::Writer, |state| state.publish(message))
     }
 
-    pub(super) fn request(&self, message: Outgoing<'_>, timeout: Duration) -> Result<NatsMessage, NatsError> {
+    /// Sends a request, and blocks until its answer. A cancelled `stop` ends that with an error that is *closed*.
+    pub(super) fn request(
+        self: &Arc<Self>,
+        message: Outgoing<'_>,
+        timeout: Duration,
+        stop: Option<&CancellationToken>,
+    ) -> Result<NatsMessage, NatsError> {
         let deadline = self.options.clock.nanos().after(timeout);
         let mailbox = mailbox(&self.options.clock, 1, usize::MAX);
         let what = || format!("the request to {:?}", message.subject);
-        let send = |state: &mut LinkState<_>| state.request(message, Arc::clone(&mailbox));
+        let is_stopped = || stop.is_some_and(CancellationToken::is_cancelled);
+        let stopped = || NatsError::new(NatsErrorKind::Closed);
+        let _wakeup = stop.map(|stop| {
+            let (shared, mailbox) = (Arc::clone(self), Arc::clone(&mailbox));
+            stop.on_cancel(move || {
+                mailbox.change(|state| state.end(NatsError::new(NatsErrorKind::Closed)));
+                shared.wake();
+            })
+        });
+        let send = |state: &mut LinkState<_>| {
+            if is_stopped() { Err(Blocked::Failed(stopped())) } else { state.request(message, Arc::clone(&mailbox)) }
+        };
         let number = self.until_open(&what, timeout, deadline, SendBy::Caller, send)?;
         match mailbox.wait_for_some(deadline, MailboxState::take) {
             Some(MailboxItem::Message(message)) => Ok(message),
-            Some(found) => found.into_result(message.subject),
+            Some(found) => {
+                if is_stopped() {
+                    self.link.with(|link| link.state.forget(number));
+                }
+                found.into_result(message.subject)
+            }
             None => {
                 self.link.with(|link| link.state.forget(number));
                 Err(NatsError::timed_out(what(), timeout))
@@ -157,9 +180,15 @@ impl LinkShared {
         self.change_and_send(|link| link.state.publish(message).is_ok())
     }
 
-    /// Blocks until `deadline`. Returns false if the connection is closed.
-    pub(super) fn pause(&self, deadline: Nanos) -> bool {
-        self.link.wait_for_some(deadline, |link| link.state.is_closed().then_some(())).is_none()
+    /// Blocks until `deadline`. Returns false if the connection is closed or `stop` is cancelled; call [`wake`](Self::wake) after that.
+    pub(super) fn pause(&self, deadline: Nanos, stop: Option<&CancellationToken>) -> bool {
+        let is_over = |link: &mut Link| link.state.is_closed() || stop.is_some_and(CancellationToken::is_cancelled);
+        self.link.wait_for_some(deadline, |link| is_over(link).then_some(())).is_none()
+    }
+
+    /// Wakes all blocked calls, so that they check their tokens.
+    pub(super) fn wake(&self) {
+        self.link.change(|_| ());
     }
 
     pub(super) fn flush(&self, timeout: Duration) -> Result<(), NatsError> {

@@ -8,6 +8,7 @@ use super::entry::decode;
 use super::key::{EntryKey, filter, owner};
 use super::version::{ObjectVersion, life_of};
 use crate::base::backoff::Draws;
+use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::nats::connection::NatsConnection;
@@ -68,6 +69,11 @@ impl ObjectStore {
         let store = Self::new(bucket, "", self.single_copy);
         store.live(self.version(0).life);
         store
+    }
+
+    /// Returns a store of the same bucket whose requests end when `stop` is cancelled.
+    pub(super) fn until(&self, stop: &CancellationToken) -> Self {
+        self.over(self.connection().until(stop))
     }
 
     pub(super) fn connection(&self) -> &NatsConnection {

@@ -61,7 +61,6 @@ impl ObjectEvents {
         stop: &CancellationToken,
     ) -> Result<Self, ClientError> {
         let from = from.filter(|from| !matches!(*from, "" | "0"));
-        let named = || listed(kind, query);
         let mut events = Self {
             store: Arc::clone(store),
             kind: kind.clone(),
@@ -79,22 +78,34 @@ impl ObjectEvents {
         if stop.is_cancelled() {
             return Ok(events);
         }
+        if let Err(error) = events.open(from) {
+            // A stop ends the requests too.
+            return if stop.is_cancelled() { Ok(events) } else { Err(error) };
+        }
+        Ok(events)
+    }
+
+    /// Starts the watch at a version, or with all objects.
+    fn open(&mut self, from: Option<&str>) -> Result<(), ClientError> {
+        let Self { store, kind, query, stop, .. } = self;
+        let named = || listed(kind, query);
         let fail = |error| failure(named(), error);
+        let until_stopped = store.until(stop);
         let mut options = KvWatchOptions::new().filter(filter_of(kind, query));
         if let Some(text) = from {
-            let facts = store.bucket.facts().map_err(fail)?;
+            let facts = until_stopped.bucket.facts().map_err(fail)?;
             let life = store.born(&facts.created);
-            let removed = store.markers_removed().map_err(fail)?.removed;
+            let removed = until_stopped.markers_removed().map_err(fail)?.removed;
             let version = ObjectVersion::parse(text)
                 .filter(|version| version.life == life && (removed..=facts.revision).contains(&version.revision))
                 .ok_or_else(|| ClientError::gone(named(), text))?;
             options = options.after(KvPosition::new(version.revision, &facts.created));
-            (events.from, events.safe, events.life) = (version.revision, version.revision, Some(life));
+            (self.from, self.safe, self.life) = (version.revision, version.revision, Some(life));
         }
-        let updates = store.bucket.watch(&options).map_err(fail)?;
+        let updates = until_stopped.bucket.watch(&options).map_err(fail)?;
         let stopper = updates.stopper();
-        events.watch = Some(OpenWatch { updates, _on_stop: stop.on_cancel(move || stopper.stop()) });
-        Ok(events)
+        self.watch = Some(OpenWatch { updates, _on_stop: stop.on_cancel(move || stopper.stop()) });
+        Ok(())
     }
 
     fn place(&self) -> Option<KvPosition> {

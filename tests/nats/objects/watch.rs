@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{WIDGET, client, client_of, connect, entry, key, widget};
 use crate::support::proxy::Proxy;
 use crate::support::server::TestServer;
-use crate::support::{LONG, options, spawn, wait_for};
+use crate::support::{LONG, options, pause, spawn, wait_for};
 
 type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
@@ -245,6 +245,28 @@ fn a_cancelled_watch_ends_also_without_a_connection() {
     assert!(rest.iter().all(|reader| reader.change() == "added b"), "the others go on");
     server.kill();
     end(rest);
+}
+
+#[test]
+fn a_stop_ends_the_opening_of_a_watch_that_waits_for_the_server() {
+    let mut server = TestServer::start();
+    let proxy = Proxy::start(server.port());
+    let connection = |url: &str| options(url).request_timeout(Duration::from_secs(3600)).connect().unwrap();
+    let (killed, stalled) = (client_of(&connection(&server.url())), client_of(&connection(&proxy.url())));
+    let from = version(&killed);
+    proxy.stall();
+    server.kill();
+    for client in [killed, stalled] {
+        for from in [None, Some(from.clone())] {
+            let (stop, opening) = (CancellationToken::new(), client.clone());
+            let (stopped, query) = (stop.clone(), Query::all());
+            let thread = spawn(move || opening.watch(&WIDGET, &query, from.as_deref(), &stopped).map(Iterator::count));
+            pause(Duration::from_millis(20));
+            stop.cancel();
+            wait_for("end of the call", || thread.is_finished().then_some(()));
+            assert_eq!(thread.join().unwrap().unwrap(), 0);
+        }
+    }
 }
 
 #[test]
