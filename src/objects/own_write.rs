@@ -4,7 +4,6 @@ use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use super::api::Api;
 use super::client::{Client, DeleteOptions};
 use super::deletion::Deletion;
 use super::key::ObjectKey;
@@ -90,10 +89,16 @@ pub(super) struct ShownObjects<T> {
 }
 
 impl<T: Object> ShownObjects<T> {
-    pub(super) fn new(api: &Api<T>, query: &Query, shown: Store<ObjectKey, T>, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        client: &dyn Client,
+        kind: &Kind,
+        query: &Query,
+        shown: Store<ObjectKey, T>,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
-            store: api.client().store_id(),
-            kind: api.kind().clone(),
+            store: client.store_id(),
+            kind: kind.clone(),
             query: query.clone(),
             shown,
             stop,

@@ -204,7 +204,7 @@ impl<T: Object> ObjectWatch<T> {
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
-        let shown = Arc::new(ShownObjects::new(&api, &query, watch.store(), stop.clone()));
+        let shown = Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store(), stop.clone()));
         watch.show_writes(Arc::clone(&shown) as Arc<dyn WriteView>);
         let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
         if group.clock.scheduler().is_some()
