@@ -24,6 +24,8 @@ mod interrupt;
 mod paths;
 #[path = "cli/recorded.rs"]
 mod recorded;
+#[path = "cli/until.rs"]
+mod until;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,6 +44,7 @@ use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
 
 use crate::paths::at;
+use crate::until::until;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -215,7 +218,7 @@ impl Tour<'_> {
         let page = ObjectKey::new("pages", &format!("garden-visit-{visits}"));
         let deleted = self.pages.get(&page)?;
         self.pages.delete(&page, &DeleteOptions::default())?;
-        self.until(|| {
+        until(&self.cx, || {
             Ok(self.pages.get(&page).ignore_not_found()?.is_some_and(|now| now.metadata.uid != deleted.metadata.uid))
         })?;
 
@@ -223,7 +226,7 @@ impl Tour<'_> {
         let file = self.folder.join("garden").join(format!("visit-{visits}.txt"));
         let text = at(&file, fs::read_to_string(&file))?;
         at(&file, fs::write(&file, "weeds"))?;
-        self.until(|| Ok(at(&file, fs::read_to_string(&file))? == text))?;
+        until(&self.cx, || Ok(at(&file, fs::read_to_string(&file))? == text))?;
 
         println!("A shed is built, and torn down.");
         let pages = [("tools".to_owned(), "A spade".to_owned())].into();
@@ -232,7 +235,7 @@ impl Tour<'_> {
         self.settled(&shed)?;
         self.sites.delete(&shed, &DeleteOptions::default())?;
         let published = self.folder.join("shed");
-        self.until(|| {
+        until(&self.cx, || {
             Ok(!published.exists()
                 && self.pages.list(&Query::all())?.items.iter().all(|page| !page.metadata.name.starts_with("shed")))
         })
@@ -243,16 +246,6 @@ impl Tour<'_> {
         self.controller.enqueue(site.clone());
         self.controller.wait(site, 30 * SECOND)?;
         Ok(())
-    }
-
-    fn until(&self, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
-        for _ in 0..3000 {
-            if is_so()? {
-                return Ok(());
-            }
-            self.cx.sleep(Duration::from_millis(10))?;
-        }
-        Err("it has taken more than half a minute".into())
     }
 }
 

@@ -21,6 +21,8 @@ mod recorded;
 mod steps;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
+#[path = "../cli/until.rs"]
+mod until;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +37,8 @@ use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
 use serde_json::json;
 
 use self::objects::{CONDITIONS, CONFIG_MAP, Function, FunctionSpec, FunctionStatus, IMAGES, Image};
+use self::until::until;
 
-const SECOND: Duration = Duration::from_secs(1);
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// Builds images for functions on an embedded client: shows a few changes and ends.
@@ -129,26 +131,16 @@ impl Tour {
 
         println!("The function is deleted, and its image with it.");
         self.functions.delete(&key, &DeleteOptions::default())?;
-        self.wait(|| Ok(self.client.list(&Image::KIND, &Query::all())?.items.is_empty()))
+        until(&self.cx, || Ok(self.client.list(&Image::KIND, &Query::all())?.items.is_empty()))
     }
 
     /// Waits for this state of the function's status, and shows it.
     fn until(&self, key: &ObjectKey, holds: impl Fn(&FunctionStatus) -> bool) -> Result<(), BoxError> {
-        self.wait(|| Ok(holds(&self.functions.get(key)?.status)))?;
+        until(&self.cx, || Ok(holds(&self.functions.get(key)?.status)))?;
         let status = self.functions.get(key)?.status;
         for condition in &status.conditions {
             println!("  {} is {:?}: {} {}", condition.kind, condition.status, condition.reason, condition.message);
         }
         Ok(())
-    }
-
-    fn wait(&self, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
-        for _ in 0..3000 {
-            if is_so()? {
-                return Ok(());
-            }
-            self.cx.sleep(SECOND / 100)?;
-        }
-        Err("it has taken more than half a minute".into())
     }
 }

@@ -37,6 +37,8 @@ mod reconcile;
 #[path = "../cli/recorded.rs"]
 mod recorded;
 mod tour;
+#[path = "../cli/until.rs"]
+mod until;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! Some changes of sites on the embedded store, each with its effect.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, Ignore, Object, ObjectKey, Patch, PatchTarget, Query,
@@ -11,6 +10,7 @@ use serde_json::json;
 
 use crate::objects::{CONDITIONS, CONFIG_MAP, DEPLOYMENT, INDEX, Site, SiteStatus, pages_of};
 use crate::reconcile::site;
+use crate::until::until;
 
 const NAMESPACE: &str = "default";
 
@@ -36,7 +36,7 @@ impl Tour {
         let key = ObjectKey::new(NAMESPACE, &pages_of(garden.name()));
         let uid = pages.get(&key)?.meta().uid.clone();
         pages.delete(&key, &DeleteOptions::default())?;
-        self.wait(|| Ok(pages.get(&key).ignore_not_found()?.is_some_and(|pages| pages.meta().uid != uid)))?;
+        until(&self.cx, || Ok(pages.get(&key).ignore_not_found()?.is_some_and(|pages| pages.meta().uid != uid)))?;
 
         println!("All pages are taken out of the site.");
         sites.patch(&garden, &Patch::Json(json!([{"op": "replace", "path": "/spec/pages", "value": {}}])))?;
@@ -45,7 +45,7 @@ impl Tour {
         println!("The site is deleted, with all that belongs to it.");
         sites.delete(&garden, &DeleteOptions::default())?;
         let index = ObjectKey::new(NAMESPACE, INDEX);
-        self.wait(|| {
+        until(&self.cx, || {
             let is_listed = pages.get(&index)?.pointer("/data/garden").is_some();
             Ok(!is_listed && self.client.list(&DEPLOYMENT, &Query::all())?.items.is_empty())
         })
@@ -54,20 +54,10 @@ impl Tour {
     /// Waits for this state of the status of a site, and shows its conditions.
     fn until(&self, key: &ObjectKey, holds: impl Fn(&SiteStatus) -> bool) -> Result<(), BoxError> {
         let sites = Api::<Site>::new(self.client.clone());
-        self.wait(|| Ok(holds(&sites.get(key)?.status)))?;
+        until(&self.cx, || Ok(holds(&sites.get(key)?.status)))?;
         for condition in sites.get(key)?.status.conditions {
             println!("  {} is {:?}: {} {}", condition.kind, condition.status, condition.reason, condition.message);
         }
         Ok(())
-    }
-
-    fn wait(&self, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
-        for _ in 0..3000 {
-            if is_so()? {
-                return Ok(());
-            }
-            self.cx.sleep(Duration::from_millis(10))?;
-        }
-        Err("it has taken more than half a minute".into())
     }
 }
