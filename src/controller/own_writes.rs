@@ -186,10 +186,11 @@ impl<K: Key> OwnWrites<K> {
     #[cold]
     fn release(&self, shown: Shown) {
         let mut state = self.state.lock();
-        let asked: Vec<K> = match shown {
+        let mut asked: Vec<K> = match shown {
             Shown::Object(object) => state.by_object.get(&object).into_iter().flatten().cloned().collect(),
             Shown::Any => state.waiting.keys().cloned().collect(),
         };
+        self.clock.arrange(&mut asked, |key| key);
         for key in asked {
             if state.is_over(&key, shown) && state.waiting.remove(&key).is_some_and(|waiting| waiting.is_held) {
                 self.queue.reschedule(key, Duration::ZERO);
