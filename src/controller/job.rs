@@ -93,14 +93,14 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         self.state.rate.put_back();
     }
 
-    fn hold_back(&self, key: &K, reasons: Reasons) -> bool {
+    fn hold_back(&self, key: &K, reasons: Reasons) -> Option<Duration> {
         if self.state.term().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
             self.state.set_conditions(|conditions| conditions.leading = false);
-            return true;
+            return Some(Duration::MAX);
         }
         let ControllerState { suspended, own_writes, name, .. } = &*self.state;
-        suspended.hold_back(key, reasons) || own_writes.hold_back(name, key)
+        if suspended.hold_back(key, reasons) { Some(Duration::MAX) } else { own_writes.hold_back(name, key) }
     }
 
     fn fence(&self) -> Option<Fence> {

@@ -8,7 +8,7 @@
 //!   passed.
 //! - The lock is held while the watches are asked, and a watch asks for the waiting keys after its store was updated. Either the key
 //!   sees the update, or the update sees the key.
-//! - A key that was held back is always either marked as held or requested in the queue, so it is not taken for idle.
+//! - A key that was held back is put aside in the queue until its bound, so it is not taken for idle.
 //! - Lock order: the listeners of a watch, then the lock here, then the store and version of a watch, or the queue.
 
 use std::collections::hash_map::Entry;
@@ -21,6 +21,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Enqueue, FastState, Key, WorkQueue};
 use crate::run::own_writes::OwnWrite;
@@ -59,35 +60,45 @@ struct WaitingKey {
 
 impl<K: Key> OwnWritesState<K> {
     /// Forgets the writes of a key that were shown. Returns whether none is left.
-    fn is_over(&mut self, key: &K, shown: Shown) -> bool {
+    fn is_over(&mut self, key: &K, shown: Shown, unused: &mut Vec<K>) -> bool {
         let Some(waiting) = self.waiting.get_mut(key) else { return true };
-        let has_changed = |object| match shown {
-            Shown::Object(changed) => object == changed,
-            Shown::Any => true,
-        };
-        let by_object = &mut self.by_object;
+        let mut gone = Vec::new();
         waiting.writes.retain(|(noted, view)| {
-            let is_kept = !has_changed(noted.object) || view.is_to_show(&*noted.write);
+            let is_asked = match shown {
+                Shown::Object(object) => noted.object == object,
+                Shown::Any => true,
+            };
+            let is_kept = !is_asked || view.is_to_show(&*noted.write);
             if !is_kept {
-                forget(by_object, noted.object, key);
+                gone.push(noted.object);
             }
             is_kept
         });
-        waiting.writes.is_empty()
-    }
-
-    fn remove(&mut self, key: &K) {
-        for (noted, _) in self.waiting.remove(key).into_iter().flat_map(|waiting| waiting.writes) {
-            forget(&mut self.by_object, noted.object, key);
+        let is_over = waiting.writes.is_empty();
+        // A run may have written an object twice.
+        gone.retain(|object| !waiting.writes.iter().any(|(noted, _)| noted.object == *object));
+        for object in gone {
+            self.forget(object, key, unused);
         }
+        is_over
     }
-}
 
-fn forget<K: Key>(by_object: &mut HashMap<u64, HashSet<K, FastState>, FastState>, object: u64, key: &K) {
-    if let Entry::Occupied(mut keys) = by_object.entry(object) {
-        keys.get_mut().remove(key);
-        if keys.get().is_empty() {
-            keys.remove();
+    /// Removes a key. Returns whether a run was held back.
+    fn remove(&mut self, key: &K, unused: &mut Vec<K>) -> bool {
+        let Some((removed, waiting)) = self.waiting.remove_entry(key) else { return false };
+        for (noted, _) in &waiting.writes {
+            self.forget(noted.object, key, unused);
+        }
+        unused.push(removed);
+        waiting.is_held
+    }
+
+    fn forget(&mut self, object: u64, key: &K, unused: &mut Vec<K>) {
+        if let Entry::Occupied(mut keys) = self.by_object.entry(object) {
+            unused.extend(keys.get_mut().take(key));
+            if keys.get().is_empty() {
+                keys.remove();
+            }
         }
     }
 }
@@ -99,13 +110,18 @@ impl<K: Key> OwnWrites<K> {
         Arc::new(Self { clock, queue, bound, state, views, waiting })
     }
 
-    /// Adds a watch that shows writes.
+    /// Adds a watch that shows writes, unless it was added before.
     pub(super) fn add_view(self: &Arc<Self>, view: &Arc<dyn WriteView>) {
-        if self.bound.is_zero() {
+        let is_known = |known: &Arc<dyn WriteView>| Arc::ptr_eq(known, view);
+        if self.bound.is_zero() || self.state.lock().views.iter().any(is_known) {
             return;
         }
         let own_writes = Arc::downgrade(self);
-        view.on_shown(Box::new(move |shown| own_writes.upgrade().map(|own_writes| own_writes.shown(shown)).is_some()));
+        view.on_shown(Box::new(move |shown| {
+            let Some(own_writes) = own_writes.upgrade() else { return false };
+            shielded("a key that waits for its own writes", || own_writes.shown(shown));
+            true
+        }));
         let mut state = self.state.lock();
         state.views.push(Arc::clone(view));
         self.views.store(state.views.len(), SeqCst);
@@ -136,34 +152,34 @@ impl<K: Key> OwnWrites<K> {
         }
     }
 
-    /// Returns whether the run of a key is held back. If so, the queue has it again later.
+    /// Returns for how long the run of a key is held back at most. [`release`](Self::release) may end that earlier.
     #[inline]
-    pub(super) fn hold_back(&self, controller: &str, key: &K) -> bool
+    pub(super) fn hold_back(&self, controller: &str, key: &K) -> Option<Duration>
     where
         K: fmt::Debug,
     {
-        self.waiting.load(SeqCst) != 0 && self.is_held_back(controller, key)
+        if self.waiting.load(SeqCst) == 0 { None } else { self.held_back(controller, key) }
     }
 
     #[cold]
-    fn is_held_back(&self, controller: &str, key: &K) -> bool
+    fn held_back(&self, controller: &str, key: &K) -> Option<Duration>
     where
         K: fmt::Debug,
     {
         let now = self.clock.nanos();
+        // Dropped without the lock.
+        let mut unused = Vec::new();
         let mut state = self.state.lock();
-        let is_over = state.is_over(key, Shown::Any);
-        let Some(waiting) = state.waiting.get_mut(key) else { return false };
+        let is_over = state.is_over(key, Shown::Any, &mut unused);
+        let waiting = state.waiting.get_mut(key)?;
         let left = waiting.until.since(now);
         if !is_over && !left.is_zero() {
             waiting.is_held = true;
-            // The bound, unless a watch shows the writes earlier. The record keeps its reasons and failures.
-            self.queue.reschedule(key.clone(), left);
             drop(state);
             log::debug!(controller, key:?; "{controller}: {key:?} waits until a watch has shown its own write");
-            return true;
+            return Some(left);
         }
-        state.remove(key);
+        state.remove(key, &mut unused);
         self.waiting.store(state.waiting.len(), SeqCst);
         drop(state);
         if !is_over {
@@ -173,7 +189,7 @@ impl<K: Key> OwnWrites<K> {
                 "{controller}: {key:?} runs although no watch has shown its own write within {timeout}"
             );
         }
-        false
+        None
     }
 
     /// Requests the keys that were held back and wait for nothing more. Called after a step of a watch.
@@ -185,31 +201,30 @@ impl<K: Key> OwnWrites<K> {
 
     #[cold]
     fn release(&self, shown: Shown) {
+        // Dropped without the lock.
+        let (mut asked, mut unused) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
-        let mut asked: Vec<K> = match shown {
-            Shown::Object(object) => state.by_object.get(&object).into_iter().flatten().cloned().collect(),
-            Shown::Any => state.waiting.keys().cloned().collect(),
-        };
+        match shown {
+            Shown::Object(object) => asked.extend(state.by_object.get(&object).into_iter().flatten().cloned()),
+            Shown::Any => asked.extend(state.waiting.keys().cloned()),
+        }
         self.clock.arrange(&mut asked, |key| key);
-        for key in asked {
-            if state.is_over(&key, shown) && state.waiting.remove(&key).is_some_and(|waiting| waiting.is_held) {
-                self.queue.reschedule(key, Duration::ZERO);
+        for key in &asked {
+            if state.is_over(key, shown, &mut unused) && state.remove(key, &mut unused) {
+                self.queue.reschedule(key.clone(), Duration::ZERO);
             }
         }
         self.waiting.store(state.waiting.len(), SeqCst);
     }
 
-    /// Forgets that a key was held back, if `cancelled` returns true. Called after its scheduled run was cancelled.
-    pub(super) fn cancel(&self, key: &K, cancelled: impl FnOnce() -> bool) {
+    /// Forgets that a key was held back, if `cancelled` returns true. Returns its result.
+    pub(super) fn cancel(&self, key: &K, cancelled: impl FnOnce() -> bool) -> bool {
+        // Under the lock, so that the key is not released meanwhile.
         let mut state = self.state.lock();
-        if let Some(waiting) = state.waiting.get_mut(key).filter(|waiting| waiting.is_held) {
-            waiting.is_held = !cancelled();
+        let cancelled = cancelled();
+        if let Some(waiting) = state.waiting.get_mut(key).filter(|_| cancelled) {
+            waiting.is_held = false;
         }
-    }
-
-    /// Returns whether no run is held back here and `is_idle` returns true. The key cannot be released meanwhile.
-    pub(super) fn is_idle(&self, key: &K, is_idle: impl FnOnce() -> bool) -> bool {
-        let state = self.state.lock();
-        !state.waiting.get(key).is_some_and(|waiting| waiting.is_held) && is_idle()
+        cancelled
     }
 }

@@ -299,7 +299,7 @@ impl<K: Key> ControllerState<K> {
 
     /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run is left.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
-        let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, cancel));
+        let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, || self.own_writes.cancel(key, cancel)));
         self.waiters.settle();
         dismissed
     }

@@ -56,7 +56,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
         let handed_over = || accepted.iter().all(|handed_over| handed_over());
-        let is_idle = || state.own_writes.is_idle(key, || state.queue.is_settled(key));
+        let is_idle = || state.queue.is_settled(key);
         wait.wait(deadline, || handed_over() && state.suspended.is_idle(key, is_idle))
     }
 

@@ -107,6 +107,11 @@ impl<T: Object> ShownObjects<T> {
         }
     }
 
+    /// Returns whether this is the last version that the store is known to include.
+    pub(super) fn is_at(&self, version: &str) -> bool {
+        *self.version.lock() == version
+    }
+
     /// Takes the news that the store includes all changes up to a version. `object` is the only object that changed.
     pub(super) fn advanced(&self, version: &str, object: Option<&ObjectKey>) {
         version.clone_into(&mut self.version.lock());

@@ -46,7 +46,7 @@ const STATES: [(&str, Before); 17] = [
     ("delayed", |queue| admit(queue, EnqueueMethod::EnqueueAfter(LONG))),
     ("debounced", |queue| admit(queue, EnqueueMethod::EnqueueDebounced { quiet: SHORT, max_wait: LONG })),
     ("in backoff", |queue| end(queue, Ending::Retry(LONG))),
-    ("put aside", |queue| end(queue, Ending::PutAside(Reasons::EVENT))),
+    ("put aside", |queue| end(queue, Ending::PutAside(Reasons::EVENT, Duration::MAX))),
     ("cooling", |queue| end(queue, Ending::CoolDown(LONG))),
     ("processing", |queue| take(queue)),
     ("processing, soft", |queue| rerun(queue, EnqueueMethod::Enqueue)),
@@ -80,7 +80,7 @@ const ENDINGS: [Ending; 9] = [
     Ending::Retry(Duration::ZERO),
     Ending::Retry(SHORT),
     Ending::PutBack(Reasons::MANUAL),
-    Ending::PutAside(Reasons::MANUAL),
+    Ending::PutAside(Reasons::MANUAL, Duration::MAX),
 ];
 
 fn admit(queue: &Queue, method: EnqueueMethod) {

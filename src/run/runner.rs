@@ -59,10 +59,10 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn put_token_back(&self) {}
 
-    /// Returns whether the key is held back instead of being run.
+    /// Returns for how long the key is put aside instead of being run. [`Duration::MAX`] never ends.
     #[inline]
-    fn hold_back(&self, _key: &K, _reasons: Reasons) -> bool {
-        false
+    fn hold_back(&self, _key: &K, _reasons: Reasons) -> Option<Duration> {
+        None
     }
 
     /// Returns the term in which the runs happen, if there was an election. Called before the first run.
@@ -192,10 +192,9 @@ where
             if claim.leaves_more() {
                 turn.more();
             }
-            let ending = if self.runs.hooks.hold_back(claim.key(), claim.reasons()) {
-                Ending::PutAside(claim.reasons())
-            } else {
-                self.run(&claim, turn)
+            let ending = match self.runs.hooks.hold_back(claim.key(), claim.reasons()) {
+                Some(delay) => Ending::PutAside(claim.reasons(), delay),
+                None => self.run(&claim, turn),
             };
             let hooks = &self.runs.hooks;
             if turn.is_over() || !hooks.take_token() {

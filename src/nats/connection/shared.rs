@@ -147,8 +147,6 @@ impl LinkShared {
         let deadline = self.options.clock.nanos().after(timeout);
         let mailbox = mailbox(&self.options.clock, 1, usize::MAX);
         let what = || format!("the request to {:?}", message.subject);
-        let is_stopped = || stop.is_some_and(CancellationToken::is_cancelled);
-        let stopped = || NatsError::new(NatsErrorKind::Closed);
         let _wakeup = stop.map(|stop| {
             let (shared, mailbox) = (Arc::clone(self), Arc::clone(&mailbox));
             stop.on_cancel(move || {
@@ -157,20 +155,20 @@ impl LinkShared {
             })
         });
         let send = |state: &mut LinkState<_>| {
-            if is_stopped() { Err(Blocked::Failed(stopped())) } else { state.request(message, Arc::clone(&mailbox)) }
+            if stop.is_some_and(CancellationToken::is_cancelled) {
+                return Err(Blocked::Failed(NatsError::new(NatsErrorKind::Closed)));
+            }
+            state.request(message, Arc::clone(&mailbox))
         };
         let number = self.until_open(&what, timeout, deadline, SendBy::Caller, send)?;
         match mailbox.wait_for_some(deadline, MailboxState::take) {
             Some(MailboxItem::Message(message)) => Ok(message),
-            Some(found) => {
-                if is_stopped() {
-                    self.link.with(|link| link.state.forget(number));
-                }
-                found.into_result(message.subject)
-            }
-            None => {
+            found => {
                 self.link.with(|link| link.state.forget(number));
-                Err(NatsError::timed_out(what(), timeout))
+                found.map_or_else(
+                    || Err(NatsError::timed_out(what(), timeout)),
+                    |found| found.into_result(message.subject),
+                )
             }
         }
     }

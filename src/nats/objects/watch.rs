@@ -25,6 +25,8 @@ type EventResult = Result<WatchEvent<SharedObject>, ClientError>;
 /// The events of one watch.
 pub(super) struct ObjectEvents {
     store: Arc<ObjectStore>,
+    /// The same, but a stop of the stream ends its requests.
+    stoppable: ObjectStore,
     kind: Kind,
     query: Query,
     /// `None` once the stream has ended.
@@ -63,6 +65,7 @@ impl ObjectEvents {
         let from = from.filter(|from| !matches!(*from, "" | "0"));
         let mut events = Self {
             store: Arc::clone(store),
+            stoppable: store.until(stop),
             kind: kind.clone(),
             query: query.clone(),
             watch: None,
@@ -87,22 +90,21 @@ impl ObjectEvents {
 
     /// Starts the watch at a version, or with all objects.
     fn open(&mut self, from: Option<&str>) -> Result<(), ClientError> {
-        let Self { store, kind, query, stop, .. } = self;
+        let Self { store, stoppable, kind, query, stop, .. } = self;
         let named = || listed(kind, query);
         let fail = |error| failure(named(), error);
-        let until_stopped = store.until(stop);
         let mut options = KvWatchOptions::new().filter(filter_of(kind, query));
         if let Some(text) = from {
-            let facts = until_stopped.bucket.facts().map_err(fail)?;
+            let facts = stoppable.bucket.facts().map_err(fail)?;
             let life = store.born(&facts.created);
-            let removed = until_stopped.markers_removed().map_err(fail)?.removed;
+            let removed = stoppable.markers_removed().map_err(fail)?.removed;
             let version = ObjectVersion::parse(text)
                 .filter(|version| version.life == life && (removed..=facts.revision).contains(&version.revision))
                 .ok_or_else(|| ClientError::gone(named(), text))?;
             options = options.after(KvPosition::new(version.revision, &facts.created));
             (self.from, self.safe, self.life) = (version.revision, version.revision, Some(life));
         }
-        let updates = until_stopped.bucket.watch(&options).map_err(fail)?;
+        let updates = stoppable.bucket.watch(&options).map_err(fail)?;
         let stopper = updates.stopper();
         self.watch = Some(OpenWatch { updates, _on_stop: stop.on_cancel(move || stopper.stop()) });
         Ok(())
@@ -160,7 +162,7 @@ impl ObjectEvents {
     fn look_for_removed_markers(&mut self) -> Result<(), ClientError> {
         let fail = |error: NatsError| failure(listed(&self.kind, &self.query), error);
         let connects = self.store.connection().connects();
-        let removed = self.store.markers_removed().map_err(fail)?.removed;
+        let removed = self.stoppable.markers_removed().map_err(fail)?.removed;
         if removed > self.safe {
             return Err(self.gone(self.safe));
         }
@@ -249,7 +251,8 @@ impl ObjectEvents {
     ) -> Result<Option<SharedObject>, ClientError> {
         let Some(note) = note else { return Err(self.gone(self.from)) };
         let named = ObjectRef::new(&self.kind, key);
-        let before = self.store.bucket.entry_at(&entry.key, note.previous).map_err(|error| failure(named, error))?;
+        let before =
+            self.stoppable.bucket.entry_at(&entry.key, note.previous).map_err(|error| failure(named, error))?;
         let Some(before) = before else { return Err(self.gone(self.from)) };
         if before.is_marker() { Ok(None) } else { self.object(&before, key).map(Some) }
     }

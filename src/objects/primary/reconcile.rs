@@ -184,7 +184,8 @@ impl<T: Object> PrimaryRun<T> {
     fn sync(&self, cx: &Context, primary: &T) -> Result<Action, BoxError> {
         let is_deleting = primary.meta().is_deleting();
         let operation = Operation::sync(cx.reasons(), is_deleting);
-        self.secondaries.iter().try_for_each(|secondaries| secondaries.relabel(primary))?;
+        let relabelled =
+            self.secondaries.iter().map(|secondaries| secondaries.relabel(primary)).fold(Ok(()), Result::and);
         let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
         // External resources of a primary are removed once it is gone.
         if !is_deleting {
@@ -199,6 +200,8 @@ impl<T: Object> PrimaryRun<T> {
                 }),
             )?;
         }
+        // Reported last, so that an object that cannot be changed stops nothing else.
+        relabelled?;
         Ok(action)
     }
 

@@ -188,18 +188,23 @@ impl<S: Object> Secondary<S> {
         result.map(|()| deleted)
     }
 
-    /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an object.
+    /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an object. A
+    /// failure does not stop the others; the first one is returned.
     fn relabel(&self, primary: &impl Object, unlabelled: &[ObjectKey]) -> Result<(), ClientError> {
-        for key in unlabelled {
-            let Some(object) = self.api.get(key).ignore_not_found()? else { continue };
+        // The objects need not match the type.
+        let api = Api::<DynamicObject>::of_kind(Arc::clone(self.api.client()), self.api.kind().clone());
+        let relabel = |key| {
+            let Some(object) = api.get(key).ignore_not_found()? else { return Ok(()) };
             let meta = object.meta();
-            if self.unlabelled_owner(&object, &primary.kind()) == Some(primary.key()) && !meta.is_deleting() {
+            let owner = self.ownership.unlabelled_owner(&meta, &primary.kind());
+            if owner == Some(primary.key()) && !meta.is_deleting() {
                 let labels: BTreeMap<_, _> = self.ownership.labels_of(&meta).collect();
                 let metadata = json!({"labels": labels, "resourceVersion": meta.resource_version});
-                self.api.patch(key, &Patch::Merge(json!({"metadata": metadata}))).ignore_not_found()?;
+                api.patch(key, &Patch::Merge(json!({"metadata": metadata}))).ignore_not_found()?;
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        unlabelled.iter().map(relabel).fold(Ok(()), Result::and)
     }
 
     /// Returns the key of the primary of an object that lacks a label for it.

@@ -114,6 +114,7 @@ impl<T: Object> WatchDriver<T> {
         if self.stop.is_cancelled() {
             self.stream = None;
             self.push.stop();
+            self.advanced(None);
             return Next::Finished;
         }
         let call = self.machine.next(self.now());
@@ -174,9 +175,10 @@ impl<T: Object> WatchDriver<T> {
         if !self.machine.is_reading() {
             self.stream = None;
         }
+        let has_changed = change.is_some();
         let object = change.and_then(|change| self.apply(change));
-        if let Some(shown) = &self.shown {
-            shown.advanced(self.machine.version(), object.as_ref());
+        if has_changed || self.shown.as_ref().is_some_and(|shown| !shown.is_at(self.machine.version())) {
+            self.advanced(object.as_ref());
         }
         match report {
             None => {}
@@ -188,6 +190,13 @@ impl<T: Object> WatchDriver<T> {
                 let source = self.source.name();
                 log::info!(source; "{source}: {text}");
             }
+        }
+    }
+
+    /// Tells the view that the store has all changes so far, or that the watch has stopped.
+    fn advanced(&self, object: Option<&ObjectKey>) {
+        if let Some(shown) = &self.shown {
+            shown.advanced(self.machine.version(), object);
         }
     }
 

@@ -18,9 +18,9 @@ pub(crate) enum Ending {
     /// The run was given up before it succeeded or failed. The key is ready again, for these reasons and those that came
     /// meanwhile. Its failures stand.
     PutBack(Reasons),
-    /// There was no run. The key is put aside, with these reasons and its failures, until a request asks for it at once or at a
-    /// time.
-    PutAside(Reasons),
+    /// There was no run. The key is put aside for this long, with these reasons and its failures, unless a request asks for it at
+    /// once or at a time.
+    PutAside(Reasons, Duration),
 }
 
 impl RerunKind {
@@ -52,7 +52,7 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(_)) {
+        if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
         }
@@ -61,7 +61,7 @@ impl RecordState {
             Ending::Done | Ending::CoolDown(_) => Reasons::NONE,
             Ending::RequeueAfter(_) => Reasons::REQUEUE,
             Ending::Retry(_) => Reasons::RETRY,
-            Ending::PutBack(reasons) | Ending::PutAside(reasons) => reasons,
+            Ending::PutBack(reasons) | Ending::PutAside(reasons, _) => reasons,
         };
         if mode.is_some() {
             return self.end_after_shutdown(bounds, rerun, ending);
@@ -111,7 +111,7 @@ impl RecordState {
                 bounds.cap = None;
                 self.phase = Phase::Ready;
             }
-            Ending::PutAside(_) => match rerun {
+            Ending::PutAside(_, delay) => match rerun {
                 RerunKind::Now => self.phase = Phase::Ready,
                 RerunKind::At | RerunKind::Debounced => {
                     let now = now();
@@ -121,7 +121,8 @@ impl RecordState {
                 RerunKind::None | RerunKind::Soft => {
                     bounds.cap = None;
                     self.aside = true;
-                    self.schedule(Nanos::NEVER, now());
+                    let now = now();
+                    self.schedule(now.after(delay), now);
                 }
             },
         }
@@ -149,7 +150,7 @@ impl RecordState {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::CoolDown(_) => None,
-            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(_) => Some(DroppedRun::Requeue),
+            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(..) => Some(DroppedRun::Requeue),
             Ending::Retry(_) => Some(DroppedRun::Retry),
         }
     }

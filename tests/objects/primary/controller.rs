@@ -182,6 +182,24 @@ fn prunes_a_secondary_that_has_lost_its_labels() {
     }
 }
 
+#[test]
+fn a_secondary_that_cannot_get_its_labels_back_stops_nothing_else() {
+    for world in World::both() {
+        let a = world.sites().create(&site("a", &[("x", "one")])).unwrap();
+        let mut bald = world.pages().ensure(&a, page("a-y", "bald")).unwrap().object().clone();
+        bald.metadata.labels.clear();
+        world.bare_pages().update(&bald).unwrap();
+        world
+            .of_pages
+            .before(|verb, object| (verb == "patch").then(|| ClientError::forbidden(object.clone(), "not this one")));
+
+        let started = world.start(|settings| settings);
+        world.until_pages(&[("a-x", "one"), ("a-y", "bald")]);
+        assert!(started.failing("a").contains("not this one"));
+        started.stop();
+    }
+}
+
 /// A watch may lag: an orphan in it may have a new owner.
 #[test]
 fn does_not_collect_an_object_that_has_a_new_owner() {

@@ -76,7 +76,7 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
         let mut ready = RecordState { failures: 2, ..state(Is::Ready) };
         let mut aside = RecordState { failures: 2, ..state(Is::No) };
         let mut wished = RecordState { failures: 2, ..state(Is::At(T)) };
-        end(&mut aside, Ending::PutAside(Reasons::POLL));
+        end(&mut aside, Ending::PutAside(Reasons::POLL, Duration::MAX));
         for record in [&mut ready, &mut aside] {
             bounds = Bounds::default();
             record.request(&mut bounds, &EnqueueMethod::Reschedule(LATE).into(), FLOOR, || NOW);
@@ -84,7 +84,7 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
             assert!(!record.early, "{brings_forward:?}");
             assert_eq!(record.failures_if_retried(), 3);
         }
-        let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL), FLOOR, None, || NOW);
+        let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL, Duration::MAX), FLOOR, None, || NOW);
         wished.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
         assert!(!wished.early, "{brings_forward:?} of a key that was put aside with a rerun for a time");
     }
@@ -453,12 +453,20 @@ fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
         (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
         (Ending::Retry(SOON), Reasons::RETRY),
         (put_back, Reasons::POLL),
-        (Ending::PutAside(Reasons::POLL), Reasons::POLL),
+        (Ending::PutAside(Reasons::POLL, Duration::MAX), Reasons::POLL),
     ] {
         let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
         let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
         assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
     }
+}
+
+#[test]
+fn a_key_that_is_put_aside_for_a_time_is_ready_then_and_not_settled_before() {
+    let mut record = state(Is::No);
+    end(&mut record, Ending::PutAside(Reasons::POLL, Duration::from_nanos(T - NOW.0)));
+    assert_eq!(is(&record), Is::Delayed(T));
+    assert!(!record.is_settled(&Bounds::default()));
 }
 
 #[test]
@@ -470,12 +478,12 @@ fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() 
     for early in [false, true] {
         for (rerun, after) in CELLS {
             let mut record = RecordState { failures: 3, early, reasons: Reasons::EVENT, ..state(rerun) };
-            end(&mut record, Ending::PutAside(Reasons::POLL));
+            end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
             assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{rerun:?}");
             assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{rerun:?}");
         }
         let mut record = RecordState { failures: 3, early, ..state(Is::No) };
-        end(&mut record, Ending::PutAside(Reasons::POLL));
+        end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Enqueue), Held);
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Reschedule(ZERO)), Queued);
         assert_eq!((is(&record), record.early), (Is::Ready, early), "it had not waited for the end of a backoff");
