@@ -54,7 +54,7 @@ impl Drop for World {
 
 impl World {
     /// `first` is the result of the first run.
-    fn start(first: Result<(), &'static str>, with: impl FnOnce(&World)) {
+    fn start(first: Result<(), &'static str>, with: impl FnOnce(&mut World)) {
         let client = HookedClient::new(MemoryClient::new());
         let (gate, runs) = (Arc::<Gate>::default(), Arc::<AtomicUsize>::default());
         let of_stream = gate.clone();
@@ -82,7 +82,7 @@ impl World {
             .unwrap();
         let pool = WorkerPool::builder().start().unwrap();
         let handle = controller.start(&pool).unwrap();
-        let world = World { gate, watch, runs, handle };
+        let mut world = World { gate, watch, runs, handle };
         world.handle.wait_synced(LONG).unwrap();
         world.handle.enqueue("a");
         while world.runs.load(SeqCst) == 0 {
@@ -92,7 +92,7 @@ impl World {
         world.handle.enqueue("a");
         assert_eq!(world.wait(Duration::from_millis(20)), Err(WaitError::Timeout));
         assert_eq!(world.runs.load(SeqCst), 1);
-        with(&world);
+        with(&mut world);
         drop(world);
     }
 
@@ -122,9 +122,16 @@ fn a_key_that_waits_for_its_own_writes_runs_once_the_watch_has_stopped() {
 }
 
 /// Checks that the key does not come back when the watch shows its writes.
-fn stays_away(world: &World) {
+fn stays_away(world: &mut World) {
     assert_eq!(world.wait(LONG), Ok(None));
     world.gate.open();
+    let size = || world.watch.store().get(&ObjectKey::new("default", "a"))?.pointer("/spec/size")?.as_u64();
+    while size() != Some(2) {
+        thread::yield_now();
+    }
+    // Its thread has told the controller about all changes.
+    world.watch.stop();
+    world.watch.join_timeout(LONG).unwrap();
     world.handle.enqueue("b");
     world.handle.wait(&"b", LONG).unwrap();
     assert_eq!(world.runs.load(SeqCst), 2);
