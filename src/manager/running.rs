@@ -290,8 +290,9 @@ impl ManagerRun {
         if still_running.is_empty() {
             self.inner.resign.cancel();
         }
+        let longest_call = self.inner.elector.as_ref().map(|elector| elector.longest_call()).unwrap_or_default();
         if self.inner.resign.is_cancelled()
-            && let Err(still) = elector.join_timeout(self.inner.abort_grace)
+            && let Err(still) = elector.join_timeout(self.inner.abort_grace.max(2 * longest_call))
         {
             still_running.extend_from_slice(still.threads());
         }

@@ -59,12 +59,10 @@ impl Fence {
         Self(Arc::new(FenceState { number, clock, work_ends, ended }))
     }
 
-    /// Extends the term, unless it has ended.
+    /// Extends the term, unless it has ended. Returns whether its end has moved.
     #[cfg(feature = "objects")]
-    pub(crate) fn extend(&self, work_ends: Nanos) {
-        if self.check().is_ok() {
-            self.0.work_ends.store(work_ends.0, Ordering::Release);
-        }
+    pub(crate) fn extend(&self, work_ends: Nanos) -> bool {
+        self.check().is_ok() && self.0.work_ends.swap(work_ends.0, Ordering::AcqRel) != work_ends.0
     }
 
     /// Returns the fencing number of the term. Each later leader has a greater one.

@@ -1,13 +1,16 @@
-//! A manager whose renewal never returns.
+//! Electors over a lease, whose calls hang, fail or are slow.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use homeostat::objects::{Client, Kind, LeaseElector, MemoryClient, ObjectKey};
-use homeostat::{Action, BoxError, Context, Controller, Manager, ManualClock};
+use homeostat::manager::Candidacy;
+use homeostat::objects::{Client, ClientError, Kind, LeaseElector, MemoryClient, ObjectKey};
+use homeostat::{Action, BoxError, CancellationToken, Context, Controller, Elector, Manager, ManualClock};
+use log::Level;
 
 use crate::hooked_client::HookedClient;
+use crate::logs::Logs;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const SECOND: Duration = Duration::from_secs(1);
@@ -96,6 +99,49 @@ fn no_run_begins_after_the_machine_has_slept_through_the_term() {
     assert!(begins.is_empty());
 }
 
+/// Each try reads the lease, which succeeds, and then fails to create it.
+#[test]
+fn a_missing_namespace_is_logged_once_and_named() {
+    let logs = Logs::of("no-such-namespace/test");
+    let clock = ManualClock::new();
+    let client = HookedClient::new(MemoryClient::new());
+    client.before(|verb, object| (verb == "create").then(|| ClientError::not_found(object.clone())));
+    let elector = LeaseElector::builder(client.clone(), "no-such-namespace", "test").build().unwrap();
+    let mut candidate = elector.candidate();
+    let cx = Context::detached_with(clock.clock(), CancellationToken::new());
+    for _ in 0..60 {
+        let Ok(Candidacy::TryAgain(after)) = candidate.try_lead(&cx) else { panic!("nothing can be created") };
+        clock.advance(after);
+    }
+    let warnings = logs.at(Level::Warn);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].message.ends_with("does its namespace exist?"), "{warnings:?}");
+    assert!(!logs.all().iter().any(|line| line.message.contains("again")));
+    client.heal();
+    assert!(matches!(candidate.try_lead(&cx), Ok(Candidacy::Elected(_))));
+    assert!(logs.at(Level::Info).iter().any(|line| line.message.ends_with("the lease can be written again")));
+}
+
+/// A stop waits for a call that is under way, and for the release.
+#[test]
+fn a_stop_during_a_slow_call_is_no_failure() {
+    let client = HookedClient::new(MemoryClient::new());
+    let elector = LeaseElector::builder(client.clone(), "default", "test").build().unwrap();
+    let manager = Manager::builder().abort_grace(SECOND / 100).elector(elector).build().unwrap();
+    let (entered, calls) = bounded(1);
+    client.before(move |verb, _| {
+        if verb == "create" {
+            let _ = entered.try_send(());
+            Context::detached().sleep(SECOND / 2).unwrap();
+        }
+        None
+    });
+    let running = manager.start().unwrap();
+    calls.recv().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+}
+
 /// The lease is given back after all work has ended, also if that takes long. Meanwhile it is renewed.
 #[test]
 fn a_slow_end_of_work_keeps_the_lease() {
@@ -120,8 +166,8 @@ fn a_slow_end_of_work_keeps_the_lease() {
     manager.stop();
     // The other process has another clock, which runs as fast.
     let theirs = ManualClock::new();
-    let mut other = homeostat::Elector::candidate(&elector("other"));
-    let cx = Context::detached_with(theirs.clock(), homeostat::CancellationToken::new());
+    let mut other = elector("other").candidate();
+    let cx = Context::detached_with(theirs.clock(), CancellationToken::new());
     let version = || client.get(&LEASE, &ObjectKey::new("default", "test")).unwrap().resource_version().to_owned();
     for _ in 0..30 {
         let before = version();
@@ -130,10 +176,10 @@ fn a_slow_end_of_work_keeps_the_lease() {
             std::thread::yield_now();
         }
         theirs.advance(2 * SECOND);
-        assert!(matches!(other.try_lead(&cx), Ok(homeostat::manager::Candidacy::TryAgain(_))));
+        assert!(matches!(other.try_lead(&cx), Ok(Candidacy::TryAgain(_))));
     }
     drop(finish);
     running.wait().unwrap();
     theirs.advance(SECOND);
-    assert!(matches!(other.try_lead(&cx), Ok(homeostat::manager::Candidacy::Elected(_))));
+    assert!(matches!(other.try_lead(&cx), Ok(Candidacy::Elected(_))));
 }

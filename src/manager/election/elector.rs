@@ -121,6 +121,12 @@ pub trait Elector: Send + Sync {
     fn stop_margin(&self) -> Option<Duration> {
         None
     }
+
+    /// Returns the longest time that one call of a candidate or a term may take. A stop of the manager waits for the elector's thread
+    /// at least twice as long: for a call that is under way, and for the one that gives the leadership back. Default: zero.
+    fn longest_call(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A process that wants to lead, from [`Elector::candidate`]. Closures are candidates.

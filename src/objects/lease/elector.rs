@@ -32,8 +32,11 @@ use crate::run::fence::Fence;
 /// - **A process that was paused for too long does not run another key**: runs of controllers begin, and
 ///   [`Context::check`](crate::Context::check) and [`Context::fence`](crate::Context::fence) succeed, only while the term lasts.
 /// - **Each term has a greater [number](Fence::number)** than all earlier ones: the field `leaseTransitions`. Write it with your
-///   objects ([`Fence::mark`]) if a write of a paused process must be refused. If someone deletes the lease while no candidate runs,
-///   the numbers begin again.
+///   objects ([`Fence::mark`]) if a write of a paused process must be refused. Do not delete the lease: a process that has not seen
+///   it begins with the number 0 again.
+///
+/// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A token of a run is
+/// cancelled when the elector's thread wakes, within a [retry period](LeaseElectorBuilder::retry_period).
 ///
 /// Threads cannot be killed: a run that ignores its cancellation for longer than the margin may overlap with the next leader's
 /// work, and only its fenced writes are refused.
@@ -166,6 +169,10 @@ impl Elector for LeaseElector {
     fn stop_margin(&self) -> Option<Duration> {
         Some(self.shared.timing.margin)
     }
+
+    fn longest_call(&self) -> Duration {
+        self.shared.timing.call
+    }
 }
 
 struct LeaseCandidate {
@@ -203,15 +210,13 @@ struct LeaseLeadership {
 }
 
 impl LeaseLeadership {
+    /// Renews the lease if it is time. Returns after each renewal, so that a watchdog learns of the later end.
     fn extend(&mut self) -> LeasePause {
         let fence = self.fence.clone();
-        let extend = |machine: &LeaseMachine| {
-            if let Some((_, work_ends)) = machine.term() {
-                fence.extend(work_ends);
-            }
-            false
+        let is_done = |machine: &LeaseMachine| {
+            fence.check().is_err() || machine.term().is_some_and(|(_, work_ends)| fence.extend(work_ends))
         };
-        self.session.advance(extend)
+        self.session.advance(is_done)
     }
 }
 
@@ -220,7 +225,8 @@ impl Leadership for LeaseLeadership {
         match self.extend() {
             LeasePause::Ended(loss) => return Err(loss.to_string().into()),
             LeasePause::For(pause) => self.pause = pause,
-            LeasePause::Leading => {}
+            // If the call took longer than a period, the next renewal is due.
+            LeasePause::Leading => self.pause = Duration::ZERO,
         }
         Ok(())
     }

@@ -194,7 +194,8 @@ impl LeaseMachine {
         let is_mine = self.seen.as_ref().filter(|seen| seen.found.spec.holder == self.me);
         self.phase = match (&self.phase, is_mine) {
             (LeasePhase::Leading(_) | LeasePhase::Ended(LeaseLoss::RanOut), Some(seen)) => {
-                LeasePhase::Releasing { number: seen.found.spec.number, is_to_read: false, tries: 0 }
+                let number = seen.found.spec.number;
+                LeasePhase::Releasing { number: self.highest.unwrap_or(number), is_to_read: false, tries: 0 }
             }
             _ => LeasePhase::Ended(LeaseLoss::Released),
         };
@@ -309,7 +310,8 @@ impl LeaseMachine {
                 LeaseTerm { next, is_to_read: true, was_refused: true, ..term }
             }
             LeaseAnswer::Found(FoundLease { spec, .. }) => {
-                if spec.holder == self.me && spec.number == term.number {
+                if spec.holder == self.me && spec.number <= term.number {
+                    // The renewal writes the number again, if somebody has lowered it.
                     LeaseTerm { next: now, is_to_read: false, ..term }
                 } else if spec.number < term.number {
                     // The answer is older than this term.
@@ -324,7 +326,7 @@ impl LeaseMachine {
     }
 
     fn while_releasing(&self, number: u64, tries: u32, answer: LeaseAnswer) -> LeasePhase {
-        let is_mine = |spec: &LeaseSpec| spec.holder == self.me && spec.number == number;
+        let is_mine = |spec: &LeaseSpec| spec.holder == self.me;
         match answer {
             LeaseAnswer::Refused if tries + 1 < MOST_RELEASES => {
                 LeasePhase::Releasing { number, is_to_read: true, tries: tries + 1 }

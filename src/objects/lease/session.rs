@@ -37,8 +37,14 @@ pub(super) struct LeaseSession {
     draws: Draws,
     /// The lease as it was last read or written.
     last: Option<Value>,
-    /// Whether the last call failed.
-    failing: bool,
+    /// The calls that failed when they were made last.
+    failing: FailingCalls,
+}
+
+#[derive(Default)]
+struct FailingCalls {
+    reads: bool,
+    writes: bool,
 }
 
 /// The state in which a session pauses.
@@ -59,7 +65,7 @@ impl LeaseSession {
             clock: clock.clone(),
             draws,
             last: None,
-            failing: false,
+            failing: FailingCalls::default(),
         }
     }
 
@@ -85,16 +91,19 @@ impl LeaseSession {
     fn read(&mut self) -> LeaseAnswer {
         match self.shared.client.get(&LEASE, &self.shared.key) {
             Ok(lease) => {
+                let is_another = self.last.as_ref().is_some_and(|last| last["metadata"]["uid"] != lease.uid());
                 let answer = found(&lease);
+                self.failing(false, None);
                 self.keep(&lease);
-                LeaseAnswer::Found(answer)
+                // The lease of a term was deleted, although there is one of this name again.
+                if is_another && self.term().is_some() { LeaseAnswer::Missing } else { LeaseAnswer::Found(answer) }
             }
             Err(error) if error.is_not_found() => {
-                self.works();
+                self.failing(false, None);
                 *self.shared.leader.lock() = None;
                 LeaseAnswer::Missing
             }
-            Err(error) => self.failed(&error),
+            Err(error) => self.failing(false, Some(&error)),
         }
     }
 
@@ -105,24 +114,24 @@ impl LeaseSession {
         let answer = if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
         match answer {
             Ok(lease) => {
+                self.failing(true, None);
                 self.keep(&lease);
                 LeaseAnswer::Written(lease.resource_version().to_owned())
             }
             Err(error) if error.is_conflict() || error.is_already_exists() => {
-                self.works();
+                self.failing(true, None);
                 LeaseAnswer::Refused
             }
             // While the lease is created, its namespace is missing.
             Err(error) if error.is_not_found() && !creates => {
-                self.works();
+                self.failing(true, None);
                 LeaseAnswer::Missing
             }
-            Err(error) => self.failed(&error),
+            Err(error) => self.failing(true, Some(&error)),
         }
     }
 
     fn keep(&mut self, lease: &SharedObject) {
-        self.works();
         let holder = found(lease).spec.holder;
         let leader = (!holder.is_empty()).then(|| Holder::named(holder, since(lease)));
         let before = std::mem::replace(&mut *self.shared.leader.lock(), leader.clone());
@@ -133,18 +142,20 @@ impl LeaseSession {
         }
     }
 
-    fn works(&mut self) {
-        if std::mem::take(&mut self.failing) {
-            let elector = self.elector.as_str();
-            log::info!(elector; "{elector}: the lease can be reached again");
+    /// Notes whether a call has failed, and logs each change. A read that succeeds says nothing about writes.
+    fn failing(&mut self, is_write: bool, error: Option<&ClientError>) -> LeaseAnswer {
+        let FailingCalls { reads, writes } = &mut self.failing;
+        let (flag, verb) = if is_write { (writes, "written") } else { (reads, "read") };
+        let before = std::mem::replace(flag, error.is_some());
+        let elector = self.elector.as_str();
+        if let Some(error) = error {
+            let level = if before { log::Level::Debug } else { log::Level::Warn };
+            let shown = Chain(error);
+            let hint = if is_write && error.is_not_found() { ": does its namespace exist?" } else { "" };
+            log::log!(level, elector, error:% = shown; "{elector}: the lease cannot be {verb}: {shown}{hint}");
+        } else if before {
+            log::info!(elector; "{elector}: the lease can be {verb} again");
         }
-    }
-
-    /// Logs a failure, once for each series.
-    fn failed(&mut self, error: &ClientError) -> LeaseAnswer {
-        let level = if std::mem::replace(&mut self.failing, true) { log::Level::Debug } else { log::Level::Warn };
-        let (elector, shown) = (self.elector.as_str(), Chain(error));
-        log::log!(level, elector, error:% = shown; "{elector}: the lease cannot be read or written: {shown}");
         LeaseAnswer::Failed
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use homeostat::objects::{Client, DeleteOptions, Kind, LeaseElector, MemoryClient, ObjectKey};
 use homeostat::testing::Simulation;
-use homeostat::{Action, Context, Controller, Elector, Manager, Running};
+use homeostat::{Action, CancellationToken, Context, Controller, Elector, Manager, Running};
 use serde_json::json;
 
 use super::{MINUTE, Notes, Outcome, SECOND};
@@ -109,6 +109,34 @@ fn a_short_partition_does_not_end_the_term() {
             process.manager.stop();
             process.running.wait().unwrap();
         }
+    });
+}
+
+/// Most renewals take longer than the period between two renewals.
+#[test]
+fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
+    Simulation::seeds(0..10, |sim| {
+        let (store, notes) = (store(sim), Notes::new(sim));
+        let (one, other) = Process::pair(sim, &store, &notes);
+        let clock = sim.clock();
+        let mut updates = 0;
+        one.client.before(move |verb, _| {
+            updates += u32::from(verb == "update");
+            // A simulation ends only while it waits.
+            if verb == "update" && updates % 6 != 0 {
+                let cx = Context::detached_with(clock.clone(), CancellationToken::new());
+                let _ = cx.sleep(Duration::from_millis(2300));
+            }
+            None
+        });
+        sim.run_for(5 * MINUTE);
+        assert_eq!(leaders(&notes), ["one 0"]);
+        assert!(one.manager.is_leading());
+        one.manager.stop();
+        sim.run_until(10 * SECOND, || other.manager.is_leading());
+        one.running.wait().unwrap();
+        other.manager.stop();
+        other.running.wait().unwrap();
     });
 }
 

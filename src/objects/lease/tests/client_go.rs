@@ -56,6 +56,18 @@ fn a_renewed_lease_is_not_taken() {
     }
 }
 
+/// Somebody applies an old manifest of the lease.
+#[test]
+fn a_number_that_was_lowered_by_hand_is_written_again() {
+    let mut me = Scripted::new();
+    me.answer(found("5", spec("", 15, 4))).answer(written("6"));
+    assert_eq!(me.machine.term().map(|(number, _)| number), Some(5));
+    me.after(2.0).answer(LeaseAnswer::Refused).answer(found("7", spec("me", 15, 0)));
+    assert_eq!(me.next(), write(Some("7"), LeasePurpose::Renew, spec("me", 15, 5)));
+    me.machine.release();
+    assert_eq!(me.next(), write(Some("7"), LeasePurpose::Release, spec("", 1, 5)));
+}
+
 /// `TestTryAcquireOrRenew`: "renew already acquired object".
 #[test]
 fn a_leader_renews_its_lease_and_keeps_its_number() {

@@ -10,7 +10,7 @@ use super::SECOND;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
 use crate::manager::{Candidacy, Candidate, Elector, Term};
-use crate::objects::{Client, LeaseElector, MemoryClient, ObjectKey, ObjectMeta};
+use crate::objects::{Client, DeleteOptions, LeaseElector, MemoryClient, ObjectKey, ObjectMeta};
 use crate::run::context::Context;
 use crate::run::error::Cancelled;
 
@@ -97,6 +97,22 @@ fn a_term_does_not_outlive_the_sleep_of_the_machine() {
     assert_eq!(fence.check(), Err(Cancelled::TermEnded));
     assert_eq!(term.check().unwrap_err().to_string(), "the leadership of default/test is lost");
     assert_eq!(fence.check(), Err(Cancelled::TermEnded));
+}
+
+#[test]
+fn a_term_ends_if_its_lease_was_deleted_and_made_again_with_a_lower_number() {
+    let client = Arc::new(MemoryClient::new());
+    let (one, other) = (ManualClock::new(), ManualClock::new());
+    drop(wins(&mut *elector(&client, "before").candidate(), &one));
+    let (mut first, _) = wins(&mut *elector(&client, "one").candidate(), &one);
+    client.delete(&LEASE, &key(), &DeleteOptions::default()).unwrap();
+    let (second, _) = wins(&mut *elector(&client, "other").candidate(), &other);
+    assert_eq!((first.fence().number(), second.fence().number()), (Some(1), Some(0)));
+    while first.check().is_ok() {
+        assert!(first.fence().remaining() > Some(5 * SECOND), "it must end with the first renewal");
+        one.advance(first.check_interval());
+    }
+    assert!(first.lost().is_cancelled());
 }
 
 #[test]
