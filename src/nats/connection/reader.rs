@@ -168,7 +168,11 @@ impl LinkShared {
         let info = ServerInfo::parse(json)?;
         let name = self.options.name.as_str();
         if self.options.discover && info.connect_urls.is_some() {
-            pool.update(&info.servers(self.link.with(|link| link.info.tls_required)));
+            pool.update(
+                &info.servers(
+                    self.link.with(|link| link.transport.as_ref().is_some_and(|transport| transport.is_tls())),
+                ),
+            );
             self.link.with(|link| link.servers = pool.places());
         }
         if info.ldm {

@@ -124,6 +124,10 @@ impl Transport {
         Ok(Self { socket, tls: tls.map(Mutex::new) })
     }
 
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Ends the socket. Blocked calls of both threads return.
     pub(super) fn shut_down(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);

@@ -15,7 +15,8 @@ use crate::base::time::Nanos;
 pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
 pub(super) const STREAM_EXISTS: u64 = 10_058;
 pub(super) const NO_MESSAGE: u64 = 10_037;
-pub(super) const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// The second one comes from a replicated stream while another write of the subject is under way (nats.go, pull request 2098).
+pub(super) const WRONG_LAST_SEQUENCE: [u64; 2] = [10_071, 10_164];
 const NOT_ENABLED: [u64; 3] = [10_035, 10_039, 10_076];
 
 /// The pause before a request is repeated that nobody heard.

@@ -290,12 +290,17 @@ impl KvBucket {
     pub fn history(&self, key: &str) -> Result<Vec<KvEntry>, NatsError> {
         check_key(key)?;
         listing::collect(self.watch(&KvWatchOptions::new().filter(key).with_history())?, &self.connection)
-            .map(|(entries, _)| entries)
+            .map(|listing| listing.entries)
     }
 
     pub(in crate::nats) fn list_with(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
-        let (entries, position) = listing::collect(self.watch(options)?, &self.connection)?;
-        Ok(KvListing::new(entries, position))
+        // A marker that comes while the bucket is listed removes an entry that came before.
+        let with_markers = KvWatchOptions { ignore_deletes: false, ..options.clone() };
+        let mut listing = listing::collect(self.watch(&with_markers)?, &self.connection)?.last_of_each();
+        if options.ignore_deletes {
+            listing.entries.retain(|entry| !entry.is_marker());
+        }
+        Ok(listing)
     }
 
     pub(super) fn what(&self, key: &str) -> String {

@@ -8,12 +8,19 @@ pub(super) fn check_bucket(name: &str) -> Result<(), NatsError> {
     if valid { Ok(()) } else { Err(NatsError::invalid("bucket", name, "letters, digits, - and _")) }
 }
 
+/// The longest key, in bytes. A server ends a connection that sends a line of more than 4,096 bytes, unless it is set otherwise.
+const MOST_KEY_BYTES: usize = 3_000;
+
 /// Checks a key: parts of letters, digits and `-/_=`, joined by dots.
 pub(super) fn check_key(key: &str) -> Result<(), NatsError> {
     let valid = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-/_=".contains(&byte))
     };
-    if key.split('.').all(valid) {
+    if key.len() > MOST_KEY_BYTES {
+        let start: String = key.chars().take(40).collect();
+        let rule = format!("at most {MOST_KEY_BYTES} bytes long; it has {}", key.len());
+        Err(NatsError::invalid("key", format!("{start}…"), rule))
+    } else if key.split('.').all(valid) {
         Ok(())
     } else {
         Err(NatsError::invalid("key", key, "parts of letters, digits and - / _ =, joined by single dots"))
@@ -27,7 +34,9 @@ pub(super) fn check_filter(filter: &str) -> Result<(), NatsError> {
     let is_whole = !filter.ends_with('>') || filter == ">" || filter.ends_with(".>");
     let parts = rest.split('.').map(|part| if part == "*" { "a" } else { part });
     let plain = parts.collect::<Vec<_>>().join(".");
-    if is_whole && check_key(&plain).is_ok() {
+    if filter.len() > MOST_KEY_BYTES {
+        check_key(filter)
+    } else if is_whole && check_key(&plain).is_ok() {
         Ok(())
     } else {
         Err(NatsError::invalid("filter", filter, "a key, in which * is one part, and > at the end is the rest"))
@@ -45,6 +54,15 @@ mod tests {
         }
         for key in ["", ".", "a.", ".a", "a..b", "a b", "a*", "*", ">", "a.>", "ä", "a\r\n", "a\0"] {
             assert!(check_key(key).unwrap_err().is_invalid(), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_fit_into_a_line_of_the_protocol() {
+        assert!(check_key(&"a".repeat(3_000)).is_ok());
+        for check in [check_key, check_filter] {
+            let error = check(&"a".repeat(3_001)).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains("3001"), "{error}");
         }
     }
 

@@ -16,25 +16,24 @@ pub struct KvListing {
     pub entries: Vec<KvEntry>,
     /// The position of the listing. A watch that continues after it misses no change.
     pub position: KvPosition,
+    /// The last revision before the listing began, if it was interrupted. Markers that were removed since then may be missing in it.
+    pub(in crate::nats) interrupted_since: Option<u64>,
 }
 
 impl KvListing {
     /// Keeps the last entry of each key. A key that changes while it is listed comes more than once.
-    pub(super) fn new(entries: Vec<KvEntry>, position: KvPosition) -> Self {
-        let by_key: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
-        Self { entries: by_key.into_values().collect(), position }
+    pub(super) fn last_of_each(self) -> Self {
+        let by_key: BTreeMap<_, _> = self.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        Self { entries: by_key.into_values().collect(), ..self }
     }
 }
 
-/// Reads a watch until it is synced.
-pub(super) fn collect(
-    mut watch: KvWatch,
-    connection: &NatsConnection,
-) -> Result<(Vec<KvEntry>, KvPosition), NatsError> {
+/// Reads a watch until it is synced. A key may come more than once.
+pub(super) fn collect(mut watch: KvWatch, connection: &NatsConnection) -> Result<KvListing, NatsError> {
     let mut entries = Vec::new();
     while let KvUpdate::Entry(entry) = watch.recv_timeout(connection.request_timeout())? {
         entries.push(entry);
     }
     let position = watch.position().ok_or_else(|| NatsError::answer("a listing", "it has no position"))?;
-    Ok((entries, position))
+    Ok(KvListing { entries, position, interrupted_since: watch.interrupted_since() })
 }

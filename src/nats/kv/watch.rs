@@ -185,6 +185,11 @@ impl KvWatch {
         Some(KvPosition { revision, created: created.to_owned() })
     }
 
+    /// Returns the last revision before the start, if one consumer has not delivered all.
+    pub(super) fn interrupted_since(&self) -> Option<u64> {
+        (self.ordered.serial() > 1).then_some(self.end_at_start)
+    }
+
     fn what(&self) -> String {
         format!("a change in bucket {:?}", self.bucket)
     }

@@ -159,7 +159,7 @@ impl KvBucket {
         };
         match parse::<PubAck>(&self.what(key), &answer.payload)? {
             Ok(stored) => Ok(stored.seq),
-            Err(error) if error.err_code == api::WRONG_LAST_SEQUENCE => {
+            Err(error) if api::WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
                 let reason = match expected {
                     Some(revision) => format!("revision {revision} was expected; {}", error.description),
                     None => error.description,

@@ -25,7 +25,7 @@ impl ObjectStore {
                 Err(error) => {
                     let bucket = self.bucket.name();
                     log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
-                    if error.is_transport() {
+                    if error.is_transport() || error.is_conflict() {
                         return self.postpone(std::iter::once(step).chain(queue.take_all()));
                     }
                 }

@@ -147,7 +147,7 @@ impl NatsClient {
 /// The last removal of markers.
 pub(super) struct RemovedMarkers {
     /// The revision of the note itself.
-    revision: u64,
+    pub(super) revision: u64,
     /// The revision of the newest marker that was removed.
     pub(super) removed: u64,
 }

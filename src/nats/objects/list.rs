@@ -4,8 +4,12 @@ use super::entry::{WriteKind, WriteNote};
 use super::key::{EntryKey, filter};
 use super::store::{ObjectStore, decoded, failure};
 use super::version::ObjectVersion;
+use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvListing, KvWatchOptions};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject};
+
+/// The most listings of one call.
+const MOST_LISTINGS: u32 = 3;
 
 /// The position at which a list continues: the version of the list, and the last object of the previous page.
 struct PageToken {
@@ -44,8 +48,7 @@ impl ObjectStore {
         if token.is_none() {
             options = options.ignore_deletes();
         }
-        let KvListing { entries, position } =
-            self.bucket.list_with(&options).map_err(|error| failure(named(), error))?;
+        let KvListing { entries, position, .. } = self.listing(&options).map_err(|error| failure(named(), error))?;
         let life = self.born(position.created());
         let now = ObjectVersion { life, revision: position.revision() };
         let version = token.as_ref().map_or(now, |token| token.version);
@@ -91,8 +94,20 @@ impl ObjectStore {
         Ok(ObjectList::new(version.to_string(), items).continue_token(continue_token))
     }
 
+    /// Lists entries. Lists them again if the connection was lost while another client has removed markers.
+    fn listing(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
+        for _ in 0..MOST_LISTINGS {
+            let listing = self.bucket.list_with(options)?;
+            match listing.interrupted_since {
+                Some(begin) if self.markers_removed()?.revision > begin => {}
+                _ => return Ok(listing),
+            }
+        }
+        Err(NatsError::answer("a list", "the connection was lost each time, and markers were removed meanwhile"))
+    }
+
     /// Returns the entry of a key as it was at a revision, from a later entry of the key.
-    fn entry_then(&self, mut entry: KvEntry, revision: u64) -> Result<EntryThen, crate::nats::NatsError> {
+    fn entry_then(&self, mut entry: KvEntry, revision: u64) -> Result<EntryThen, NatsError> {
         while entry.revision > revision {
             let Some(note) = WriteNote::of(&entry) else { return Ok(EntryThen::Unknown) };
             if note.previous <= revision && note.kind == WriteKind::Created {

@@ -116,6 +116,65 @@ fn play(peer: &mut Peer, lie: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     }
 }
 
+/// Plays a bucket with entries that changes while it is listed: `b` was written again, so the third message is the deletion of `a`.
+fn play_deletion(peer: &mut Peer) -> Option<()> {
+    let stream = STREAM.replace("\"state\":{}", "\"state\":{\"messages\":3,\"first_seq\":1,\"last_seq\":3}");
+    peer.accept()?;
+    let mut consumer = None;
+    loop {
+        let request = peer.next_request()?;
+        if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+            let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
+            let [deliver, name] = ["deliver_subject", "name"].map(|field| body["config"][field].as_str().unwrap());
+            consumer = Some((deliver.to_owned(), name.to_owned()));
+            peer.answer(&request, NatsHeaders::new(), "{\"num_pending\":3}");
+        } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+            peer.answer(&request, NatsHeaders::new(), &*stream);
+            let Some((deliver, name)) = consumer.take() else { continue };
+            let messages = [("a", 1, None), ("c", 3, None), ("a", 10, Some("DEL"))];
+            for (number, (key, sequence, operation)) in (1..).zip(messages) {
+                let reply = Some(format!("$JS.ACK.KV_TEST.{name}.1.{sequence}.{number}.1700.{}", 3 - number));
+                let headers =
+                    headers(&operation.map(|operation| ("KV-Operation", operation)).into_iter().collect::<Vec<_>>());
+                let subject = format!("$KV.TEST.{key}");
+                peer.tell_on(&deliver, NatsMessage { subject, reply, headers, payload: b"1".into() });
+            }
+        }
+    }
+}
+
+#[test]
+fn an_entry_that_is_deleted_while_it_is_listed_is_not_in_the_list() {
+    let url = serve(|_, mut peer| {
+        let _ = play_deletion(&mut peer);
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    let listing = kv.list(">").unwrap();
+    let keys: Vec<_> = listing.entries.iter().map(|entry| entry.key.as_str()).collect();
+    assert_eq!((keys, listing.position.revision()), (vec!["c"], 10));
+    assert_eq!(kv.keys(">").unwrap(), ["c"]);
+}
+
+/// A replicated stream refuses a write while another write of the key is under way.
+#[test]
+fn both_refusals_of_an_expected_revision_are_conflicts() {
+    for code in [10_071, 10_164] {
+        let payload =
+            format!("{{\"error\":{{\"code\":400,\"err_code\":{code},\"description\":\"wrong last sequence\"}}}}");
+        let url = serve(move |_, mut peer| {
+            peer.accept();
+            let Some(first) = peer.next_request() else { return };
+            peer.answer(&first, NatsHeaders::new(), STREAM);
+            while let Some(request) = peer.next_request() {
+                peer.answer(&request, NatsHeaders::new(), &*payload);
+            }
+        });
+        let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+        let error = kv.update("a", b"2", 1).unwrap_err();
+        assert!(error.is_conflict(), "{code}: {error}");
+    }
+}
+
 /// Sends messages of a consumer, whose subject and name it gets.
 type Lie = Box<dyn Fn(&mut Peer, &str, &str) + Send + Sync>;
 

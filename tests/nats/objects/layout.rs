@@ -5,7 +5,7 @@ use homeostat::objects::{Client, DeleteOptions, Kind, ObjectKey, Query, SharedOb
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use super::{WIDGET, client, connect, entry, key, widget};
+use super::{WIDGET, client, client_of, connect, entry, key, widget};
 use crate::support::options;
 use crate::support::server::TestServer;
 
@@ -122,4 +122,18 @@ fn a_value_above_a_limit_is_refused_with_both_sizes_and_nothing_is_sent() {
         client.patch(&WIDGET, &key("a"), &patch, target).unwrap();
         assert!(client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap().is_gone(), "a full object");
     }
+}
+
+/// A server ends a connection that sends a long line, and so would disturb all other calls.
+#[test]
+fn an_owner_whose_uid_makes_no_key_is_refused() {
+    let server = TestServer::start();
+    let connection = connect(&server);
+    let client = client_of(&connection);
+    let mut object = widget("a", 1);
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u".repeat(5_000)}]);
+    let error = client.create(&WIDGET, object).unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("at most 3000 bytes"), "{error}");
+    assert_eq!(connection.status().connects, 1);
 }
