@@ -36,10 +36,27 @@ impl ObjectStore {
         &self,
         verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {
+        let mut follow_ups = Vec::new();
+        let written = self.run_with(verb, &mut follow_ups);
+        match written {
+            Ok((object, removed)) => Ok(Written { object, removed, follow_ups }),
+            Err(error) => {
+                // Some of the changes may be stored.
+                self.postpone(follow_ups);
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs a transaction. Collects the work that follows it, also after an error. Returns the object, and whether it was removed.
+    fn run_with(
+        &self,
+        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+        follow_ups: &mut Vec<FollowUp>,
+    ) -> Result<(SharedObject, bool), ClientError> {
         let clock = self.connection().clock();
         let deadline = clock.nanos().after(self.connection().request_timeout());
         let backoff = Exponential::new(FIRST_DELAY, LAST_DELAY).jitter(0.9);
-        let mut follow_ups = Vec::new();
         let mut conflicts = 0;
         loop {
             let view = BucketView::new(self);
@@ -50,19 +67,23 @@ impl ObjectStore {
             let location = result?;
             let outcome = txn.outcome(&location);
             let (changes, mut unsettled) = txn.into_parts();
-            let stored =
-                self.store(&view, &changes, &mut follow_ups).inspect_err(|error| {
+            let mut stored = Vec::new();
+            let is_complete = self.store(&view, &changes, &mut stored, follow_ups).inspect_err(|error| {
+                if error.is_transport() {
                     // The server may have executed a write without an answer.
-                    let removed = changes.iter().filter(|change| error.is_transport() && change.removed);
+                    let removed = changes.iter().filter(|change| change.removed);
                     follow_ups.extend(removed.map(|change| FollowUp::SettleDependents {
                         uid: change.object.uid().to_owned(),
                         is_gone: false,
                     }));
-                    let settle = unsettled.take_all().filter(|_| error.is_transport());
-                    follow_ups.extend(settle.map(FollowUp::Settle));
-                    self.postpone(std::mem::take(&mut follow_ups));
-                })?;
-            let Some(stored) = stored else {
+                    follow_ups.extend(unsettled.take_all().map(FollowUp::Settle));
+                }
+            })?;
+            if !is_complete {
+                if !stored.is_empty() {
+                    // The next attempt does not see the changes that are stored, nor what follows from them.
+                    follow_ups.extend(unsettled.take_all().map(FollowUp::Settle));
+                }
                 conflicts += 1;
                 if clock.reached(deadline) {
                     let reason =
@@ -73,7 +94,7 @@ impl ObjectStore {
                 let until = clock.nanos().after(backoff.jittered(conflicts, draw)).min(deadline);
                 self.connection().pause(until).map_err(|error| failure(location.object_ref(), error))?;
                 continue;
-            };
+            }
             let quiet =
                 |location: &Location| changes.iter().any(|change| change.location == *location && is_quiet(change));
             let settle = unsettled.take_all().filter(|location| !quiet(location));
@@ -85,18 +106,19 @@ impl ObjectStore {
                 Some((_, object)) => object,
                 None => outcome?,
             };
-            return Ok(Written { object, removed, follow_ups });
+            return Ok((object, removed));
         }
     }
 
-    /// Stores changes one after the other. Returns the objects with their versions; `None` if another writer was faster.
+    /// Stores changes one after the other, and adds the objects with their versions to `stored`. Returns false if another writer was
+    /// faster.
     fn store(
         &self,
         view: &BucketView<'_>,
         changes: &[Arc<ObjectChange>],
+        stored: &mut Vec<(Location, SharedObject)>,
         follow_ups: &mut Vec<FollowUp>,
-    ) -> Result<Option<Vec<(Location, SharedObject)>>, ClientError> {
-        let mut stored = Vec::new();
+    ) -> Result<bool, ClientError> {
         for change in changes {
             let ObjectChange { location, old, object, removed, .. } = &**change;
             let key = EntryKey::new(&location.kind, &location.key);
@@ -123,7 +145,7 @@ impl ObjectStore {
             }
             let revision = match self.bucket.write_noted(&key.text(), &value, expected, &note.text(), *removed) {
                 Ok(revision) => revision,
-                Err(error) if error.is_conflict() => return Ok(None),
+                Err(error) if error.is_conflict() => return Ok(false),
                 Err(error) => return Err(fail(error)),
             };
             meta_mut(&mut shown).insert("resourceVersion".to_owned(), self.version(revision).to_string().into());
@@ -138,7 +160,7 @@ impl ObjectStore {
             view.written(key, EntryState { revision, object: (!removed).then(|| shown.clone()) });
             stored.push((location.clone(), shown));
         }
-        Ok(Some(stored))
+        Ok(true)
     }
 
     /// Writes the keys that name an object as the dependent of its owners, except for the owners that it had before.

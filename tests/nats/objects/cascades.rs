@@ -203,3 +203,31 @@ fn dependents_that_other_clients_create_during_a_deletion_are_deleted() {
         assert_eq!(references(&bucket).len(), 0);
     }
 }
+
+/// One client orphans the dependents of an owner that waits for them, while another client removes one of them. A conflict between the two
+/// must not leave the owner waiting for ever.
+#[test]
+fn an_owner_that_waits_goes_although_one_client_orphans_and_another_deletes_its_dependents() {
+    let (server, one, _bucket) = world();
+    let other = client(&server);
+    let options = |propagation| DeleteOptions::default().propagation(propagation);
+    for round in 0..scale("HOMEOSTAT_NATS_ORPHANS", 30) {
+        let [a, b, c] = ["a", "b", "c"].map(|name| format!("{name}-{round}"));
+        let owner = create(&one, widget(&a, 1));
+        for name in [&b, &c] {
+            let mut dependent = owned(name, &owner);
+            dependent["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            create(&one, dependent);
+        }
+        one.delete(&WIDGET, &key(&a), &options(Propagation::Foreground)).unwrap();
+        assert!(names(&one).contains(&a), "it waits");
+        let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        std::thread::scope(|scope| {
+            let released = scope.spawn(|| other.patch(&WIDGET, &key(&c), &release, PatchTarget::Object));
+            one.delete(&WIDGET, &key(&a), &options(Propagation::Orphan)).ignore_not_found().unwrap();
+            released.join().unwrap().ignore_not_found().unwrap();
+        });
+        assert!(!names(&one).contains(&a), "round {round}: {:?}", names(&one));
+        one.patch(&WIDGET, &key(&b), &release, PatchTarget::Object).ignore_not_found().unwrap();
+    }
+}
