@@ -89,7 +89,18 @@ fn a_day_in_miniature_leaks_nothing() {
     for follower in &followers {
         follower.waits_until_equal(|| Some(fresh(&direct, &CONFIG_MAP, &query)));
     }
-    let (early, late) = (early.expect("some 50 rounds"), settled("late"));
+    let (early, mut late) = (early.expect("some 50 rounds"), settled("late"));
+    // Connections that were cut end a little later, and a client forgets them with its next calls. A leak would stay.
+    for _ in 0..200 {
+        if late.threads <= early.threads + 8 && late.sockets <= early.sockets + 16 {
+            break;
+        }
+        for client in [&by_token, &by_certificate] {
+            client.list(&CONFIG_MAP, &query).unwrap();
+        }
+        pause(Duration::from_millis(100));
+        late = usage();
+    }
     println!("{round} rounds, {} connections: {early:?} became {late:?}", forwarder.accepted());
     assert!(late.threads <= early.threads + 8, "{early:?} became {late:?}");
     assert!(late.sockets <= early.sockets + 16, "{early:?} became {late:?}");
