@@ -18,6 +18,8 @@
 #[expect(dead_code, reason = "the other examples need the rest")]
 #[path = "cli/mod.rs"]
 mod cli;
+#[path = "cli/ending.rs"]
+mod ending;
 #[path = "cli/interrupt.rs"]
 mod interrupt;
 #[path = "cli/paths.rs"]
@@ -43,6 +45,7 @@ use homeostat::objects::{
 use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
 
+use crate::ending::stop_after;
 use crate::paths::at;
 use crate::until::until;
 
@@ -280,13 +283,7 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
 
     let cx = Context::detached();
     let tour = Tour { sites: &sites, pages: pages.api(), controller: &controller, folder: &folder, cx };
-    let done = tour.go();
-    if done.is_ok() && !stay.is_zero() {
-        interrupt::wait_or_interrupt(&tour.cx, stay)?;
-    }
-    manager.stop();
-    running.wait()?;
-    done?;
+    stop_after(tour.go(), stay, &manager, running)?;
 
     recorder.flush();
     recorded::print_events(&*memory)?;

@@ -29,6 +29,8 @@
 #[expect(dead_code, reason = "the other examples need the rest")]
 #[path = "../cli/mod.rs"]
 mod cli;
+#[path = "../cli/ending.rs"]
+mod ending;
 #[path = "../cli/interrupt.rs"]
 mod interrupt;
 mod manifests;
@@ -51,6 +53,7 @@ use homeostat::kubernetes::{ClusterConfig, Kubeconfig, KubernetesClient};
 use homeostat::objects::{Client, EventRecorder, MemoryClient};
 use homeostat::{BoxError, Context, Manager};
 
+use ending::stop_after;
 use objects::{NAME, definition, rules};
 use tour::Tour;
 
@@ -63,7 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Work on a cluster until Ctrl-C. Without a path, find the settings as `kubectl` does, or those of a pod
+    /// Work on a cluster until Ctrl-C. Without a path, find the settings as `kubectl` does, or else those of the pod
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "")]
     kubeconfig: Option<PathBuf>,
     /// Without a cluster: continue for this long after the last step: `60s`
@@ -130,13 +133,7 @@ fn show(stay: Duration) -> Result<(), BoxError> {
     reconcile::add_to(&manager, &client, recorder.clone())?;
     let running = manager.start()?;
     let tour = Tour { client: client.clone(), cx: Context::detached() };
-    let done = tour.go();
-    if done.is_ok() && !stay.is_zero() {
-        interrupt::wait_or_interrupt(&tour.cx, stay)?;
-    }
-    manager.stop();
-    running.wait()?;
-    done?;
+    stop_after(tour.go(), stay, &manager, running)?;
 
     recorder.flush();
     recorded::print_events(&*client)?;

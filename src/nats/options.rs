@@ -162,7 +162,7 @@ impl NatsOptions {
         self.require_tls()
     }
 
-    /// Trusts the certificate authorities of a PEM file, instead of those of the system.
+    /// Trusts the certificate authorities of a PEM file. The certificate authorities of the system do not count then.
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls.roots = Some(path.into());
         self

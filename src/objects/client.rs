@@ -176,7 +176,7 @@ pub trait Client: Send + Sync {
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError>;
 
-    /// Returns a client of the same objects with separate connections, whose calls end within `timeout`.
+    /// Returns a client of the same objects with separate connections. Its calls end within `timeout`.
     ///
     /// Default: `None`, for a client that waits for no server. A [`LeaseElector`](super::LeaseElector) calls this.
     fn with_timeout(&self, _timeout: Duration) -> Option<Arc<dyn Client>> {

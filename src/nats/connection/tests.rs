@@ -29,7 +29,7 @@ enum Event {
     Unsubscribe(prop::sample::Index),
     Flush,
     KeepAlive,
-    /// The server reads what was written, and answers so many of its pending frames.
+    /// The server reads the written bytes, and answers this many of its pending frames.
     Serve(usize),
     Connect,
     Disconnect,

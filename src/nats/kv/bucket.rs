@@ -19,8 +19,8 @@ use super::watch_options::KvWatchOptions;
 /// A key-value bucket of `JetStream`.
 ///
 /// Cheap to clone. Keys are parts of letters, digits and `- / _ =`, joined by dots. Each write gives the key a revision, which rises
-/// over the whole bucket. A write whose error [is disconnected](NatsError::is_disconnected) or
-/// [is a timeout](NatsError::is_timeout) may have been executed; reads are repeated after a reconnect.
+/// over the whole bucket. If the error of a write [is disconnected](NatsError::is_disconnected) or
+/// [is a timeout](NatsError::is_timeout), the write may have been executed. Reads are repeated after a reconnect.
 ///
 /// # Examples
 ///

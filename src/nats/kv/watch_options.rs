@@ -101,7 +101,7 @@ impl KvWatchOptions {
     /// Continues after a position of an earlier watch or listing.
     ///
     /// The watch is *gone* if entries after it were removed, also if only later writes of their keys replaced them: then the bucket
-    /// no longer shows whether a delete marker was among them. In a bucket whose keys all change within moments, begin with the
+    /// no longer shows whether a delete marker was among them. If all keys of a bucket change often, begin with the
     /// present values instead. The removal of single delete markers cannot be seen: resume no later than they live.
     #[must_use]
     pub fn after(mut self, position: KvPosition) -> Self {

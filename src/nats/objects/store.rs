@@ -71,7 +71,7 @@ impl ObjectStore {
         store
     }
 
-    /// Returns a store of the same bucket whose requests end when `stop` is cancelled.
+    /// Returns a store of the same bucket. A cancelled `stop` ends its requests.
     pub(super) fn until(&self, stop: &CancellationToken) -> Self {
         self.over(self.connection().until(stop))
     }

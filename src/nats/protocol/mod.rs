@@ -1,7 +1,7 @@
 //! The frames of NATS' client protocol, without sockets.
 //!
 //! [`Frame`] is a message of either side. [`FrameParser`] reads frames from any division of the bytes, and [`Frame::write`] writes
-//! them. Both check their input: the parser refuses what is malformed or too large, before it reserves memory for it.
+//! them. Both check their input: the parser refuses a malformed or too large frame before it reserves memory.
 //!
 //! # Examples
 //!

@@ -95,7 +95,7 @@ impl EventRecorderBuilder {
         Self { client: Some(client), ..self }
     }
 
-    /// Sets the name of this process among those of its component, for the field `reportingInstance`. Default: the variable
+    /// Sets the name of this process, which its component may run several times, for the field `reportingInstance`. Default: the variable
     /// `HOSTNAME` (in Kubernetes the name of the pod), else the component.
     pub fn instance(self, instance: impl Into<String>) -> Self {
         Self { instance: Some(instance.into()), ..self }
