@@ -211,7 +211,7 @@ impl<K: Key> OwnWrites<K> {
         self.clock.arrange(&mut asked, |key| key);
         for key in &asked {
             if state.is_over(key, shown, &mut unused) && state.remove(key, &mut unused) {
-                self.queue.reschedule(key.clone(), Duration::ZERO);
+                self.queue.bring_back(key);
             }
         }
         self.waiting.store(state.waiting.len(), SeqCst);

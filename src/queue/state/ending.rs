@@ -52,6 +52,7 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
+        let is_brought_back = std::mem::take(&mut self.aside);
         if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
@@ -117,6 +118,10 @@ impl RecordState {
                     let now = now();
                     self.end_backoff(bounds, now);
                     self.schedule(self.due, now);
+                }
+                RerunKind::None | RerunKind::Soft if is_brought_back => {
+                    bounds.cap = None;
+                    self.phase = Phase::Ready;
                 }
                 RerunKind::None | RerunKind::Soft => {
                     bounds.cap = None;
@@ -197,6 +202,22 @@ impl RecordState {
         }
     }
 
+    /// Makes a key that was put aside ready. If a claim holds the key, an ending that puts it aside makes it ready instead; another
+    /// ending is not changed. Returns whether the key moves to the tail of its list.
+    pub(crate) fn bring_back(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) -> bool {
+        match self.phase {
+            Phase::Processing(_) => {
+                self.aside = true;
+                false
+            }
+            Phase::Delayed if self.aside => {
+                let now = now();
+                self.move_delay(bounds, now.max(bounds.not_before), now).to_tail
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the count of failures if the current or next run fails.
     pub(crate) fn failures_if_retried(&self) -> u32 {
         failures_if_retried(self.failures, self.early)
@@ -204,6 +225,7 @@ impl RecordState {
 
     /// Ends the delay or the cool-down of the record.
     pub(crate) fn expire(&mut self) {
+        self.aside = false;
         self.phase = match self.phase {
             Phase::Delayed => Phase::Ready,
             Phase::Cooling => Phase::Idle,

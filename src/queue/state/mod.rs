@@ -93,7 +93,7 @@ pub(crate) struct RecordState {
     pub(crate) priority: Priority,
     /// A request has moved the next or current run before the end of its backoff.
     pub(crate) early: bool,
-    /// The key has been put aside, so its delay is no backoff.
+    /// The key has been put aside, so its delay is no backoff. While a claim holds the key: it is not to be put aside.
     pub(crate) aside: bool,
 }
 

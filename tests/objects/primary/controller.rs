@@ -24,7 +24,8 @@ fn follows_a_primary_from_creation_to_deletion() {
         world.sites().update(&a).unwrap();
         world.until_pages(&[("a-y", "two!"), ("a-z", "three")]);
         started.handle.wait(&key("a"), SECOND).unwrap();
-        assert!(world.forget().iter().all(|call| ["put a", "secondary a"].contains(&&**call)));
+        let calls = world.forget();
+        assert!(calls.iter().all(|call| ["put a", "secondary a"].contains(&&**call)), "{calls:?}");
 
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         world.until_called("gone delete a");

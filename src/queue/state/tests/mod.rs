@@ -1,6 +1,7 @@
 //! The tables of the contract, cell by cell. Every expected cell is written out. The rules beside the tables (failures, floor,
 //! cool-down, debounce, levels, reasons) are in `rules`.
 
+mod aside;
 mod rules;
 mod short_ways;
 
@@ -36,6 +37,7 @@ const T: u64 = 1_300;
 const SOON: Duration = Duration::from_nanos(50);
 const LATE: Duration = Duration::from_nanos(500);
 const ZERO: Duration = Duration::ZERO;
+const FLOOR: Duration = Duration::from_nanos(200);
 
 /// The state of a record in the words of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +136,14 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueResync,       [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Ready, Queued),         (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
 ];
+
+fn ask_under_floor(state: &mut RecordState, method: EnqueueMethod) -> EnqueueOutcome {
+    state.request(&mut Bounds::default(), &method.into(), FLOOR, || NOW).outcome
+}
+
+fn end(state: &mut RecordState, ending: Ending) {
+    let _ = state.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
+}
 
 #[test]
 fn every_request_in_every_state() {

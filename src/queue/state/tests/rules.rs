@@ -2,19 +2,9 @@
 
 use super::*;
 
-const FLOOR: Duration = Duration::from_nanos(200);
-
 /// Returns a record that backs off until `due` after this many failures.
 fn backing_off(failures: u32, due: u64) -> RecordState {
     RecordState { failures, ..state(Is::Delayed(due)) }
-}
-
-fn ask_under_floor(state: &mut RecordState, method: EnqueueMethod) -> EnqueueOutcome {
-    state.request(&mut Bounds::default(), &method.into(), FLOOR, || NOW).outcome
-}
-
-fn end(state: &mut RecordState, ending: Ending) {
-    let _ = state.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
 }
 
 #[test]
@@ -458,34 +448,5 @@ fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
         let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
         let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
         assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
-    }
-}
-
-#[test]
-fn a_key_that_is_put_aside_for_a_time_is_ready_then_and_not_settled_before() {
-    let mut record = state(Is::No);
-    end(&mut record, Ending::PutAside(Reasons::POLL, Duration::from_nanos(T - NOW.0)));
-    assert_eq!(is(&record), Is::Delayed(T));
-    assert!(!record.is_settled(&Bounds::default()));
-}
-
-#[test]
-fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() {
-    #[rustfmt::skip]
-    const CELLS: [(Is, Is); 4] = [
-        (Is::No, Is::Delayed(u64::MAX)), (Is::Soft, Is::Delayed(u64::MAX)), (Is::At(T), Is::Delayed(T)), (Is::Now, Is::Ready),
-    ];
-    for early in [false, true] {
-        for (rerun, after) in CELLS {
-            let mut record = RecordState { failures: 3, early, reasons: Reasons::EVENT, ..state(rerun) };
-            end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
-            assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{rerun:?}");
-            assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{rerun:?}");
-        }
-        let mut record = RecordState { failures: 3, early, ..state(Is::No) };
-        end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
-        assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Enqueue), Held);
-        assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Reschedule(ZERO)), Queued);
-        assert_eq!((is(&record), record.early), (Is::Ready, early), "it had not waited for the end of a backoff");
     }
 }
