@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod hash;
 pub(crate) mod running;
 pub(crate) mod spawn;
 pub(crate) mod sync;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
 use super::own_writes::DEFAULT_BOUND;
 use super::rate::check_rate;
+use super::shards::{ShardHash, ShardHashOf, Shards};
 use super::source::Sources;
 use super::state::{ControllerState, StateSettings};
 use super::{Controller, Unstarted};
@@ -52,6 +53,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     on_error: Option<ErrorHook<K>>,
     max_failed_keys: usize,
     own_write_bound: Duration,
+    shards: Option<(Shards, ShardHashOf<K>)>,
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
@@ -77,6 +79,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             on_error: None,
             max_failed_keys: 10_000,
             own_write_bound: DEFAULT_BOUND,
+            shards: None,
             own_threads: None,
             grace: Duration::from_secs(30),
             options: None,
@@ -124,6 +127,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             on_error: self.on_error,
             max_failed_keys: self.max_failed_keys,
             own_write_bound: self.own_write_bound,
+            shards: self.shards,
             own_threads: self.own_threads,
             grace: self.grace,
             options: self.options,
@@ -270,6 +274,18 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
+    /// Divides the keys among processes: this one runs only those that belong to it in `shards`.
+    ///
+    /// `hash` returns the hash of a key: [`ShardHash::of`] of its parts, or of its namespace only to keep a namespace together. Keys of
+    /// other processes leave the queue without a run. After a change of the members, all watches of the controller resync.
+    ///
+    /// A context has the [fence](Context::fence) of this process. Its number is that of the division: each later owner of a key has a
+    /// greater one.
+    pub fn shards(mut self, shards: &Shards, hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static) -> Self {
+        self.shards = Some((shards.clone(), Arc::new(hash)));
+        self
+    }
+
     /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
     ///
     /// Other keys are only counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
@@ -341,6 +357,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             max_failed_keys: self.max_failed_keys,
             unready_after: self.unready_after,
             own_write_bound: self.own_write_bound,
+            shards: self.shards,
         });
         Ok(Controller {
             state: Unstarted::new(state),

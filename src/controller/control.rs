@@ -127,16 +127,15 @@ impl<K: Key> ControlTask<K> {
                 return Next::At(self.sync_until);
             }
         }
-        let Some(interval) = *self.state.resync.lock() else {
-            return Next::At(Nanos::NEVER);
-        };
-        if now >= self.resynced.after(interval) {
+        let interval = *self.state.resync.lock();
+        let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
+        if self.state.takes_resync() || is_due {
             self.resynced = now;
             let controller = self.state.name.as_str();
             log::debug!(controller; "{controller}: resync");
             self.state.sources.resync();
         }
-        Next::At(self.resynced.after(interval))
+        Next::At(interval.map_or(Nanos::NEVER, |interval| self.resynced.after(interval)))
     }
 }
 

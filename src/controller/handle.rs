@@ -198,6 +198,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         super::export::export(&self.state.name, &self.state.metrics(), &self.state.source_statuses());
     }
 
+    /// Returns whether this process may run a key now. Always true if the keys are not
+    /// [divided](super::ControllerBuilder::shards).
+    #[must_use]
+    pub fn owns(&self, key: &K) -> bool {
+        self.state.gate.as_ref().is_none_or(|gate| gate.owns(key))
+    }
+
     /// Returns the status of the controller. Visits every key of the queue, under its lock.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {

@@ -21,7 +21,9 @@ use crate::run::own_writes::RecordedWrites;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun};
+use crate::run::runner::{
+    Admission, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun,
+};
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
 #[derive(Clone, Copy, Debug)]
@@ -93,14 +95,25 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         self.state.rate.put_back();
     }
 
-    fn hold_back(&self, key: &K, reasons: Reasons) -> Option<Duration> {
+    fn admit(&self, key: &K, reasons: Reasons) -> Admission {
         if self.state.term().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
             self.state.set_conditions(|conditions| conditions.leading = false);
-            return Some(Duration::MAX);
+            return Admission::PutAside(Duration::MAX);
         }
-        let ControllerState { suspended, own_writes, name, .. } = &*self.state;
-        if suspended.hold_back(key, reasons) { Some(Duration::MAX) } else { own_writes.hold_back(name, key) }
+        let ControllerState { suspended, own_writes, gate, failed, name, .. } = &*self.state;
+        if suspended.hold_back(key, reasons) {
+            return Admission::PutAside(Duration::MAX);
+        }
+        if let Some(delay) = own_writes.hold_back(name, key) {
+            return Admission::PutAside(delay);
+        }
+        let Some(gate) = gate else { return Admission::Run };
+        let admission = gate.admit(name, key, reasons);
+        if matches!(admission, Admission::Refuse) {
+            failed.forget(key);
+        }
+        admission
     }
 
     fn fence(&self) -> Option<Fence> {

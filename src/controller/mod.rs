@@ -12,6 +12,8 @@ mod job;
 mod own_writes;
 mod rate;
 mod running;
+#[cfg_attr(not(feature = "objects"), allow(dead_code, reason = "only objects divide keys"))]
+mod shards;
 mod source;
 mod source_list;
 mod state;
@@ -32,6 +34,9 @@ pub use self::control::ControllerError;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
+#[cfg(feature = "objects")]
+pub(crate) use self::shards::{EarlierMember, ShardTable};
+pub use self::shards::{ShardHash, ShardStatus, Shards};
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};

@@ -23,7 +23,7 @@ use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Enqueue, FastState, Key, WorkQueue};
+use crate::queue::{FastState, Key, WorkQueue};
 use crate::run::own_writes::OwnWrite;
 use crate::watch::write_view::{Shown, WriteView};
 

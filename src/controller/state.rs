@@ -11,6 +11,7 @@ use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
 use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
+use super::shards::{ShardGate, ShardHashOf, ShardListener, Shards};
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
 use super::waiters::{KeyWaiters, WaitError};
@@ -21,7 +22,7 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::ThreadOptions;
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
@@ -45,6 +46,8 @@ pub(super) struct StateSettings<K: Key> {
     pub(super) unready_after: Option<Duration>,
     /// The time after which a key runs although no watch has shown its own writes.
     pub(super) own_write_bound: Duration,
+    /// Divides the keys among processes.
+    pub(super) shards: Option<(Shards, ShardHashOf<K>)>,
 }
 
 /// The state of a controller, from its build on.
@@ -56,6 +59,10 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
     pub(super) own_writes: Arc<OwnWrites<K>>,
+    /// The keys of other processes, if keys are divided.
+    pub(super) gate: Option<ShardGate<K>>,
+    /// Whether the sources are to be resynced because keys have come to this process.
+    resync_wanted: AtomicBool,
     pub(super) waiters: Arc<KeyWaiters<K>>,
     pub(super) timeout: Option<Duration>,
     pub(super) unready_after: Option<Duration>,
@@ -127,7 +134,7 @@ impl EndNotifier {
 impl<K: Key> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
         let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
-        Arc::new_cyclic(|state: &Weak<Self>| {
+        let state = Arc::new_cyclic(|state: &Weak<Self>| {
             let (ready, cancelled) = (Weak::clone(state), Weak::clone(state));
             let queue = queue
                 .on_ready(move || {
@@ -146,6 +153,8 @@ impl<K: Key> ControllerState<K> {
             Self {
                 name,
                 own_writes: OwnWrites::new(clock.clone(), queue.clone(), settings.own_write_bound),
+                gate: settings.shards.map(|(shards, hash)| ShardGate::new(shards, hash, clock.clone(), queue.clone())),
+                resync_wanted: AtomicBool::new(false),
                 queue,
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
@@ -167,7 +176,17 @@ impl<K: Key> ControllerState<K> {
                 started: OnceLock::new(),
                 term: OnceLock::new(),
             }
-        })
+        });
+        if let Some(gate) = &state.gate {
+            let listener: Weak<dyn ShardListener> = Arc::downgrade(&state) as _;
+            gate.shards().listen(listener);
+        }
+        state
+    }
+
+    /// Returns whether the sources are to be resynced, once for each change of the division.
+    pub(super) fn takes_resync(&self) -> bool {
+        self.resync_wanted.swap(false, SeqCst)
     }
 
     /// Keeps the parts that exist from the start on. A controller starts once.
@@ -302,5 +321,18 @@ impl<K: Key> ControllerState<K> {
         let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, || self.own_writes.cancel(key, cancel)));
         self.waiters.settle();
         dismissed
+    }
+}
+
+impl<K: Key> ShardListener for ControllerState<K> {
+    fn divided(&self, is_new: bool) {
+        if let Some(gate) = &self.gate {
+            shielded("the key of a controller", || gate.divided());
+        }
+        if is_new {
+            // On the control thread, because mappings are user code.
+            self.resync_wanted.store(true, SeqCst);
+            self.wake_control();
+        }
     }
 }

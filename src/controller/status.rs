@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKey;
+use super::shards::ShardStatus;
 use super::state::ControllerState;
 use crate::base::group::WorkerSlot;
 use crate::base::time::Nanos;
@@ -94,6 +95,8 @@ pub struct ControllerStatus<K> {
     pub parked: Vec<FailedKey<K>>,
     /// Suspended keys.
     pub suspended: Vec<K>,
+    /// The members among which the keys are divided. `None` if they are not.
+    pub shards: Option<ShardStatus>,
     /// The health of the sources, in the order in which they were added. Empty before the start.
     pub sources: Vec<SourceStatus>,
     /// The same facts as numbers.
@@ -260,6 +263,7 @@ impl<K: Key> ControllerState<K> {
             failing: self.failed.list(false),
             parked: self.failed.list(true),
             suspended: self.suspended.list(),
+            shards: self.gate.as_ref().map(|gate| gate.shards().status()),
             sources: self.source_statuses(),
             metrics: self.metrics(),
         }
@@ -280,6 +284,7 @@ impl<K: fmt::Debug> ControllerStatus<K> {
             next_due: self.next_due.map(|(key, due)| (show(&key), due)),
             failing: failed(self.failing),
             parked: failed(self.parked),
+            shards: self.shards,
             suspended: self.suspended.iter().map(show).collect(),
             sources: self.sources,
             metrics: self.metrics,

@@ -308,6 +308,9 @@ impl fmt::Display for ManagerStatus {
 
 fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) -> fmt::Result {
     let name = OneLine(&controller.name);
+    if let Some(shards) = &controller.shards {
+        writeln!(f, "{name}: {}", OneLine(shards))?;
+    }
     for source in controller.sources.iter().filter(|source| source.fault().is_some()) {
         writeln!(f, "{name}: {source}")?;
     }

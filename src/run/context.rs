@@ -103,6 +103,11 @@ impl Context {
         Self { fence, ..self }
     }
 
+    /// Lets the next run end with this term.
+    pub(crate) fn enter_term(&mut self, fence: &Fence) {
+        self.fence = Some(fence.clone());
+    }
+
     /// Moves this context to another worker slot.
     pub(crate) fn use_slot(&mut self, slot: &Arc<WorkerSlot>) {
         self.slot = Some(Arc::clone(slot));

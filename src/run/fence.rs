@@ -32,10 +32,12 @@ use crate::base::time::Nanos;
 /// # Ok::<_, homeostat::run::Cancelled>(())
 /// ```
 #[derive(Clone)]
-pub struct Fence(Arc<FenceState>);
-
-struct FenceState {
+pub struct Fence {
     number: Option<u64>,
+    term: Arc<FencedTerm>,
+}
+
+struct FencedTerm {
     clock: Clock,
     /// The time, with the sleep of the machine, from which on no work may begin. [`Nanos::NEVER`] if the term has no limit.
     work_ends: AtomicU64,
@@ -56,13 +58,19 @@ impl Fence {
 
     fn of(number: Option<u64>, clock: Clock, work_ends: Nanos) -> Self {
         let (work_ends, ended) = (AtomicU64::new(work_ends.0), CancellationToken::new());
-        Self(Arc::new(FenceState { number, clock, work_ends, ended }))
+        Self { number, term: Arc::new(FencedTerm { clock, work_ends, ended }) }
+    }
+
+    /// Returns a fence of the same term with another number.
+    #[cfg(feature = "objects")]
+    pub(crate) fn numbered(&self, number: u64) -> Self {
+        Self { number: Some(number), term: Arc::clone(&self.term) }
     }
 
     /// Extends the term, unless it has ended. Returns whether its end has moved.
     #[cfg(feature = "objects")]
     pub(crate) fn extend(&self, work_ends: Nanos) -> bool {
-        self.check().is_ok() && self.0.work_ends.swap(work_ends.0, Ordering::AcqRel) != work_ends.0
+        self.check().is_ok() && self.term.work_ends.swap(work_ends.0, Ordering::AcqRel) != work_ends.0
     }
 
     /// Returns the fencing number of the term. Each later leader has a greater one.
@@ -70,7 +78,7 @@ impl Fence {
     /// `None` without an election, and if the elector has no numbers, as [`FileElector`](crate::FileElector).
     #[must_use]
     pub fn number(&self) -> Option<u64> {
-        self.0.number
+        self.number
     }
 
     /// Checks that the term has not ended. Ends it if its time is over.
@@ -80,7 +88,7 @@ impl Fence {
     /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back.
     #[inline]
     pub fn check(&self) -> Result<(), Cancelled> {
-        if self.0.ended.is_cancelled() || self.is_over() {
+        if self.term.ended.is_cancelled() || self.is_over() {
             return Err(Cancelled::TermEnded);
         }
         Ok(())
@@ -89,32 +97,41 @@ impl Fence {
     /// Returns the time until no work may begin, if the term is not extended. `None` if it has no limit.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let work_ends = Nanos(self.0.work_ends.load(Ordering::Acquire));
-        (work_ends != Nanos::NEVER).then(|| work_ends.since(self.0.clock.boot_nanos()))
+        let work_ends = Nanos(self.term.work_ends.load(Ordering::Acquire));
+        (work_ends != Nanos::NEVER).then(|| work_ends.since(self.term.clock.boot_nanos()))
+    }
+
+    /// Returns whether the term has not ended. Cancels no token, so this can be called under a lock.
+    pub(crate) fn lasts(&self) -> bool {
+        !self.term.ended.is_cancelled() && !self.has_run_out()
     }
 
     /// Returns whether the time is over. If so, cancels the token.
     fn is_over(&self) -> bool {
-        let work_ends = self.0.work_ends.load(Ordering::Acquire);
-        let is_over = work_ends != Nanos::NEVER.0 && self.0.clock.boot_nanos().0 >= work_ends;
+        let is_over = self.has_run_out();
         if is_over {
-            self.0.ended.cancel();
+            self.term.ended.cancel();
         }
         is_over
     }
 
+    fn has_run_out(&self) -> bool {
+        let work_ends = self.term.work_ends.load(Ordering::Acquire);
+        work_ends != Nanos::NEVER.0 && self.term.clock.boot_nanos().0 >= work_ends
+    }
+
     /// Returns the token that is cancelled when the term ends.
     pub(crate) fn ended(&self) -> &CancellationToken {
-        &self.0.ended
+        &self.term.ended
     }
 }
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fence")
-            .field("number", &self.0.number)
+            .field("number", &self.number)
             .field("remaining", &self.remaining())
-            .field("ended", &self.0.ended.is_cancelled())
+            .field("ended", &self.term.ended.is_cancelled())
             .finish_non_exhaustive()
     }
 }

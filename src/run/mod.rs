@@ -8,6 +8,7 @@ pub(crate) mod fence;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
 pub(crate) mod own_writes;
+pub(crate) mod permit;
 pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod reconciler;

@@ -24,6 +24,7 @@ use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::fence::Fence;
+use crate::run::permit::Permit;
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 use crate::run::retry_after::RetryAfter;
@@ -59,10 +60,10 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn put_token_back(&self) {}
 
-    /// Returns for how long the key is put aside instead of being run. [`Duration::MAX`] never ends.
+    /// Decides whether a key that was taken is run.
     #[inline]
-    fn hold_back(&self, _key: &K, _reasons: Reasons) -> Option<Duration> {
-        None
+    fn admit(&self, _key: &K, _reasons: Reasons) -> Admission {
+        Admission::Run
     }
 
     /// Returns the term in which the runs happen, if there was an election. Called before the first run.
@@ -85,6 +86,18 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     /// Called when a claim has ended.
     #[inline]
     fn settle(&self) {}
+}
+
+/// What becomes of a key that was taken.
+pub(crate) enum Admission {
+    /// It is run.
+    Run,
+    /// It is run within the limit of this permit, which is given back afterwards.
+    RunWith(Permit),
+    /// It is put aside for this time. [`Duration::MAX`] never ends.
+    PutAside(Duration),
+    /// It leaves the queue.
+    Refuse,
 }
 
 /// A thread that serves one queue for some time.
@@ -192,9 +205,14 @@ where
             if claim.leaves_more() {
                 turn.more();
             }
-            let ending = match self.runs.hooks.hold_back(claim.key(), claim.reasons()) {
-                Some(delay) => Ending::PutAside(claim.reasons(), delay),
-                None => self.run(&claim, turn),
+            let ending = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
+                Admission::Run => self.run(&claim, turn),
+                Admission::RunWith(permit) => {
+                    self.cx.enter_term(permit.fence());
+                    self.run(&claim, turn)
+                }
+                Admission::PutAside(delay) => Ending::PutAside(claim.reasons(), delay),
+                Admission::Refuse => Ending::Done,
             };
             let hooks = &self.runs.hooks;
             if turn.is_over() || !hooks.take_token() {

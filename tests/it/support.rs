@@ -1,6 +1,7 @@
-//! Helpers for tests of queues.
+//! Helpers for tests.
 
 use std::fmt::Debug;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -73,4 +74,19 @@ pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+}
+
+/// Returns the threads of this process with `part` in their names. The system shows the role and the number first and keeps 15
+/// characters, so give the threads of a test names that no other test uses.
+pub(crate) fn threads(part: &str) -> Vec<String> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { panic!("this system has no list of threads") };
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).filter(|name| name.contains(part)).collect()
+}
+
+/// Waits until no thread has `part` in its name.
+pub(crate) fn until_threads_end(part: &str) {
+    while !threads(part).is_empty() {
+        std::thread::yield_now();
+    }
 }

@@ -20,25 +20,25 @@ use crate::base::time::Nanos;
 
 /// The fields of a lease that decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeaseSpec {
+pub(in crate::objects) struct LeaseSpec {
     /// The identity of the leader. Empty without a leader.
-    pub(super) holder: String,
+    pub(in crate::objects) holder: String,
     /// The time after which others may take over. `None` if the lease does not say.
-    pub(super) duration: Option<Duration>,
+    pub(in crate::objects) duration: Option<Duration>,
     /// The number of changes of the leader: the fencing number.
-    pub(super) number: u64,
+    pub(in crate::objects) number: u64,
 }
 
 /// A lease at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FoundLease {
-    pub(super) version: String,
-    pub(super) spec: LeaseSpec,
+pub(in crate::objects) struct FoundLease {
+    pub(in crate::objects) version: String,
+    pub(in crate::objects) spec: LeaseSpec,
 }
 
 /// The next call of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeaseCall {
+pub(in crate::objects) enum LeaseCall {
     /// Do nothing until this time.
     Wait(Nanos),
     /// Read the lease.
@@ -49,15 +49,15 @@ pub(super) enum LeaseCall {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeaseWrite {
+pub(in crate::objects) struct LeaseWrite {
     /// The version that the lease must have. `None` to create it.
-    pub(super) version: Option<String>,
-    pub(super) spec: LeaseSpec,
-    pub(super) purpose: LeasePurpose,
+    pub(in crate::objects) version: Option<String>,
+    pub(in crate::objects) spec: LeaseSpec,
+    pub(in crate::objects) purpose: LeasePurpose,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeasePurpose {
+pub(in crate::objects) enum LeasePurpose {
     Acquire,
     Renew,
     Release,
@@ -65,7 +65,7 @@ pub(super) enum LeasePurpose {
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeaseAnswer {
+pub(in crate::objects) enum LeaseAnswer {
     Found(FoundLease),
     /// There is no such lease.
     Missing,
@@ -79,7 +79,7 @@ pub(super) enum LeaseAnswer {
 
 /// The end of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeaseLoss {
+pub(in crate::objects) enum LeaseLoss {
     /// It was not renewed in time.
     RanOut,
     /// Another process holds the lease.
@@ -90,7 +90,7 @@ pub(super) enum LeaseLoss {
 
 /// The decisions about one lease, of one candidate and its term.
 #[derive(Clone, Debug)]
-pub(super) struct LeaseMachine {
+pub(in crate::objects) struct LeaseMachine {
     me: String,
     timing: LeaseTiming,
     seen: Option<SeenLease>,
@@ -141,18 +141,18 @@ struct LeaseTerm {
 const MOST_RELEASES: u32 = 3;
 
 impl LeaseMachine {
-    pub(super) fn new(me: String, timing: LeaseTiming) -> Self {
+    pub(in crate::objects) fn new(me: String, timing: LeaseTiming) -> Self {
         Self { me, timing, seen: None, missing_since: None, highest: None, phase: LeasePhase::Waiting(Nanos::ZERO) }
     }
 
     /// Returns the number of the current term and the time at which its work must end.
-    pub(super) fn term(&self) -> Option<(u64, Nanos)> {
+    pub(in crate::objects) fn term(&self) -> Option<(u64, Nanos)> {
         let LeasePhase::Leading(term) = &self.phase else { return None };
         Some((term.number, self.work_ends(term.deadline)))
     }
 
     /// Returns the next call.
-    pub(super) fn next(&mut self, now: Nanos) -> LeaseCall {
+    pub(in crate::objects) fn next(&mut self, now: Nanos) -> LeaseCall {
         if let LeasePhase::Leading(term) = &self.phase
             && now >= self.work_ends(term.deadline)
         {
@@ -176,7 +176,7 @@ impl LeaseMachine {
     }
 
     /// Takes the answer to the last call, which was sent at `sent`. `draw` is a random number.
-    pub(super) fn answered(&mut self, sent: Nanos, now: Nanos, answer: LeaseAnswer, draw: u64) {
+    pub(in crate::objects) fn answered(&mut self, sent: Nanos, now: Nanos, answer: LeaseAnswer, draw: u64) {
         if let LeaseAnswer::Found(found) = &answer {
             self.see(found.clone(), now);
         }
@@ -189,8 +189,15 @@ impl LeaseMachine {
         };
     }
 
+    /// Makes the next renewal due at this time, if that is earlier. Returns whether this is the leader.
+    pub(in crate::objects) fn renew_at(&mut self, at: Nanos) -> bool {
+        let LeasePhase::Leading(term) = &mut self.phase else { return false };
+        term.next = term.next.min(at);
+        true
+    }
+
     /// Begins to give the lease back, unless it is certainly lost.
-    pub(super) fn release(&mut self) {
+    pub(in crate::objects) fn release(&mut self) {
         let is_mine = self.seen.as_ref().filter(|seen| seen.found.spec.holder == self.me);
         self.phase = match (&self.phase, is_mine) {
             (LeasePhase::Leading(_) | LeasePhase::Ended(LeaseLoss::RanOut), Some(seen)) => {

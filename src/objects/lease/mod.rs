@@ -12,4 +12,9 @@ mod tests;
 mod timing;
 
 pub use self::elector::{LeaseElector, LeaseElectorBuilder};
+pub(super) use self::machine::{LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite};
+#[cfg(all(test, not(loom)))]
+pub(super) use self::machine::{LeasePurpose, LeaseSpec};
 pub use self::mark::FENCE_ANNOTATION;
+pub(super) use self::record::{LEASE, found, written};
+pub(super) use self::timing::LeaseTiming;

@@ -10,10 +10,10 @@ use crate::objects::json::micros;
 use crate::objects::{Kind, ObjectKey, SharedObject, ValueRef};
 
 /// The kind of leases.
-pub(super) const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
+pub(in crate::objects) const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
 /// Reads the deciding fields of a lease. Fields that are missing or malformed count as empty.
-pub(super) fn found(lease: &SharedObject) -> FoundLease {
+pub(in crate::objects) fn found(lease: &SharedObject) -> FoundLease {
     let field = |name: &str| lease.pointer(&format!("/spec/{name}")).map(ValueRef::to_value);
     let seconds = field("leaseDurationSeconds").and_then(|seconds| seconds.as_u64());
     let spec = LeaseSpec {
@@ -25,13 +25,13 @@ pub(super) fn found(lease: &SharedObject) -> FoundLease {
 }
 
 /// Returns the time since when its holder leads, by the holder's wall clock.
-pub(super) fn since(lease: &SharedObject) -> Option<SystemTime> {
+pub(in crate::objects) fn since(lease: &SharedObject) -> Option<SystemTime> {
     let time = lease.pointer("/spec/acquireTime")?.to_value();
     Some(time.as_str()?.parse::<Timestamp>().ok()?.into())
 }
 
 /// Returns the object of a write. `last` is the lease as it was read; its other fields stay.
-pub(super) fn written(write: &LeaseWrite, key: &ObjectKey, last: Option<&Value>, now: SystemTime) -> Value {
+pub(in crate::objects) fn written(write: &LeaseWrite, key: &ObjectKey, last: Option<&Value>, now: SystemTime) -> Value {
     let mut lease = last.filter(|_| write.version.is_some()).cloned().unwrap_or_else(|| {
         json!({
             "apiVersion": LEASE.api_version(),

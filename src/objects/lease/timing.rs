@@ -6,17 +6,17 @@ use crate::base::error::StartError;
 
 /// The times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LeaseTiming {
+pub(in crate::objects) struct LeaseTiming {
     /// The time after which candidates take over a lease that they have seen unchanged.
-    pub(super) duration: Duration,
+    pub(in crate::objects) duration: Duration,
     /// The time after which a leader that could not renew its lease no longer leads.
-    pub(super) renew_deadline: Duration,
+    pub(in crate::objects) renew_deadline: Duration,
     /// The time between two calls.
-    pub(super) retry: Duration,
+    pub(in crate::objects) retry: Duration,
     /// The time before the deadline at which work is cancelled.
-    pub(super) margin: Duration,
+    pub(in crate::objects) margin: Duration,
     /// The time that one call may take.
-    pub(super) call: Duration,
+    pub(in crate::objects) call: Duration,
 }
 
 impl Default for LeaseTiming {
@@ -34,15 +34,15 @@ impl Default for LeaseTiming {
 
 impl LeaseTiming {
     /// The greatest share by which periods differ at random.
-    pub(super) const JITTER: f64 = 0.2;
+    pub(in crate::objects) const JITTER: f64 = 0.2;
 
     /// Returns the time between two reads of a candidate: less than half a period. A failover so takes little more than a lease.
-    pub(super) fn poll(&self) -> Duration {
+    pub(in crate::objects) fn poll(&self) -> Duration {
         self.retry.mul_f64(0.4)
     }
 
     /// Checks the rules between the times.
-    pub(super) fn check(&self) -> Result<(), StartError> {
+    pub(in crate::objects) fn check(&self) -> Result<(), StartError> {
         let Self { duration, renew_deadline, retry, margin, call } = self;
         if duration.subsec_nanos() != 0 || duration.as_secs() == 0 || i32::try_from(duration.as_secs()).is_err() {
             return Err(StartError::setting("lease_duration", duration, "whole seconds, at least one"));

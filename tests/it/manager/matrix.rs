@@ -4,7 +4,6 @@
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
 use std::convert::Infallible;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -16,6 +15,8 @@ use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Running,
     Subscriber,
 };
+
+use crate::support::{threads, until_threads_end};
 
 type Key = &'static str;
 
@@ -60,21 +61,6 @@ const STATES: [State; 6] = [
     State::Panicking,
     State::StuckListing,
 ];
-
-/// Returns the threads of this process with `part` in their names. The system shows the role and the number first and
-/// keeps 15 characters, so the names in this file begin with a letter that no other test uses.
-fn threads(part: &str) -> Vec<String> {
-    let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
-    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.map(|name| name.trim().to_owned()).filter(|name| name.contains(part)).collect()
-}
-
-/// Waits until no thread of the manager is left.
-fn wait_until_gone() {
-    while !threads("-Z").is_empty() {
-        thread::yield_now();
-    }
-}
 
 struct Scene {
     clock: ManualClock,
@@ -225,10 +211,10 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
             thread::yield_now();
         }
     } else {
-        wait_until_gone();
+        until_threads_end("-Z");
     }
     drop(release);
-    wait_until_gone();
+    until_threads_end("-Z");
     drop(under_way);
     outcome
 }

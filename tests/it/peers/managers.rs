@@ -20,7 +20,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::stages::SECOND;
-use crate::support::{HOUR, MS};
+use crate::support::{HOUR, MS, until_threads_end};
 
 type Key = &'static str;
 
@@ -221,9 +221,9 @@ impl Error for NotFeelingLikeThat {}
 #[test]
 fn the_error_names_the_failed_and_the_stuck_component() {
     for (fails, stuck, expected) in [
-        (true, true, "fails: not feeling like that; still running: stuck-0"),
+        (true, true, "peer-fails: not feeling like that; still running: stuck-0"),
         (false, true, "still running: stuck-0"),
-        (true, false, "fails: not feeling like that"),
+        (true, false, "peer-fails: not feeling like that"),
     ] {
         let clock = ManualClock::new();
         let builder = Manager::builder().clock(clock.clock()).threads(1);
@@ -242,7 +242,7 @@ fn the_error_names_the_failed_and_the_stuck_component() {
             .unwrap();
         let (fail, failing) = bounded::<()>(0);
         manager
-            .add(Component::function("fails", move |_: &Context| {
+            .add(Component::function("peer-fails", move |_: &Context| {
                 let _ = failing.recv();
                 if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
             }))
@@ -254,6 +254,8 @@ fn the_error_names_the_failed_and_the_stuck_component() {
         }
         // The last component has ended before the previous one is stopped.
         stopped.recv().unwrap();
+        // No time passes while the other one ends.
+        until_threads_end("0-peer-fails");
         for _ in 0..if stuck { 2 } else { 0 } {
             // The sleepers are the driver, the pool's thread and its watchdog.
             clock.wait_for_sleepers(3);
@@ -261,7 +263,7 @@ fn the_error_names_the_failed_and_the_stuck_component() {
         }
         let error = running.wait().unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert_eq!(error.component(), fails.then_some("fails"));
+        assert_eq!(error.component(), fails.then_some("peer-fails"));
         assert_eq!(error.still_running().len(), usize::from(stuck));
         drop(go);
     }

@@ -1,0 +1,207 @@
+//! Keys divided among processes: which keys this process runs now.
+//!
+//! # Invariants
+//!
+//! - Whether a key runs here is decided, and its run is counted, under one lock. Once a change of the division has returned, no run of a
+//!   lost key begins, and [`Shards::lost_runs`] counts those that go on.
+
+mod gate;
+mod hash;
+mod table;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+pub(super) use self::gate::{ShardGate, ShardHashOf};
+pub use self::hash::ShardHash;
+pub(crate) use self::table::{EarlierMember, ShardPlace, ShardTable};
+
+use crate::base::sync::Mutex;
+use crate::run::fence::Fence;
+use crate::run::permit::Permit;
+
+/// The share of this process in keys that are divided among processes.
+///
+/// `Members` (feature `objects`) keeps it up to date. Give it to controllers with
+/// [`ControllerBuilder::shards`](crate::controller::ControllerBuilder::shards).
+#[derive(Clone)]
+pub struct Shards(Arc<ShardsShared>);
+
+struct ShardsShared {
+    state: Mutex<ShardsState>,
+    listeners: Mutex<Vec<Weak<dyn ShardListener>>>,
+    /// Called when a run of a lost key has ended.
+    on_left: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// How long a controller remembers the events of keys of other processes.
+    memory: Duration,
+}
+
+#[derive(Default)]
+struct ShardsState {
+    table: ShardTable,
+    status: ShardStatus,
+    /// The limit of runs. `None` while this process is no member.
+    fence: Option<Fence>,
+    /// The number of active runs by key.
+    running: HashMap<ShardHash, usize>,
+}
+
+/// The members among which keys are divided, as this process knows them.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::controller::ShardStatus;
+///
+/// assert_eq!(ShardStatus::default().to_string(), "no member yet");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardStatus {
+    /// The name of this process. Empty while it is no member.
+    pub name: String,
+    /// The names of all members, in order.
+    pub members: Vec<String>,
+    /// The number of this division of keys. It rises with each change of the members.
+    pub number: u64,
+    /// The members that have not handed their former keys over yet.
+    pub waits_for: Vec<String>,
+}
+
+/// Learns of changes of the division.
+pub(crate) trait ShardListener: Send + Sync {
+    /// Called after each change. `is_new` is false if only keys were handed over.
+    fn divided(&self, is_new: bool);
+}
+
+/// The answer to a key that wants to run.
+pub(crate) enum ShardEntry {
+    Run(Permit),
+    HereSoon,
+    Elsewhere,
+}
+
+impl Shards {
+    /// Creates the share of a process that is no member yet: it runs no key.
+    pub(crate) fn new(memory: Duration) -> Self {
+        Self(Arc::new(ShardsShared {
+            state: Mutex::new(ShardsState::default()),
+            listeners: Mutex::new(Vec::new()),
+            on_left: OnceLock::new(),
+            memory,
+        }))
+    }
+
+    /// Returns whether this process may run the keys with this hash now.
+    #[must_use]
+    pub fn owns(&self, key: ShardHash) -> bool {
+        let state = self.0.state.lock();
+        state.table.place(key) == ShardPlace::Here && state.fence.as_ref().is_some_and(Fence::lasts)
+    }
+
+    /// Returns the members.
+    #[must_use]
+    pub fn status(&self) -> ShardStatus {
+        self.0.state.lock().status.clone()
+    }
+
+    /// Adds a listener. It is forgotten once it was dropped.
+    pub(super) fn listen(&self, listener: Weak<dyn ShardListener>) {
+        self.0.listeners.lock().push(listener);
+    }
+
+    /// Begins a run of a key, if it may run here.
+    pub(super) fn enter(&self, key: ShardHash) -> ShardEntry {
+        let mut state = self.0.state.lock();
+        let ShardsState { table, fence, running, .. } = &mut *state;
+        let Some(fence) = fence.as_ref().filter(|fence| fence.lasts()) else { return ShardEntry::Elsewhere };
+        match table.place(key) {
+            ShardPlace::Elsewhere => ShardEntry::Elsewhere,
+            ShardPlace::HereSoon => ShardEntry::HereSoon,
+            ShardPlace::Here => {
+                *running.entry(key).or_default() += 1;
+                let shards = self.clone();
+                ShardEntry::Run(Permit::new(fence.clone(), move || shards.leave(key)))
+            }
+        }
+    }
+
+    /// Ends a run of a key.
+    fn leave(&self, key: ShardHash) {
+        let mut state = self.0.state.lock();
+        if let Entry::Occupied(mut runs) = state.running.entry(key) {
+            *runs.get_mut() -= 1;
+            if *runs.get() == 0 {
+                runs.remove();
+            }
+        }
+        let is_lost = state.table.place(key) != ShardPlace::Here;
+        drop(state);
+        if is_lost && let Some(on_left) = self.0.on_left.get() {
+            on_left();
+        }
+    }
+
+    /// Returns where this key runs.
+    pub(super) fn place(&self, key: ShardHash) -> ShardPlace {
+        self.0.state.lock().table.place(key)
+    }
+
+    fn tell(&self, is_new: bool) {
+        let listeners: Vec<_> = {
+            let mut listeners = self.0.listeners.lock();
+            listeners.retain(|listener| listener.strong_count() > 0);
+            listeners.iter().filter_map(Weak::upgrade).collect()
+        };
+        for listener in listeners {
+            listener.divided(is_new);
+        }
+    }
+}
+
+/// For the owner of the division.
+#[cfg(feature = "objects")]
+impl Shards {
+    /// Sets a callback for the end of each run of a lost key. The first call counts.
+    pub(crate) fn on_left(&self, on_left: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.on_left.set(Box::new(on_left));
+    }
+
+    /// Sets the division and the limit of runs.
+    pub(crate) fn divide(&self, table: ShardTable, status: ShardStatus, fence: Option<Fence>) {
+        let mut state = self.0.state.lock();
+        let is_new = (state.table.number, state.table.me) != (table.number, table.me);
+        let is_changed = is_new || state.table != table;
+        (state.table, state.status, state.fence) = (table, status, fence);
+        drop(state);
+        if is_changed {
+            self.tell(is_new);
+        }
+    }
+
+    /// Returns the number of active runs of keys that do not run here any more.
+    pub(crate) fn lost_runs(&self) -> usize {
+        let state = self.0.state.lock();
+        let lost = state.running.iter().filter(|(key, _)| state.table.place(**key) != ShardPlace::Here);
+        lost.map(|(_, runs)| runs).sum()
+    }
+}
+
+impl fmt::Display for ShardStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            return f.write_str("no member yet");
+        }
+        write!(f, "{} of {} (division {})", self.name, self.members.join(", "), self.number)?;
+        if self.waits_for.is_empty() { Ok(()) } else { write!(f, ", waits for {}", self.waits_for.join(", ")) }
+    }
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("status", &self.status()).finish_non_exhaustive()
+    }
+}

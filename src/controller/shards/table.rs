@@ -1,0 +1,117 @@
+//! Where a key runs, as a plain value.
+//!
+//! # Invariants
+//!
+//! - At most two divisions are in use at one time: the current one and the one before. A member runs a key of the current division
+//!   only once the key's owner in the earlier division runs no key that it has lost.
+//! - A new division follows only once all members of the current one run no key that they have lost. So an owner of a still earlier
+//!   division cannot run the key either.
+
+use super::hash::ShardHash;
+
+/// The members of the current division and of the one before, as one member sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardTable {
+    /// The number of the current division. Each later one has a greater number.
+    pub(crate) number: u64,
+    /// This process. `None` if it is no member.
+    pub(crate) me: Option<ShardHash>,
+    pub(crate) members: Vec<ShardHash>,
+    pub(crate) earlier: Vec<EarlierMember>,
+}
+
+/// A member of the division before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EarlierMember {
+    pub(crate) member: ShardHash,
+    /// It runs no key that it has lost, or it has ended.
+    pub(crate) has_handed_over: bool,
+}
+
+/// Where a key runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShardPlace {
+    Here,
+    /// Here, once its earlier owner has handed it over.
+    HereSoon,
+    Elsewhere,
+}
+
+impl ShardTable {
+    pub(crate) fn place(&self, key: ShardHash) -> ShardPlace {
+        let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
+        if owner.is_none() || owner != self.me {
+            return ShardPlace::Elsewhere;
+        }
+        let earlier = key.owner(self.earlier.iter().map(|earlier| earlier.member)).map(|index| self.earlier[index]);
+        match earlier {
+            Some(earlier) if Some(earlier.member) != self.me && !earlier.has_handed_over => ShardPlace::HereSoon,
+            _ => ShardPlace::Here,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn member(name: &str) -> ShardHash {
+        ShardHash::of([name])
+    }
+
+    fn table(me: &str, members: &[&str], earlier: &[(&str, bool)]) -> ShardTable {
+        let earlier = earlier
+            .iter()
+            .map(|(name, has_handed_over)| EarlierMember { member: member(name), has_handed_over: *has_handed_over });
+        let members = members.iter().map(|name| member(name)).collect();
+        ShardTable { number: 1, me: Some(member(me)), members, earlier: earlier.collect() }
+    }
+
+    /// Returns a key that moves from `a` to `b` when `b` joins, and one that `a` keeps.
+    fn keys() -> [ShardHash; 2] {
+        let key = |number: u32| ShardHash::of([format!("key-{number}")]);
+        let is_of =
+            |key: ShardHash, name: &str| key.owner([member("a"), member("b")]) == Some(usize::from(name == "b"));
+        ["b", "a"].map(|name| {
+            let found = (0..1_000).map(key).find(|key| is_of(*key, name));
+            found.unwrap_or_else(|| panic!("{name} has no key"))
+        })
+    }
+
+    #[test]
+    fn a_key_runs_at_its_owner_once_the_earlier_owner_has_handed_over() {
+        use ShardPlace::{Elsewhere, Here, HereSoon};
+        let [moving, kept] = keys();
+        let places = |table: &ShardTable| [table.place(moving), table.place(kept)];
+        assert_eq!(places(&ShardTable::default()), [Elsewhere; 2]);
+        assert_eq!(places(&table("a", &["a"], &[])), [Here; 2]);
+        assert_eq!(places(&table("b", &["a"], &[])), [Elsewhere; 2]);
+        assert_eq!(places(&table("a", &["a", "b"], &[("a", false)])), [Elsewhere, Here]);
+        assert_eq!(places(&table("b", &["a", "b"], &[("a", false)])), [HereSoon, Elsewhere]);
+        assert_eq!(places(&table("b", &["a", "b"], &[("a", true)])), [Here, Elsewhere]);
+        // The other member leaves.
+        assert_eq!(places(&table("b", &["b"], &[("a", false), ("b", false)])), [Here, HereSoon]);
+        assert_eq!(places(&table("b", &["b"], &[("a", true), ("b", false)])), [Here, Here]);
+    }
+
+    #[test]
+    fn in_a_change_no_key_runs_at_two_members_and_each_runs_somewhere_at_last() {
+        let names = ["a", "b", "c"];
+        let sets: [&[&str]; 7] = [&["a"], &["b"], &["c"], &["a", "b"], &["a", "c"], &["b", "c"], &["a", "b", "c"]];
+        for (before, after) in sets.iter().flat_map(|before| sets.map(|after| (*before, after))) {
+            for key in (0..50).map(|number| ShardHash::of([format!("key-{number}")])) {
+                let at = |members: &[&str], earlier: &[(&str, bool)]| {
+                    let here = |name: &&&str| table(name, members, earlier).place(key) == ShardPlace::Here;
+                    names.iter().filter(here).copied().collect::<Vec<_>>()
+                };
+                // The old owner has not seen the change yet, or has seen it; nobody has handed over.
+                let waiting: Vec<_> = before.iter().map(|name| (*name, false)).collect();
+                let (old, new) = (at(before, &[]), at(after, &waiting));
+                assert_eq!(old.len(), 1);
+                assert!(new.is_empty() || new == old, "{before:?} {after:?}: {old:?} {new:?}");
+                let done: Vec<_> = before.iter().map(|name| (*name, true)).collect();
+                assert_eq!(at(after, &done).len(), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The decisions about the members of a group as a plain value: which division of keys is current, and what is to be written.
+//!
+//! Each member keeps a lease of its own. One more object holds the *division*: the members among which keys are divided, those of the
+//! division before, and a number. All facts that decide about keys stand in these objects. No member trusts its own clock about
+//! another one, except to *try* to expel it.
+//!
+//! # Invariants
+//!
+//! - A division is written in the version that was read, so each has one successor.
+//! - A division follows only once each member of the one before has announced it or is gone. A member announces a division once it runs
+//!   no key that it has lost.
+//! - A member is gone once its lease names no holder, and stays so. It clears its lease itself after its last run, or another member
+//!   does after it has seen the lease unchanged for its duration, in the version that was seen: a member that has renewed its lease in
+//!   the meantime stays.
+//! - Facts from old reads do no harm: a member that is gone, or has announced a division, never goes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::division::Division;
+use crate::base::time::Nanos;
+use crate::controller::{EarlierMember, ShardHash, ShardStatus, ShardTable};
+
+/// A lease of a member, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundMember {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) is_gone: bool,
+    /// The time after which others may expel it. `None` if the lease does not say.
+    pub(super) duration: Option<Duration>,
+    /// The number of the last division that it has announced. Zero before the first.
+    pub(super) announced: u64,
+}
+
+/// The objects of a group, as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundGroup {
+    /// The division and its version.
+    pub(super) division: Option<(String, Division)>,
+    pub(super) members: Vec<FoundMember>,
+}
+
+/// A write that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MemberWrite {
+    /// Writes the division, in this version. Creates it without a version.
+    Divide { version: Option<String>, division: Division },
+    /// Clears the lease of a member, in this version. Creates an empty lease without a version.
+    Expel { name: String, version: Option<String> },
+    /// Deletes the lease of a member that is gone, in this version.
+    Forget { name: String, version: String },
+}
+
+/// The decisions of one member.
+#[derive(Clone, Debug)]
+pub(super) struct MemberMachine {
+    me: String,
+    /// The duration of leases that do not say theirs.
+    duration: Duration,
+    latest: Option<Division>,
+    /// The version of each lease, and the time when it was seen first.
+    seen: BTreeMap<String, (String, Nanos)>,
+    /// The leases that are missing, and the time when that was noticed first.
+    missing: BTreeMap<String, Nanos>,
+    gone: BTreeSet<String>,
+    announced: BTreeMap<String, u64>,
+    /// The time since which another member ought to write.
+    waiting_since: Option<Nanos>,
+}
+
+impl MemberMachine {
+    pub(super) fn new(me: String, duration: Duration) -> Self {
+        Self {
+            me,
+            duration,
+            latest: None,
+            seen: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            announced: BTreeMap::new(),
+            waiting_since: None,
+        }
+    }
+
+    /// Takes the objects as they were read, and returns the writes to make. The first member writes; another one only if the first has
+    /// not done so for the duration of a lease.
+    pub(super) fn look(&mut self, now: Nanos, found: &FoundGroup) -> Vec<MemberWrite> {
+        self.learn(now, found);
+        let stale: BTreeSet<_> = found.members.iter().filter(|member| self.is_stale(now, member)).collect_names();
+        let writes = self.wanted(now, found, &stale);
+        if writes.is_empty() {
+            self.waiting_since = None;
+            return writes;
+        }
+        let is_first = self.alive(found).find(|name| !stale.contains(*name)) == Some(&self.me);
+        let since = *self.waiting_since.get_or_insert(now);
+        if is_first || now.since(since) >= self.duration { writes } else { Vec::new() }
+    }
+
+    /// Keeps the facts that were read, unless later ones are known.
+    fn learn(&mut self, now: Nanos, found: &FoundGroup) {
+        for member in &found.members {
+            if member.is_gone {
+                self.gone.insert(member.name.clone());
+            }
+            let announced = self.announced.entry(member.name.clone()).or_default();
+            *announced = member.announced.max(*announced);
+            self.missing.remove(&member.name);
+            let seen = self.seen.entry(member.name.clone()).or_insert_with(|| (member.version.clone(), now));
+            if seen.0 != member.version {
+                *seen = (member.version.clone(), now);
+            }
+        }
+        if let Some((_, division)) = &found.division {
+            self.keep(division.clone());
+        }
+        let names: BTreeSet<_> = found.members.iter().collect_names();
+        let latest = self.latest.iter().flat_map(|latest| latest.members.iter().chain(&latest.earlier));
+        let needed: BTreeSet<_> = latest.cloned().collect();
+        let is_known = |name: &String| names.contains(name) || needed.contains(name);
+        self.seen.retain(|name, _| names.contains(name));
+        self.gone.retain(is_known);
+        self.announced.retain(|name, _| is_known(name));
+        self.missing.retain(|name, _| needed.contains(name));
+        for name in needed.difference(&names).filter(|name| !self.gone.contains(*name)) {
+            self.missing.entry(name.clone()).or_insert(now);
+        }
+    }
+
+    /// Keeps a division that was read or written, unless a later one is known.
+    pub(super) fn keep(&mut self, division: Division) {
+        if self.latest.as_ref().is_none_or(|latest| latest.number <= division.number) {
+            self.latest = Some(division);
+        }
+    }
+
+    /// Returns whether a member has not renewed its lease for its duration.
+    fn is_stale(&self, now: Nanos, member: &FoundMember) -> bool {
+        let unchanged = self.seen.get(&member.name).map_or(Duration::ZERO, |(_, since)| now.since(*since));
+        member.name != self.me && !self.gone.contains(&member.name) && unchanged >= self.lasts(member)
+    }
+
+    fn lasts(&self, member: &FoundMember) -> Duration {
+        member.duration.unwrap_or(self.duration)
+    }
+
+    /// Returns the members with a lease that are not gone, in order.
+    fn alive<'a>(&'a self, found: &'a FoundGroup) -> impl Iterator<Item = &'a String> {
+        let names: BTreeSet<_> = found.members.iter().map(|member| &member.name).collect();
+        names.into_iter().filter(|name| !self.gone.contains(*name))
+    }
+
+    fn wanted(&self, now: Nanos, found: &FoundGroup, stale: &BTreeSet<String>) -> Vec<MemberWrite> {
+        let version = |name: &String| found.members.iter().find(|member| member.name == *name);
+        let mut writes: Vec<_> = stale
+            .iter()
+            .filter_map(|name| {
+                Some(MemberWrite::Expel { name: name.clone(), version: Some(version(name)?.version.clone()) })
+            })
+            .collect();
+        let lost = self.missing.iter().filter(|(_, since)| now.since(**since) >= self.duration);
+        writes.extend(lost.map(|(name, _)| MemberWrite::Expel { name: name.clone(), version: None }));
+        if !writes.is_empty() {
+            // The next division leaves them out at once.
+            return writes;
+        }
+        let alive: Vec<_> = self.alive(found).cloned().collect();
+        writes.extend(
+            self.next_division(found, alive).map(|(version, division)| MemberWrite::Divide { version, division }),
+        );
+        if let Some((_, division)) = &found.division {
+            let is_needed = |name: &String| division.members.contains(name) || division.earlier.contains(name);
+            let forgotten = found.members.iter().filter(|member| member.is_gone && !is_needed(&member.name));
+            writes.extend(
+                forgotten
+                    .map(|member| MemberWrite::Forget { name: member.name.clone(), version: member.version.clone() }),
+            );
+        }
+        writes
+    }
+
+    /// Returns the next division and the version of the current one, if the members have changed and the current one is complete.
+    fn next_division(&self, found: &FoundGroup, alive: Vec<String>) -> Option<(Option<String>, Division)> {
+        if alive.is_empty() {
+            return None;
+        }
+        let (version, latest) = match (&found.division, &self.latest) {
+            (Some((version, division)), Some(latest)) if division == latest => (Some(version.clone()), latest),
+            (None, Some(latest)) => (None, latest),
+            (None, None) if self.announced.values().all(|number| *number == 0) => {
+                return Some((None, Division { number: 1, members: alive, earlier: Vec::new() }));
+            }
+            // The division that was read is old, or members know one that was deleted: they write it again.
+            _ => return None,
+        };
+        let is_complete = latest.members.iter().all(|name| self.has_handed_over(name, latest.number));
+        let is_new = version.is_none() || alive != latest.members;
+        let next = Division { number: latest.number + 1, members: alive, earlier: latest.members.clone() };
+        (is_complete && is_new).then_some((version, next))
+    }
+
+    fn has_handed_over(&self, name: &String, number: u64) -> bool {
+        self.gone.contains(name) || self.announced.get(name).is_some_and(|announced| *announced >= number)
+    }
+
+    /// Returns the division as keys need it.
+    pub(super) fn table(&self) -> ShardTable {
+        let Some(Division { number, members, earlier }) = &self.latest else { return ShardTable::default() };
+        let hash = |name: &String| ShardHash::of([name]);
+        let earlier = earlier
+            .iter()
+            .map(|name| EarlierMember { member: hash(name), has_handed_over: self.has_handed_over(name, *number) });
+        ShardTable {
+            number: *number,
+            me: members.contains(&self.me).then(|| hash(&self.me)),
+            members: members.iter().map(hash).collect(),
+            earlier: earlier.collect(),
+        }
+    }
+
+    /// Returns the division as people read it.
+    pub(super) fn status(&self) -> ShardStatus {
+        let Some(Division { number, members, earlier }) = &self.latest else { return ShardStatus::default() };
+        let mut status = ShardStatus::default();
+        if members.contains(&self.me) {
+            status.name.clone_from(&self.me);
+        }
+        status.members.clone_from(members);
+        status.number = *number;
+        let is_awaited = |name: &&String| **name != self.me && !self.has_handed_over(name, *number);
+        status.waits_for = earlier.iter().filter(is_awaited).cloned().collect();
+        status
+    }
+
+    /// Returns whether nothing is about to change: all members with a lease divide the keys, and have announced that.
+    pub(super) fn is_settled(&self, found: &FoundGroup) -> bool {
+        self.latest.as_ref().is_some_and(|Division { number, members, .. }| {
+            self.alive(found).eq(members) && members.iter().all(|name| self.has_handed_over(name, *number))
+        })
+    }
+
+    /// Returns the time at which the next lease may become stale.
+    pub(super) fn next_stale(&self, now: Nanos, found: &FoundGroup) -> Nanos {
+        let others = found.members.iter().filter(|member| member.name != self.me && !self.gone.contains(&member.name));
+        let ends = others.filter_map(|member| Some(self.seen.get(&member.name)?.1.after(self.lasts(member))));
+        ends.filter(|end| *end > now).min().unwrap_or(Nanos::NEVER)
+    }
+}
+
+/// Collects the names of members.
+trait CollectNames {
+    fn collect_names(self) -> BTreeSet<String>;
+}
+
+impl<'a, I: Iterator<Item = &'a FoundMember>> CollectNames for I {
+    fn collect_names(self) -> BTreeSet<String> {
+        self.map(|member| member.name.clone()).collect()
+    }
+}

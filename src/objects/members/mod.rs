@@ -1,0 +1,289 @@
+//! Keys divided among processes, by leases in a client.
+//!
+//! `machine.rs` decides about the members of a group, `session.rs` calls the client, `record.rs` is the JSON.
+
+mod division;
+mod machine;
+mod record;
+mod session;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::session::MemberTask;
+use super::lease::LeaseTiming;
+use super::validate::{DNS_LABEL, is_dns_label};
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
+use crate::base::thread::ThreadOptions;
+use crate::base::wait::AutoResetEvent;
+use crate::controller::{ShardStatus, Shards};
+use crate::manager::Component;
+use crate::objects::{Client, ObjectKey};
+
+/// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
+///
+/// Each process of a group has a lease of its own, and renews it. Each key belongs to one member, by rendezvous hashing: if a process
+/// comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
+///
+/// # Guarantees
+///
+/// - **A key does not run in two processes.** Its new owner waits until the old one has ended its runs of the keys that it has lost, or
+///   has given its lease back, or was expelled because it has not renewed its lease for the lease's duration. A process that was paused
+///   for too long runs no further key: see [`LeaseElector`](super::LeaseElector) for the same rules about clocks, calls that hang and
+///   runs that ignore their cancellation.
+/// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of the division.
+///   [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier owner is refused. Do not delete the
+///   leases by hand: the numbers would begin again.
+/// - **No key is forgotten.** After each change of the members, the watches of the controllers resync. Events of other processes' keys
+///   are remembered for three lease durations, and run again here if the key comes to this process. Only an older deletion of an
+///   object without finalizers can be missed if its owner dies before it has handled it.
+///
+/// A run that does not end keeps the keys that its process has lost from their new owners. Set a
+/// [timeout](crate::controller::ControllerBuilder::reconcile_timeout).
+///
+/// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of the leader. Updates
+/// in an old version are refused.
+///
+/// # Objects
+///
+/// The group has one lease with its own name, which holds the members in annotations, and one for each member, with the label
+/// `homeostat.dev/group`. Leases of members that are gone are deleted. The program needs permission to get, list, create, update and
+/// delete leases in this namespace.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::controller::ShardHash;
+/// use homeostat::objects::{MemoryClient, Members, ObjectKey};
+/// use homeostat::{Action, BoxError, Context, Controller, Manager};
+/// use std::sync::Arc;
+///
+/// let members = Members::builder(Arc::new(MemoryClient::new()), "default", "sites").identity("node-1").build()?;
+/// let reconcile = |cx: &Context, site: &ObjectKey| -> Result<Action, BoxError> {
+///     log::info!("{site} belongs to this process, number {:?}", cx.fence()?.number());
+///     Ok(Action::await_change())
+/// };
+/// let sites = Controller::builder("sites", reconcile)
+///     .shards(members.shards(), |site: &ObjectKey| ShardHash::of([site.namespace(), site.name()]))
+///     .build()?;
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(members.start()?)?; // before the controllers, so that it stops after them
+/// manager.add(sites)?;
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct Members {
+    shared: Arc<MembersShared>,
+    options: ThreadOptions,
+    clock: Clock,
+    grace: Duration,
+}
+
+/// The parts that a member and its thread share.
+struct MembersShared {
+    client: Arc<dyn Client>,
+    namespace: String,
+    /// The name of the group and of the lease that holds its members.
+    group: String,
+    identity: String,
+    timing: LeaseTiming,
+    shards: Shards,
+}
+
+impl MembersShared {
+    fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(&self.namespace, name)
+    }
+}
+
+/// The settings of [`Members`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{MemoryClient, Members};
+/// use std::sync::Arc;
+///
+/// let members = Members::builder(Arc::new(MemoryClient::new()), "default", "sites");
+/// let error = members.identity("Node 1").build().unwrap_err();
+/// assert!(error.to_string().starts_with("identity is \"Node 1\", but must be a DNS label"));
+/// ```
+#[must_use = "call `build`"]
+pub struct MembersBuilder {
+    client: Arc<dyn Client>,
+    namespace: String,
+    group: String,
+    identity: Option<String>,
+    timing: LeaseTiming,
+    options: ThreadOptions,
+    clock: Clock,
+    grace: Duration,
+}
+
+impl MembersBuilder {
+    /// Sets the name of this process in its lease: a DNS label. A random number is added, so that each start is another member.
+    ///
+    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod) in lower case if it is such a name, else the
+    /// process id.
+    pub fn identity(mut self, name: impl Into<String>) -> Self {
+        self.identity = Some(name.into());
+        self
+    }
+
+    /// Sets the time after which the others expel a member that does not renew its lease, in whole seconds. Default: 15 s.
+    pub fn lease_duration(mut self, duration: Duration) -> Self {
+        self.timing.duration = duration;
+        self
+    }
+
+    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the proportion
+    /// between them is the difference between the rates of two clocks that does no harm. Default: 10 s.
+    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
+        self.timing.renew_deadline = deadline;
+        self
+    }
+
+    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Members read the group more than twice in this time.
+    /// Default: 2 s.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.timing.retry = period;
+        self
+    }
+
+    /// Sets the time before the deadline at which runs are cancelled. Default: 2 s.
+    pub fn stop_margin(mut self, margin: Duration) -> Self {
+        self.timing.margin = margin;
+        self
+    }
+
+    /// Sets the time that one call of the client may take, if the client [has a time limit](Client::with_timeout). Default: 2.5 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.timing.call = timeout;
+        self
+    }
+
+    /// Sets the clock. Default: the system clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the options of the thread.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets how long active runs may continue after a running member is dropped. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Builds the member. Calls nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if a name is no DNS label, or if the times do not fit together, and names the first one that does not.
+    pub fn build(self) -> Result<Members, StartError> {
+        let Self { client, namespace, group, identity, timing, options, clock, grace } = self;
+        timing.check()?;
+        let host =
+            || std::env::var("HOSTNAME").ok().map(|host| host.to_ascii_lowercase()).filter(|host| is_dns_label(host));
+        let identity = identity.or_else(host).unwrap_or_else(|| format!("process-{}", std::process::id()));
+        for (field, name) in [("group", &group), ("identity", &identity)] {
+            if !is_dns_label(name) {
+                return Err(StartError::setting(field, name, DNS_LABEL.trim_start_matches("must be ")));
+            }
+        }
+        let client = client.with_timeout(timing.call).unwrap_or(client);
+        let shards = Shards::new(3 * timing.duration);
+        let shared = MembersShared { client, namespace, group, identity, timing, shards };
+        Ok(Members { shared: Arc::new(shared), options, clock, grace })
+    }
+}
+
+impl Members {
+    /// Returns the default settings of a member of this group: the namespace of the leases and the name of the group, a DNS label.
+    pub fn builder(client: Arc<dyn Client>, namespace: impl Into<String>, group: impl Into<String>) -> MembersBuilder {
+        MembersBuilder {
+            client,
+            namespace: namespace.into(),
+            group: group.into(),
+            identity: None,
+            timing: LeaseTiming::default(),
+            options: ThreadOptions::default(),
+            clock: Clock::system(),
+            grace: Duration::from_secs(30),
+        }
+    }
+
+    /// Returns the share of this process, for [controllers](crate::controller::ControllerBuilder::shards).
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shared.shards
+    }
+
+    /// Returns the members as this process knows them.
+    #[must_use]
+    pub fn status(&self) -> ShardStatus {
+        self.shared.shards.status()
+    }
+
+    /// Joins the group, on a thread of its own, and divides keys until it is stopped.
+    ///
+    /// A stop begins no further run, waits for the end of all runs, and gives the lease back. After an abort it does not wait: then the
+    /// lease runs out.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if the operating system refuses a thread.
+    pub fn start(&self) -> Result<Running<Self>, StartError> {
+        let name = format!("{}-member", self.shared.group);
+        let group = ThreadGroup::new(ThreadGroupKind::Component, name, self.clock.clone(), 1);
+        let event = AutoResetEvent::new(self.clock.clone());
+        let woken = Arc::clone(&event);
+        self.shared.shards.on_left(move || woken.set());
+        let task = MemberTask::new(Arc::clone(&self.shared), Arc::clone(&group));
+        let name = self.shared.group.clone();
+        let watchdog = Box::new(move |_: crate::base::group::Overrun<'_>| {
+            let group = name.as_str();
+            log::error!(group; "{group}: this process is no member any more: a call does not return, and its lease has run out");
+        });
+        let joiners = group.start_one(&self.options, task, &event, Some(watchdog))?;
+        let handle = Handle::new(group, joiners, move || event.set());
+        Ok(Running::new(self.clone(), handle, self.grace))
+    }
+}
+
+impl From<Running<Members>> for Component {
+    fn from(members: Running<Members>) -> Self {
+        Self::running(format!("{}-member", members.shared.group), members)
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Members")
+            .field("group", &self.shared.group)
+            .field("identity", &self.shared.identity)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MembersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MembersBuilder")
+            .field("group", &self.group)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! The JSON of the objects of a group. All are leases, so a program needs permissions for one kind only.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::division::Division;
+use super::machine::FoundMember;
+use crate::objects::json::micros;
+use crate::objects::lease::{LEASE, LeaseWrite, found, written};
+use crate::objects::{ObjectKey, SharedObject};
+
+/// The label of a member's lease: the name of its group.
+pub(super) const GROUP_LABEL: &str = "homeostat.dev/group";
+/// The annotation of a member's lease: the number of the last division that it has announced.
+const ANNOUNCED: &str = "homeostat.dev/announced-division";
+/// The annotations of the division.
+const MEMBERS: &str = "homeostat.dev/members";
+const EARLIER: &str = "homeostat.dev/earlier-members";
+
+/// Reads the lease of a member.
+pub(super) fn found_member(lease: &SharedObject) -> FoundMember {
+    let spec = found(lease).spec;
+    let announced = annotation(lease, ANNOUNCED).and_then(|text| text.parse().ok()).unwrap_or_default();
+    FoundMember {
+        name: lease.name().to_owned(),
+        version: lease.resource_version().to_owned(),
+        is_gone: spec.holder.is_empty(),
+        duration: spec.duration,
+        announced,
+    }
+}
+
+fn annotation(lease: &SharedObject, name: &str) -> Option<String> {
+    Some(lease.to_value()["metadata"]["annotations"][name].as_str()?.to_owned())
+}
+
+/// Returns the lease of a member with the number of the last division that it announces.
+pub(super) fn member_lease(
+    write: &LeaseWrite,
+    key: &ObjectKey,
+    group: &str,
+    announced: u64,
+    last: Option<&Value>,
+    now: SystemTime,
+) -> Value {
+    let mut lease = written(write, key, last, now);
+    lease["metadata"]["labels"][GROUP_LABEL] = json!(group);
+    lease["metadata"]["annotations"][ANNOUNCED] = json!(announced.to_string());
+    lease
+}
+
+/// Returns the lease of a member that is gone.
+pub(super) fn cleared_lease(key: &ObjectKey, group: &str, lease: Option<&SharedObject>) -> Value {
+    let mut cleared = lease.map_or_else(
+        || {
+            let metadata = json!({"namespace": key.namespace(), "name": key.name(), "labels": {GROUP_LABEL: group}});
+            json!({"apiVersion": LEASE.api_version(), "kind": LEASE.name(), "metadata": metadata, "spec": {}})
+        },
+        SharedObject::to_value,
+    );
+    cleared["spec"]["holderIdentity"] = json!("");
+    cleared["spec"]["leaseDurationSeconds"] = json!(1);
+    cleared
+}
+
+/// Reads the division. `None` if the object holds none, as a new lease of another program.
+pub(super) fn found_division(lease: &SharedObject) -> Option<(String, Division)> {
+    let names = |name: &str| serde_json::from_str::<Vec<String>>(&annotation(lease, name)?).ok();
+    let (mut members, mut earlier) = (names(MEMBERS)?, names(EARLIER)?);
+    members.sort_unstable();
+    earlier.sort_unstable();
+    let number = found(lease).spec.number;
+    Some((lease.resource_version().to_owned(), Division { number, members, earlier }))
+}
+
+/// Returns the object of a division. `author` is the member that writes it.
+pub(super) fn division_lease(
+    key: &ObjectKey,
+    version: Option<&str>,
+    division: &Division,
+    author: &str,
+    duration: Duration,
+    now: SystemTime,
+) -> Value {
+    let now = micros(Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH));
+    let mut lease = json!({
+        "apiVersion": LEASE.api_version(),
+        "kind": LEASE.name(),
+        "metadata": {
+            "namespace": key.namespace(),
+            "name": key.name(),
+            "annotations": {
+                MEMBERS: json!(division.members).to_string(),
+                EARLIER: json!(division.earlier).to_string(),
+            },
+        },
+        "spec": {
+            "holderIdentity": author,
+            "leaseDurationSeconds": duration.as_secs(),
+            "leaseTransitions": division.number,
+            "acquireTime": now,
+            "renewTime": now,
+        },
+    });
+    if let Some(version) = version {
+        lease["metadata"]["resourceVersion"] = json!(version);
+    }
+    lease
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::objects::lease::{LeasePurpose, LeaseSpec};
+
+    #[test]
+    fn a_division_is_read_as_it_was_written() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let division = Division { number: 7, members: names(&["a", "b"]), earlier: names(&["a"]) };
+        let key = ObjectKey::new("default", "sites");
+        let lease = division_lease(&key, Some("12"), &division, "a", Duration::from_secs(15), UNIX_EPOCH);
+        assert_eq!(lease["spec"]["leaseTransitions"], 7);
+        let read = found_division(&SharedObject::from(&lease));
+        assert_eq!(read, Some(("12".to_owned(), division)));
+        let foreign = json!({"metadata": {"name": "sites", "resourceVersion": "3"}, "spec": {"holderIdentity": "x"}});
+        assert_eq!(found_division(&SharedObject::from(&foreign)), None);
+    }
+
+    #[test]
+    fn the_lease_of_a_member_names_its_group_and_its_division() {
+        let spec = LeaseSpec { holder: "a".to_owned(), duration: Some(Duration::from_secs(15)), number: 0 };
+        let write = LeaseWrite { version: None, spec, purpose: LeasePurpose::Acquire };
+        let key = ObjectKey::new("default", "a");
+        let mut lease = member_lease(&write, &key, "sites", 3, None, UNIX_EPOCH);
+        assert_eq!(lease["metadata"]["labels"][GROUP_LABEL], "sites");
+        lease["metadata"]["resourceVersion"] = json!("5");
+        let shared = SharedObject::from(&lease);
+        let member = found_member(&shared);
+        assert_eq!((member.announced, member.is_gone, member.version.as_str()), (3, false, "5"));
+        let cleared = SharedObject::from(&cleared_lease(&key, "sites", Some(&shared)));
+        let gone = found_member(&cleared);
+        assert_eq!((gone.announced, gone.is_gone, gone.version.as_str()), (3, true, "5"));
+        assert!(found_member(&SharedObject::from(&cleared_lease(&key, "sites", None))).is_gone);
+    }
+}

@@ -1,0 +1,370 @@
+//! The thread of a member: renews its lease, reads the group, and makes the calls that the [machine](super::machine) decides on.
+//!
+//! # Invariants
+//!
+//! - A division takes effect in this process before its lease announces it, and is announced only while no key that was lost runs.
+//! - The lease is given back only after the last run has ended, unless the process aborts: then it runs out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::MembersShared;
+use super::machine::{FoundGroup, MemberMachine, MemberWrite};
+use super::record::{GROUP_LABEL, cleared_lease, division_lease, found_division, found_member, member_lease};
+use crate::base::backoff::Draws;
+use crate::base::clock::Clock;
+use crate::base::group::ThreadGroup;
+use crate::base::task::{Next, Task};
+use crate::base::time::Nanos;
+use crate::controller::{ShardStatus, ShardTable};
+use crate::objects::lease::{LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite, found};
+use crate::objects::{ClientError, DeleteOptions, LabelSelector, Query};
+use crate::run::error::Chain;
+use crate::run::fence::Fence;
+
+/// One membership: from the creation of its lease until it is lost or given back.
+struct Membership {
+    name: String,
+    lease: LeaseMachine,
+    /// The lease as it was last read or written.
+    last: Option<Value>,
+    machine: MemberMachine,
+    /// The limit of runs, from the first renewal on.
+    fence: Option<Fence>,
+    /// The number of the division that is in effect in this process.
+    divided: u64,
+    /// The number of the last division that the lease announces, and of the last one that it was renewed for.
+    announced: u64,
+    announcing: u64,
+    /// The time of the next look at the group.
+    next_look: Nanos,
+}
+
+/// The state of a membership after a step.
+enum Progress {
+    /// The next step is due at this time.
+    Goes(Nanos),
+    /// The lease was lost or given back.
+    Ended,
+}
+
+/// The body of the thread.
+pub(super) struct MemberTask {
+    shared: Arc<MembersShared>,
+    group: Arc<ThreadGroup>,
+    clock: Clock,
+    draws: Draws,
+    membership: Option<Membership>,
+    /// Whether the last call failed, for the log.
+    is_failing: bool,
+    is_leaving: bool,
+}
+
+impl MemberTask {
+    pub(super) fn new(shared: Arc<MembersShared>, group: Arc<ThreadGroup>) -> Self {
+        let clock = group.clock.clone();
+        let draws = clock.draws();
+        Self { shared, group, clock, draws, membership: None, is_failing: false, is_leaving: false }
+    }
+
+    fn join(&mut self) -> Membership {
+        let MembersShared { group, identity, timing, .. } = &*self.shared;
+        let name = format!("{group}-{identity}-{:016x}", self.draws.next());
+        let group = group.as_str();
+        log::info!(group, member = name.as_str(); "{group}: joining as {name}");
+        Membership {
+            lease: LeaseMachine::new(name.clone(), *timing),
+            last: None,
+            machine: MemberMachine::new(name.clone(), timing.duration),
+            fence: None,
+            divided: 0,
+            announced: 0,
+            announcing: 0,
+            next_look: Nanos::ZERO,
+            name,
+        }
+    }
+
+    /// Makes the calls of a membership that are due.
+    fn advance(&mut self, member: &mut Membership) -> Progress {
+        loop {
+            let Some(lease_due) = self.keep_lease(member) else { return Progress::Ended };
+            if member.fence.is_none() {
+                return Progress::Goes(lease_due);
+            }
+            let is_to_look = !self.is_leaving && self.clock.boot_nanos() >= member.next_look;
+            if is_to_look && self.look(member).is_none() {
+                return Progress::Ended;
+            }
+            if !self.announces(member) {
+                return Progress::Goes(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
+            }
+        }
+    }
+
+    /// Lets the watchdog end the runs in time if the next call hangs.
+    fn watched<R>(&self, member: &Membership, call: impl FnOnce(&Self) -> R) -> R {
+        let fence = member.fence.as_ref();
+        let slot = &self.group.slots[0];
+        let _run = fence.and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
+            let run = self.group.begin_until(slot, self.clock.nanos().after(remaining), 0);
+            slot.expose(fence.ended());
+            run
+        });
+        call(self)
+    }
+
+    /// Renews the lease, and the limit of runs with it. Returns the time of the next call; `None` if the lease was lost.
+    fn keep_lease(&mut self, member: &mut Membership) -> Option<Nanos> {
+        loop {
+            let now = self.clock.boot_nanos();
+            let answer = match member.lease.next(now) {
+                LeaseCall::Wait(at) => return Some(at),
+                LeaseCall::Ended(loss) => {
+                    let (group, member) = (self.shared.group.as_str(), member.name.as_str());
+                    if !self.is_leaving {
+                        log::warn!(group, member; "{group}: {member} is no member any more: {loss}");
+                    }
+                    return None;
+                }
+                LeaseCall::Read => self.read_lease(member),
+                LeaseCall::Write(write) => self.write_lease(member, &write),
+            };
+            let draw = self.draws.next();
+            // Counted from `now`, which was before the call was sent.
+            member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
+            if let Some((number, work_ends)) = member.lease.term() {
+                match &member.fence {
+                    Some(fence) => _ = fence.extend(work_ends),
+                    None => member.fence = Some(Fence::until(number, self.clock.clone(), work_ends)),
+                }
+            }
+            if member.fence.as_ref().is_some_and(|fence| fence.check().is_err()) {
+                // A call has hung beyond the end of the term.
+                return None;
+            }
+        }
+    }
+
+    fn read_lease(&mut self, member: &mut Membership) -> LeaseAnswer {
+        let key = self.shared.key(&member.name);
+        match self.watched(member, |task| task.shared.client.get(&LEASE, &key)) {
+            Ok(lease) => {
+                self.noted(None);
+                let answer = found(&lease);
+                member.last = Some(lease.to_value());
+                LeaseAnswer::Found(answer)
+            }
+            Err(error) if error.is_not_found() => {
+                self.noted(None);
+                LeaseAnswer::Missing
+            }
+            Err(error) => self.noted(Some(&error)),
+        }
+    }
+
+    fn write_lease(&mut self, member: &mut Membership, write: &LeaseWrite) -> LeaseAnswer {
+        let MembersShared { client, group, .. } = &*self.shared;
+        let announced = self.to_announce(member);
+        let (key, now) = (self.shared.key(&member.name), self.clock.time_of_day());
+        let lease = member_lease(write, &key, group, announced, member.last.as_ref(), now);
+        let creates = write.version.is_none();
+        let call = |_: &Self| if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
+        match self.watched(member, call) {
+            Ok(lease) => {
+                self.noted(None);
+                member.announced = announced;
+                member.last = Some(lease.to_value());
+                LeaseAnswer::Written(lease.resource_version().to_owned())
+            }
+            Err(error) if error.is_conflict() || error.is_already_exists() => {
+                self.noted(None);
+                LeaseAnswer::Refused
+            }
+            Err(error) if error.is_not_found() && !creates => LeaseAnswer::Missing,
+            Err(error) => self.noted(Some(&error)),
+        }
+    }
+
+    /// Returns the number of the division that the lease may announce now.
+    fn to_announce(&self, member: &Membership) -> u64 {
+        if self.shared.shards.lost_runs() == 0 { member.divided } else { member.announced }
+    }
+
+    /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
+    fn announces(&self, member: &mut Membership) -> bool {
+        let number = self.to_announce(member);
+        if self.is_leaving || number <= member.announcing {
+            return false;
+        }
+        member.announcing = number;
+        member.lease.renew_at(self.clock.boot_nanos())
+    }
+
+    /// Reads the group, makes the writes that are due, and lets the division take effect. Renews the lease before each call. Returns
+    /// `None` if the lease was lost.
+    fn look(&mut self, member: &mut Membership) -> Option<()> {
+        let now = self.clock.boot_nanos();
+        let poll = self.shared.timing.poll();
+        member.next_look = now.after(poll);
+        let group = match self.read_group(member)? {
+            Ok(group) => group,
+            Err(error) => {
+                self.noted(Some(&error));
+                return Some(());
+            }
+        };
+        self.noted(None);
+        let writes = member.machine.look(self.clock.boot_nanos(), &group);
+        self.divide(member);
+        for write in writes {
+            self.keep_lease(member)?;
+            self.write(member, &write);
+        }
+        self.divide(member);
+        let now = self.clock.boot_nanos();
+        if !member.machine.is_settled(&group) {
+            // Something is about to change.
+            member.next_look = now.after(poll / 4);
+        }
+        member.next_look = member.next_look.min(member.machine.next_stale(now, &group));
+        Some(())
+    }
+
+    /// Lets the division take effect in this process.
+    fn divide(&self, member: &mut Membership) {
+        let (table, status) = (member.machine.table(), member.machine.status());
+        let fence = member.fence.as_ref().map(|fence| fence.numbered(table.number));
+        let is_new = table.number != std::mem::replace(&mut member.divided, table.number);
+        if is_new {
+            let (group, member) = (self.shared.group.as_str(), member.name.as_str());
+            log::info!(group, member; "{group}: {status}");
+        }
+        self.shared.shards.divide(table, status, fence);
+    }
+
+    fn read_group(&mut self, member: &mut Membership) -> Option<Result<FoundGroup, ClientError>> {
+        let shared = Arc::clone(&self.shared);
+        let key = shared.key(&shared.group);
+        let division = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
+            Ok(lease) => found_division(&lease),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Some(Err(error)),
+        };
+        self.keep_lease(member)?;
+        // Read after the division: every member of the division has its lease in the list.
+        let query = Query::all().namespace(&shared.namespace).labels(LabelSelector::label(GROUP_LABEL, &shared.group));
+        let leases = self.watched(member, |_| shared.client.list(&LEASE, &query));
+        Some(leases.map(|leases| FoundGroup { division, members: leases.items.iter().map(found_member).collect() }))
+    }
+
+    /// Makes a write. If another member was faster, the next look finds what it has written.
+    fn write(&mut self, member: &mut Membership, write: &MemberWrite) {
+        let MembersShared { client, group, timing, .. } = &*self.shared;
+        let group = group.as_str();
+        let result = match write {
+            MemberWrite::Divide { version, division } => {
+                let key = self.shared.key(group);
+                let now = self.clock.time_of_day();
+                let lease = division_lease(&key, version.as_deref(), division, &member.name, timing.duration, now);
+                let write = |_: &Self| match version {
+                    Some(_) => client.update(&LEASE, lease),
+                    None => client.create(&LEASE, lease),
+                };
+                self.watched(member, write).map(|_| member.machine.keep(division.clone()))
+            }
+            MemberWrite::Expel { name, version } => {
+                log::warn!(group, member = name.as_str(); "{group}: {name} has not renewed its lease, so it is expelled");
+                self.watched(member, |task| task.expel(name, version.as_deref()))
+            }
+            MemberWrite::Forget { name, version } => {
+                let options = DeleteOptions::default().resource_version(version);
+                let key = self.shared.key(name);
+                self.watched(member, |_| client.delete(&LEASE, &key, &options)).map(|_| ())
+            }
+        };
+        if let Err(error) = result
+            && !(error.is_conflict() || error.is_already_exists() || error.is_not_found())
+        {
+            self.noted(Some(&error));
+        }
+    }
+
+    /// Clears the lease of another member in the version that was seen.
+    fn expel(&self, name: &str, version: Option<&str>) -> Result<(), ClientError> {
+        let MembersShared { client, group, .. } = &*self.shared;
+        let key = self.shared.key(name);
+        if version.is_none() {
+            return client.create(&LEASE, cleared_lease(&key, group, None)).map(|_| ());
+        }
+        let lease = client.get(&LEASE, &key)?;
+        if version != Some(lease.resource_version()) {
+            // It was renewed in the meantime.
+            return Ok(());
+        }
+        client.update(&LEASE, cleared_lease(&key, group, Some(&lease))).map(|_| ())
+    }
+
+    /// Logs the first failure of a series, and its end.
+    fn noted(&mut self, error: Option<&ClientError>) -> LeaseAnswer {
+        let before = std::mem::replace(&mut self.is_failing, error.is_some());
+        let group = self.shared.group.as_str();
+        if let Some(error) = error {
+            let level = if before { log::Level::Debug } else { log::Level::Warn };
+            let shown = Chain(error);
+            log::log!(level, group, error:% = shown; "{group}: the leases cannot be read or written: {shown}");
+        } else if before {
+            log::info!(group; "{group}: the leases can be read and written again");
+        }
+        LeaseAnswer::Failed
+    }
+
+    /// Takes all keys from this process: no run begins, and those that go on are cancelled if the lease was lost.
+    fn leave(&self, fence: Option<&Fence>) {
+        if let Some(fence) = fence {
+            fence.ended().cancel();
+        }
+        self.shared.shards.divide(ShardTable::default(), ShardStatus::default(), None);
+    }
+
+    /// Gives the lease back once the last run has ended. Returns whether that is done.
+    fn gives_back(&mut self, member: &mut Membership) -> bool {
+        if !self.is_leaving {
+            self.is_leaving = true;
+            self.leave(None);
+        }
+        if self.shared.shards.lost_runs() > 0 {
+            // After an abort, runs that do not end must not be followed by others before the lease runs out.
+            return self.group.abort.is_cancelled();
+        }
+        member.lease.release();
+        self.keep_lease(member);
+        true
+    }
+
+    /// Makes the calls that are due. Returns the time of the next step, with the sleep of the machine; `None` at the end.
+    fn run(&mut self) -> Option<Nanos> {
+        let mut member = self.membership.take();
+        if self.group.is_stopping() && member.as_mut().is_none_or(|member| self.gives_back(member)) {
+            return None;
+        }
+        let mut member = member.unwrap_or_else(|| self.join());
+        let progress = self.advance(&mut member);
+        if let Progress::Goes(next) = progress {
+            self.membership = Some(member);
+            return Some(next);
+        }
+        self.leave(member.fence.as_ref());
+        if self.is_leaving { None } else { Some(self.clock.boot_nanos().after(self.shared.timing.poll())) }
+    }
+}
+
+impl Task for MemberTask {
+    fn step(&mut self, _now: Nanos) -> Next {
+        let Some(next) = self.run() else { return Next::Finished };
+        let pause = next.since(self.clock.boot_nanos()).max(Duration::from_millis(1));
+        Next::At(self.clock.nanos().after(pause))
+    }
+}

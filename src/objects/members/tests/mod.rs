@@ -1,0 +1,1 @@
+//! The machine of a group in random worlds.

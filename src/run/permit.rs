@@ -1,0 +1,36 @@
+//! The permission for one run of a key that is divided among processes.
+
+use std::fmt;
+
+use crate::run::fence::Fence;
+
+/// The permission for one run. It is given back when it is dropped.
+pub(crate) struct Permit {
+    fence: Fence,
+    give_back: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Permit {
+    pub(crate) fn new(fence: Fence, give_back: impl FnOnce() + Send + 'static) -> Self {
+        Self { fence, give_back: Some(Box::new(give_back)) }
+    }
+
+    /// Returns the limit of the run.
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! One leader among the processes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use homeostat::objects::{Api, LeaseElector, ObjectKey, ObjectWatch};
+use homeostat::testing::Simulation;
+use homeostat::{Context, Controller, Manager, Running, Subscriber};
+use parking_lot::Mutex;
+
+use super::*;
+
+const PROCESSES: usize = 3;
+const DISKS: u64 = 5;
+
+/// The facts that the invariants are about.
+#[derive(Default)]
+struct Record {
+    /// The process of each fencing number.
+    holders: BTreeMap<u64, usize>,
+    runs: u64,
+}
+
+impl Record {
+    /// Notes that a run may write with this number. A run of an earlier leader may not, once a later one has run.
+    fn may_write(&mut self, process: usize, number: u64) {
+        let holder = *self.holders.entry(number).or_insert(process);
+        assert_eq!(holder, process, "two processes have the number {number}");
+        let latest = self.holders.last_key_value().map(|(latest, _)| *latest);
+        assert_eq!(latest, Some(number), "process {process} runs with the number {number}, but a later one has run");
+        self.runs += 1;
+    }
+}
+
+struct Process {
+    client: Arc<HookedClient>,
+    manager: Manager,
+    running: Running<Manager>,
+}
+
+impl Process {
+    fn start(ground: &Ground, record: &Arc<Mutex<Record>>, process: usize) -> Self {
+        let client = ground.client();
+        let disks = Api::<Disk>::new(client.clone());
+        let elector = LeaseElector::builder(client.clone(), "default", "fleet").identity(format!("p{process}"));
+        let name = format!("p{process}");
+        let clock = ground.clock.clone();
+        let manager =
+            Manager::builder().name(name).clock(clock.clone()).elector(elector.build().unwrap()).build().unwrap();
+        let watch = ObjectWatch::new(disks.clone()).clock(clock.clone()).start().unwrap();
+        let record = Arc::clone(record);
+        let reconcile = move |cx: &Context, key: &ObjectKey| -> Outcome {
+            record.lock().may_write(process, cx.fence()?.number().unwrap());
+            settle(&disks, cx, key)
+        };
+        let controller = Controller::builder("disk", reconcile).clock(clock);
+        manager.add(controller.subscribe(&watch, Subscriber::to_itself).build().unwrap()).unwrap();
+        manager.add(watch).unwrap();
+        let running = manager.start().unwrap();
+        ground.disturb(&client);
+        Self { client, manager, running }
+    }
+}
+
+fn run(sim: &Simulation) -> (u64, u64, usize) {
+    let ground = Ground::new(sim, DISKS);
+    let record = Arc::default();
+    let mut processes: Vec<_> = (0..PROCESSES).map(|process| Process::start(&ground, &record, process)).collect();
+    let begin = sim.now();
+    while sim.now() - begin < STORM {
+        sim.run_for(SECOND);
+        ground.raise_one();
+        let process = usize::try_from(ground.roll(3)).unwrap();
+        match ground.roll(12) {
+            0 => processes[process].client.cut_off(true),
+            1 | 2 => ground.disturb(&processes[process].client),
+            3 => processes[process].manager.stop(),
+            _ => {}
+        }
+        restart_ended(&ground, &record, &mut processes);
+    }
+    *ground.is_calm.lock() = true;
+    let end = sim.now() + CALM;
+    while sim.now() < end {
+        for process in &processes {
+            process.client.heal();
+        }
+        restart_ended(&ground, &record, &mut processes);
+        sim.run_for(SECOND);
+    }
+    ground.check_settled();
+    assert_eq!(processes.iter().filter(|process| process.manager.is_leading()).count(), 1);
+    for process in processes {
+        process.manager.stop();
+        drop(process.running.wait());
+    }
+    let (record, faults) = (record.lock(), *ground.faults.lock());
+    (record.runs, faults, record.holders.len())
+}
+
+/// Starts each process again whose manager has ended, as a service manager does.
+fn restart_ended(ground: &Ground, record: &Arc<Mutex<Record>>, processes: &mut [Process]) {
+    for (number, process) in processes.iter_mut().enumerate() {
+        if process.manager.status().doing == "ended" {
+            *process = Process::start(ground, record, number);
+        }
+    }
+}
+
+#[test]
+fn processes_under_faults_have_one_leader_lose_no_update_and_settle_all_keys() {
+    let counts = Mutex::new((0, 0, 0));
+    let most = for_seeds(40, |sim| {
+        let (runs, faults, leaders) = run(sim);
+        let mut counts = counts.lock();
+        *counts = (counts.0 + runs, counts.1 + faults, counts.2 + leaders);
+    });
+    let (runs, faults, leaders) = counts.into_inner();
+    println!("{most} seeds: {runs} runs, {faults} faults, {leaders} leaders");
+    let seeds = usize::try_from(most).unwrap();
+    // The worlds are not idle.
+    assert!(runs > most * 50 && faults > most * 10 && leaders > seeds * 2, "{runs} {faults} {leaders}");
+}

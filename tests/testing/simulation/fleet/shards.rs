@@ -1,0 +1,167 @@
+//! Keys divided among the processes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use homeostat::controller::ShardHash;
+use homeostat::objects::{Api, Members, ObjectKey, ObjectWatch};
+use homeostat::testing::Simulation;
+use homeostat::{Context, Controller, ControllerHandle, Manager, Running, Subscriber};
+use parking_lot::Mutex;
+
+use super::*;
+
+const PROCESSES: usize = 4;
+const DISKS: u64 = 12;
+
+/// The facts that the invariants are about.
+#[derive(Default)]
+struct Record {
+    keys: BTreeMap<ObjectKey, KeyRecord>,
+    runs: u64,
+    /// How often a key ran in another process than before.
+    moves: u64,
+}
+
+#[derive(Default)]
+struct KeyRecord {
+    /// The process that runs the key now.
+    active: Option<usize>,
+    /// The greatest number that a run of the key had, and its process.
+    last: Option<(u64, usize)>,
+}
+
+impl Record {
+    fn begin(&mut self, process: usize, key: &ObjectKey, number: u64) {
+        let record = self.keys.entry(key.clone()).or_default();
+        assert_eq!(record.active.replace(process), None, "process {process} runs {key} too");
+        if let Some((last, holder)) = record.last {
+            assert!(number >= last, "{key} runs with {number} in process {process}, after {last} in {holder}");
+            assert!(number > last || process == holder, "{key} has the number {number} in {process} and {holder}");
+            self.moves += u64::from(process != holder);
+        }
+        record.last = Some((number, process));
+        self.runs += 1;
+    }
+
+    fn end(&mut self, key: &ObjectKey) {
+        if let Some(record) = self.keys.get_mut(key) {
+            record.active = None;
+        }
+    }
+}
+
+/// One start of a process. Each has its own number, so that a process and its successor count as two.
+struct Process {
+    client: Arc<HookedClient>,
+    manager: Manager,
+    running: Option<Running<Manager>>,
+    disks: ControllerHandle<ObjectKey>,
+    number: usize,
+}
+
+impl Process {
+    fn start(ground: &Ground, record: &Arc<Mutex<Record>>, number: usize) -> Self {
+        let client = ground.client();
+        let disks = Api::<Disk>::new(client.clone());
+        let clock = ground.clock.clone();
+        let manager = Manager::builder().name(format!("p{number}")).clock(clock.clone()).threads(2).build().unwrap();
+        let members = Members::builder(client.clone(), "default", "fleet").identity(format!("p{number}"));
+        let members = members.clock(clock.clone()).build().unwrap();
+        let watch = ObjectWatch::new(disks.clone()).clock(clock.clone()).start().unwrap();
+        let record = Arc::clone(record);
+        let reconcile = move |cx: &Context, key: &ObjectKey| -> Outcome {
+            record.lock().begin(number, key, cx.fence()?.number().unwrap());
+            let outcome = settle(&disks, cx, key);
+            record.lock().end(key);
+            outcome
+        };
+        let controller = Controller::builder("disk", reconcile).clock(clock).max_concurrent_reconciles(2);
+        let controller =
+            controller.shards(members.shards(), |disk: &ObjectKey| ShardHash::of([disk.namespace(), disk.name()]));
+        let controller = controller.subscribe(&watch, Subscriber::to_itself).build().unwrap();
+        let disks = controller.handle();
+        manager.add(members.start().unwrap()).unwrap();
+        manager.add(controller).unwrap();
+        manager.add(watch).unwrap();
+        let running = Some(manager.start().unwrap());
+        ground.disturb(&client);
+        Self { client, manager, running, disks, number }
+    }
+
+    /// Ends the process without giving anything back, as a kill does.
+    fn kill(&mut self) {
+        self.client.cut_off(true);
+        self.manager.abort();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.manager.status().doing == "ended"
+    }
+}
+
+fn run(sim: &Simulation) -> [u64; 4] {
+    let ground = Ground::new(sim, DISKS);
+    let record = Arc::default();
+    let mut starts = 0;
+    let mut start = || {
+        starts += 1;
+        Process::start(&ground, &record, starts)
+    };
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    let begin = sim.now();
+    while sim.now() - begin < STORM {
+        sim.run_for(SECOND);
+        ground.raise_one();
+        let process = usize::try_from(ground.roll(PROCESSES as u64)).unwrap();
+        match ground.roll(20) {
+            0 => processes[process].client.cut_off(true),
+            1 | 2 => ground.disturb(&processes[process].client),
+            3 => processes[process].manager.stop(),
+            4 => processes[process].kill(),
+            _ => {}
+        }
+        for process in processes.iter_mut().filter(|process| process.has_ended()) {
+            *process = start();
+        }
+    }
+    *ground.is_calm.lock() = true;
+    let end = sim.now() + CALM;
+    while sim.now() < end {
+        for process in &mut processes {
+            process.client.heal();
+            if process.has_ended() {
+                *process = start();
+            }
+        }
+        sim.run_for(SECOND);
+    }
+    ground.check_settled();
+    for key in ground.keys() {
+        let owners: Vec<_> =
+            processes.iter().filter(|process| process.disks.owns(&key)).map(|process| process.number).collect();
+        assert_eq!(owners.len(), 1, "{key} belongs to {owners:?}");
+    }
+    for process in &mut processes {
+        process.manager.stop();
+    }
+    for process in processes {
+        drop(process.running.map(Running::wait));
+    }
+    let (record, faults) = (record.lock(), *ground.faults.lock());
+    [record.runs, faults, record.moves, starts as u64]
+}
+
+#[test]
+fn each_key_runs_in_one_process_at_a_time_with_rising_numbers_and_is_settled_at_last() {
+    let counts = Mutex::new([0; 4]);
+    let most = for_seeds(40, |sim| {
+        let found = run(sim);
+        let mut counts = counts.lock();
+        *counts = std::array::from_fn(|index| counts[index] + found[index]);
+    });
+    let [runs, faults, moves, starts] = counts.into_inner();
+    println!("{most} seeds: {runs} runs, {faults} faults, {moves} moved keys, {starts} processes");
+    // The worlds are not idle.
+    assert!(runs > most * 100 && faults > most * 10 && moves > most * 10, "{runs} {faults} {moves}");
+}
