@@ -84,7 +84,7 @@ pub(crate) fn threads(part: &str) -> Vec<String> {
     names.map(|name| name.trim().to_owned()).filter(|name| name.contains(part)).collect()
 }
 
-/// Waits until no thread has `part` in its name.
+/// Waits until no thread has `part` in its name. A thread sets its name itself, so it must have begun.
 pub(crate) fn until_threads_end(part: &str) {
     while !threads(part).is_empty() {
         std::thread::yield_now();

@@ -21,6 +21,7 @@ mod limits;
 #[expect(dead_code, reason = "other tests use more of it")]
 mod logs;
 mod manifests;
+mod members;
 mod own_writes;
 mod primary;
 mod scheme;

@@ -674,7 +674,8 @@ fn a_panic_of_the_control_thread_fails_the_manager() {
 fn each_of_several_tokens_aborts_a_manager() {
     for number in 0..3 {
         let tokens = [(); 3].map(|()| CancellationToken::new());
-        let builder = tokens.iter().fold(Manager::builder().shutdown_grace(HOUR), ManagerBuilder::abort_on);
+        let builder =
+            tokens.iter().fold(Manager::builder().shutdown_grace(HOUR).abort_grace(HOUR), ManagerBuilder::abort_on);
         let manager = builder.build().unwrap();
         let (begun, entered) = bounded(1);
         let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {

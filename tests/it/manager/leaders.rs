@@ -159,7 +159,7 @@ fn a_loss_between_two_checks_takes_effect_at_once() {
         *own.lock() = Some(term.lost().clone());
         Ok(term)
     });
-    let manager = Manager::builder().elector(elector).shutdown_grace(HOUR).build().unwrap();
+    let manager = Manager::builder().abort_grace(HOUR).elector(elector).shutdown_grace(HOUR).build().unwrap();
     let ((entered, seen), (go, gate)) = (bounded(1), bounded::<()>(0));
     drop(go);
     manager.add(working(&notes, entered, gate)).unwrap();
@@ -173,7 +173,7 @@ fn a_loss_between_two_checks_takes_effect_at_once() {
 #[test]
 fn components_added_to_a_leader_start_to_lead_too() {
     let notes = Notes::default();
-    let manager = Manager::builder().elector(leading(MS, &notes, || Ok(()))).build().unwrap();
+    let manager = Manager::builder().abort_grace(HOUR).elector(leading(MS, &notes, || Ok(()))).build().unwrap();
     let (report, reported) = bounded(0);
     let leads = |name: &'static str| {
         let report = report.clone();
@@ -253,7 +253,7 @@ fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let (own, report) = (Arc::clone(&leads), Arc::clone(&notes));
     let elector =
         ElectorFn(move |_: &Context| Ok(Term::new("asks", AskingLeadership(Arc::clone(&own), Arc::clone(&report)))));
-    let manager = Manager::builder().elector(elector).build().unwrap();
+    let manager = Manager::builder().abort_grace(HOUR).elector(elector).build().unwrap();
     *leads.lock() = Some(manager.clone());
     let running = manager.start().unwrap();
     while !manager.is_leading() {

@@ -349,7 +349,7 @@ fn the_leadership_is_given_back_at_the_end() {
     let notice = ScriptedElector::new();
     notice.lead.cancel();
     let resigned = Arc::clone(&notice.resigned);
-    let manager = Manager::builder().elector(notice).build().unwrap();
+    let manager = Manager::builder().abort_grace(3600 * SECOND).elector(notice).build().unwrap();
     let running = manager.start().unwrap();
     while !manager.is_leading() {
         std::thread::yield_now();

@@ -22,7 +22,7 @@ type Key = &'static str;
 
 const SHORT: Duration = Duration::from_millis(30);
 /// Longer than all short advances together, and far from the largest time.
-const ABORT_GRACE: Duration = Duration::from_secs(100_000);
+const ABORT_GRACE: Duration = Duration::from_secs(1_000_000);
 
 /// The state of the manager at the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

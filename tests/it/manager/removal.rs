@@ -110,7 +110,7 @@ fn a_component_that_does_not_end_is_named_its_name_is_free_and_the_manager_waits
 #[test]
 fn removals_while_the_manager_stops_or_aborts_are_answered() {
     for abort in [false, true] {
-        let manager = Manager::builder().build().unwrap();
+        let manager = Manager::builder().abort_grace(HOUR).build().unwrap();
         let running = manager.start().unwrap();
         let removed = Arc::new(AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -102,7 +102,7 @@ fn a_manager_reloads_at_sighup_and_stops_at_sigterm_and_sigint() {
 #[test]
 fn a_second_signal_aborts_what_still_runs() {
     if is_child() {
-        let manager = Manager::builder().shutdown_grace(Duration::MAX).build().unwrap();
+        let manager = Manager::builder().abort_grace(Duration::MAX).shutdown_grace(Duration::MAX).build().unwrap();
         let (waits, waiting) = crossbeam_channel::bounded(1);
         let reconcile = move |cx: &Context, _key: &&str| -> Result<Action, BoxError> {
             // A signal that comes before all components have started would end the start.

@@ -241,13 +241,17 @@ fn the_error_names_the_failed_and_the_stuck_component() {
             }))
             .unwrap();
         let (fail, failing) = bounded::<()>(0);
+        let (begin, begun) = bounded(1);
         manager
             .add(Component::function("peer-fails", move |_: &Context| {
+                let _ = begin.send(());
                 let _ = failing.recv();
                 if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
             }))
             .unwrap();
         let running = manager.start().unwrap();
+        // A thread sets its name itself, after its start.
+        begun.recv().unwrap();
         drop(fail);
         if !fails {
             manager.stop();
@@ -310,7 +314,7 @@ fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     let elector = FileElector::new(&path).interval(MS);
     let first = elector.clone();
     let term = homeostat::Elector::campaign(&first, &Context::detached()).unwrap();
-    let manager = manager().elector(elector.clone()).build().unwrap();
+    let manager = manager().abort_grace(HOUR).elector(elector.clone()).build().unwrap();
     let (go, gate) = bounded::<()>(0);
     manager
         .add(Component::function("slow", move |cx: &Context| {

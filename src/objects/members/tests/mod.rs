@@ -1,1 +1,167 @@
-//! The machine of a group in random worlds.
+//! The machine of a group: what it writes, and what it takes for true.
+
+use std::time::Duration;
+
+use super::division::Division;
+use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
+use crate::base::time::Nanos;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn at(seconds: u64) -> Nanos {
+    Nanos(seconds * 1_000_000_000)
+}
+
+fn machine(me: &str) -> MemberMachine {
+    MemberMachine::new(me.to_owned(), LEASE)
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn division(number: u64, members: &[&str], earlier: &[&str]) -> Division {
+    Division { number, members: names(members), earlier: names(earlier) }
+}
+
+/// A member at a version, with the division that it announces. A version of zero stands for a lease without a holder.
+fn member(name: &str, version: u64, announced: u64) -> FoundMember {
+    FoundMember {
+        name: name.to_owned(),
+        version: version.to_string(),
+        is_gone: version == 0,
+        duration: Some(LEASE),
+        announced,
+    }
+}
+
+fn group(division: Option<Division>, members: Vec<FoundMember>) -> FoundGroup {
+    let division = division.map(|division| (format!("d{}", division.number), division));
+    FoundGroup { division, members }
+}
+
+fn divide(version: Option<&str>, division: Division) -> MemberWrite {
+    MemberWrite::Divide { version: version.map(str::to_owned), division }
+}
+
+fn expel(name: &str, version: Option<&str>) -> MemberWrite {
+    MemberWrite::Expel { name: name.to_owned(), version: version.map(str::to_owned) }
+}
+
+#[test]
+fn the_first_members_divide_the_keys_among_all() {
+    let found = group(None, vec![member("b", 1, 0), member("a", 1, 0)]);
+    assert_eq!(machine("a").look(at(0), &found), [divide(None, division(1, &["a", "b"], &[]))]);
+    // Only the first member writes.
+    assert_eq!(machine("b").look(at(0), &found), []);
+}
+
+#[test]
+fn another_member_writes_if_the_first_one_does_not_for_the_duration_of_a_lease() {
+    let mut b = machine("b");
+    let found = |version| group(None, vec![member("a", version, 0), member("b", 1, 0)]);
+    assert_eq!(b.look(at(0), &found(1)), []);
+    assert_eq!(b.look(at(14), &found(2)), []);
+    assert_eq!(b.look(at(15), &found(3)), [divide(None, division(1, &["a", "b"], &[]))]);
+}
+
+#[test]
+fn a_division_follows_once_all_members_have_announced_the_one_before_or_are_gone() {
+    let now = division(4, &["a", "b"], &["a"]);
+    let next = divide(Some("d4"), division(5, &["a", "b", "c"], &["a", "b"]));
+    let with = |b: FoundMember| group(Some(now.clone()), vec![member("a", 1, 4), b, member("c", 1, 0)]);
+    assert_eq!(machine("a").look(at(0), &with(member("b", 1, 3))), []);
+    assert_eq!(machine("a").look(at(0), &with(member("b", 1, 4))), [next]);
+    let without_b = divide(Some("d4"), division(5, &["a", "c"], &["a", "b"]));
+    assert_eq!(machine("a").look(at(0), &with(member("b", 0, 3))), [without_b]);
+}
+
+#[test]
+fn a_key_is_handed_over_by_an_announcement_or_the_end_of_its_owner() {
+    let now = division(5, &["a", "b"], &["a", "c"]);
+    let waits = |a: FoundMember, c: FoundMember| {
+        let mut b = machine("b");
+        b.look(at(0), &group(Some(now.clone()), vec![a, member("b", 1, 5), c]));
+        (b.status().waits_for, b.is_settled(&group(Some(now.clone()), vec![member("a", 1, 5), member("b", 1, 5)])))
+    };
+    assert_eq!(waits(member("a", 1, 4), member("c", 1, 4)), (names(&["a", "c"]), false));
+    assert_eq!(waits(member("a", 1, 5), member("c", 0, 4)), (Vec::new(), true));
+}
+
+#[test]
+fn a_member_is_expelled_in_the_version_that_was_seen_unchanged_for_its_duration() {
+    let now = division(1, &["a", "b"], &[]);
+    let found = |version| group(Some(now.clone()), vec![member("a", 1, 1), member("b", version, 1)]);
+    let mut a = machine("a");
+    assert_eq!(a.look(at(0), &found(7)), []);
+    assert_eq!(a.look(at(14), &found(8)), []);
+    assert_eq!(a.next_stale(at(14), &found(8)), at(29));
+    assert_eq!(a.look(at(28), &found(8)), []);
+    assert_eq!(a.look(at(29), &found(8)), [expel("b", Some("8"))]);
+    // A lease that says another duration is measured by its own.
+    let mut short = member("b", 8, 1);
+    short.duration = Some(Duration::from_secs(3));
+    let mut a = machine("a");
+    let found = group(Some(now.clone()), vec![member("a", 1, 1), short]);
+    a.look(at(0), &found);
+    assert_eq!(a.look(at(3), &found), [expel("b", Some("8"))]);
+}
+
+#[test]
+fn a_member_never_expels_itself_and_the_first_fresh_member_writes() {
+    let now = division(1, &["a", "b"], &[]);
+    let found = group(Some(now), vec![member("a", 1, 1), member("b", 1, 1)]);
+    let mut b = machine("b");
+    b.look(at(0), &found);
+    // `a` hangs, so `b` is the first one.
+    assert_eq!(b.look(at(15), &found), [expel("a", Some("1"))]);
+}
+
+#[test]
+fn a_missing_lease_counts_only_once_an_empty_one_takes_its_place() {
+    let now = division(2, &["a", "b"], &["a", "b"]);
+    let mut a = machine("a");
+    let found = group(Some(now), vec![member("a", 1, 2)]);
+    assert_eq!(a.look(at(0), &found), []);
+    assert_eq!(a.status().waits_for, ["b"]);
+    assert_eq!(a.look(at(15), &found), [expel("b", None)]);
+    assert_eq!(a.status().waits_for, ["b"]);
+}
+
+#[test]
+fn leases_of_members_that_are_gone_are_forgotten_once_no_division_needs_them() {
+    let members = vec![member("a", 1, 2), member("b", 0, 1), member("c", 0, 1)];
+    let found = group(Some(division(2, &["a"], &["a", "b"])), members);
+    let forgotten = MemberWrite::Forget { name: "c".to_owned(), version: "0".to_owned() };
+    assert_eq!(machine("a").look(at(0), &found), [forgotten]);
+}
+
+#[test]
+fn old_reads_take_nothing_back() {
+    let (old, new) = (division(1, &["a"], &[]), division(2, &["a", "b"], &["a"]));
+    let mut b = machine("b");
+    b.look(at(0), &group(Some(new), vec![member("a", 2, 2), member("b", 1, 2)]));
+    let (table, status) = (b.table(), b.status());
+    assert_eq!(status.waits_for, Vec::<String>::new());
+    // An old list and an old division: no write is based on them.
+    assert_eq!(b.look(at(1), &group(Some(old), vec![member("a", 1, 1)])), []);
+    assert_eq!((b.table(), b.status()), (table, status));
+    assert_eq!(b.look(at(2), &group(None, vec![member("a", 2, 1), member("b", 1, 2)])), []);
+}
+
+#[test]
+fn a_deleted_division_is_written_again_with_a_later_number() {
+    let mut a = machine("a");
+    let members = || vec![member("a", 1, 2), member("b", 1, 2)];
+    a.look(at(0), &group(Some(division(2, &["a", "b"], &["a"])), members()));
+    assert_eq!(a.look(at(1), &group(None, members())), [divide(None, division(3, &["a", "b"], &["a", "b"]))]);
+    // A newcomer does not know it, so it does not begin again with the first number.
+    assert_eq!(machine("a").look(at(1), &group(None, members())), []);
+}
+
+#[test]
+fn nobody_divides_among_nobody() {
+    let found = group(Some(division(2, &["a"], &["a"])), vec![member("a", 0, 2)]);
+    assert_eq!(machine("b").look(at(0), &found), []);
+    assert_eq!(machine("b").look(at(0), &group(None, Vec::new())), []);
+}

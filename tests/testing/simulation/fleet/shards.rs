@@ -1,10 +1,10 @@
 //! Keys divided among the processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use homeostat::controller::ShardHash;
-use homeostat::objects::{Api, Members, ObjectKey, ObjectWatch};
+use homeostat::objects::{Api, DeleteOptions, Members, ObjectKey, ObjectWatch};
 use homeostat::testing::Simulation;
 use homeostat::{Context, Controller, ControllerHandle, Manager, Running, Subscriber};
 use parking_lot::Mutex;
@@ -19,6 +19,8 @@ const DISKS: u64 = 12;
 struct Record {
     keys: BTreeMap<ObjectKey, KeyRecord>,
     runs: u64,
+    /// The process and the key of each run.
+    starts: Vec<(usize, ObjectKey)>,
     /// How often a key ran in another process than before.
     moves: u64,
 }
@@ -42,6 +44,7 @@ impl Record {
         }
         record.last = Some((number, process));
         self.runs += 1;
+        self.starts.push((process, key.clone()));
     }
 
     fn end(&mut self, key: &ObjectKey) {
@@ -155,7 +158,7 @@ fn run(sim: &Simulation) -> [u64; 4] {
 #[test]
 fn each_key_runs_in_one_process_at_a_time_with_rising_numbers_and_is_settled_at_last() {
     let counts = Mutex::new([0; 4]);
-    let most = for_seeds(40, |sim| {
+    let most = for_seeds(20, |sim| {
         let found = run(sim);
         let mut counts = counts.lock();
         *counts = std::array::from_fn(|index| counts[index] + found[index]);
@@ -164,4 +167,40 @@ fn each_key_runs_in_one_process_at_a_time_with_rising_numbers_and_is_settled_at_
     println!("{most} seeds: {runs} runs, {faults} faults, {moves} moved keys, {starts} processes");
     // The worlds are not idle.
     assert!(runs > most * 100 && faults > most * 10 && moves > most * 10, "{runs} {faults} {moves}");
+}
+
+/// Lets the owner of a disk end without having handled the deletion of the disk. Returns the other processes that run for it.
+fn runs_for_a_deletion(sim: &Simulation, ends: impl Fn(&mut Process)) -> BTreeSet<usize> {
+    let ground = Ground::new(sim, DISKS);
+    *ground.is_calm.lock() = true;
+    let record = Arc::default();
+    let mut processes: Vec<_> = (1..=3).map(|number| Process::start(&ground, &record, number)).collect();
+    sim.run_for(30 * SECOND);
+    let key = Ground::key(3);
+    let owner = processes.iter_mut().find(|process| process.disks.owns(&key)).unwrap();
+    owner.disks.suspend(key.clone());
+    ground.disks().delete(&key, &DeleteOptions::default()).unwrap();
+    sim.run_for(SECOND);
+    let (number, before) = (owner.number, record.lock().starts.len());
+    ends(owner);
+    sim.run_for(60 * SECOND);
+    for process in &mut processes {
+        process.manager.stop();
+    }
+    for process in processes {
+        drop(process.running.map(Running::wait));
+    }
+    let starts = &record.lock().starts[before..];
+    let runs = starts.iter().filter(|(process, of)| *process != number && *of == key);
+    runs.map(|(process, _)| *process).collect()
+}
+
+#[test]
+fn the_next_owner_of_a_key_handles_a_deletion_that_the_owner_before_has_not_handled() {
+    Simulation::seeds(0..10, |sim| {
+        assert_eq!(runs_for_a_deletion(sim, Process::kill).len(), 1);
+    });
+    Simulation::seeds(0..10, |sim| {
+        assert_eq!(runs_for_a_deletion(sim, |process| process.manager.stop()).len(), 1);
+    });
 }

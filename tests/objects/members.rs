@@ -1,0 +1,190 @@
+//! Keys divided among processes, on real threads. No lease runs out in the time of a test.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use homeostat::controller::ShardHash;
+use homeostat::objects::{Client, Kind, Members, MemoryClient, ObjectKey, Query};
+use homeostat::watch::Push;
+use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
+
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
+const KEYS: u32 = 64;
+
+/// One process of a group, with a controller of numbers.
+struct Process {
+    members: Members,
+    numbers: ControllerHandle<u32>,
+    /// The watch ends when it is dropped.
+    _source: Push<u32, ()>,
+    running: Option<Running<Manager>>,
+    manager: Manager,
+}
+
+impl Process {
+    /// Starts a process. Each run calls `run` with the number of its division.
+    fn start(client: &MemoryClient, name: &str, run: impl Fn(u32, u64) + Send + Sync + 'static) -> Self {
+        let members = Members::builder(Arc::new(client.clone()), "default", "numbers").identity(name);
+        // The periods are short, and the lease is long: only a release or an announcement can move a key.
+        let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
+        let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+        let manager = Manager::builder().threads(2).build().unwrap();
+        let numbers = Watch::<u32, ()>::push();
+        let reconcile = move |cx: &Context, key: &u32| -> Result<Action, BoxError> {
+            run(*key, cx.fence()?.number().unwrap());
+            Ok(Action::await_change())
+        };
+        let controller = Controller::builder("numbers", reconcile).max_concurrent_reconciles(2);
+        let controller = controller.shards(members.shards(), |key: &u32| ShardHash::of([key.to_string()]));
+        let controller = controller.watch(numbers.watch(), |event| event.key().copied()).build().unwrap();
+        let handle = controller.handle();
+        manager.add(members.start().unwrap()).unwrap();
+        manager.add(controller).unwrap();
+        let running = Some(manager.start().unwrap());
+        numbers.replace_all((0..KEYS).map(|key| (key, ())));
+        Self { members, numbers: handle, _source: numbers, running, manager }
+    }
+
+    fn owned(&self) -> Vec<u32> {
+        (0..KEYS).filter(|key| self.numbers.owns(key)).collect()
+    }
+
+    fn stop(&mut self) {
+        self.manager.stop();
+        self.running.take().unwrap().wait().unwrap();
+    }
+}
+
+#[track_caller]
+fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("it is not so");
+}
+
+/// Waits until each key belongs to exactly one of these processes, and returns their shares.
+#[track_caller]
+fn shares(processes: &[&Process]) -> Vec<Vec<u32>> {
+    let settled = |process: &&Process| {
+        let status = process.members.status();
+        status.members.len() == processes.len() && status.waits_for.is_empty()
+    };
+    until(|| processes.iter().all(settled));
+    let shares: Vec<_> = processes.iter().map(|process| process.owned()).collect();
+    let mut all: Vec<_> = shares.iter().flatten().copied().collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..KEYS).collect::<Vec<_>>());
+    shares
+}
+
+fn noted() -> (impl Fn(u32, u64) + Send + Sync + 'static + Clone, Receiver<(u32, u64)>) {
+    let (note, notes): (Sender<(u32, u64)>, _) = unbounded();
+    (move |key, number| note.send((key, number)).unwrap(), notes)
+}
+
+#[test]
+fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_once() {
+    let client = MemoryClient::new();
+    let (note, of_a) = noted();
+    let mut a = Process::start(&client, "a", note);
+    assert_eq!(shares(&[&a]), [(0..KEYS).collect::<Vec<_>>()]);
+    until(|| of_a.len() >= KEYS as usize);
+    let first: Vec<_> = of_a.try_iter().map(|(_, number)| number).collect();
+    assert!(first.iter().all(|number| *number == 1), "{first:?}");
+
+    let (note, of_b) = noted();
+    let b = Process::start(&client, "b", note);
+    let both = shares(&[&a, &b]);
+    assert!(both.iter().all(|share| share.len() > 10), "{both:?}");
+    // The new owner runs all its keys, and only them.
+    until(|| of_b.len() >= both[1].len());
+    let mut ran: Vec<_> = of_b.try_iter().collect();
+    ran.sort_unstable();
+    ran.dedup();
+    assert_eq!(ran, both[1].iter().map(|key| (*key, 2)).collect::<Vec<_>>());
+
+    a.stop();
+    assert_eq!(a.owned(), Vec::<u32>::new());
+    assert_eq!(shares(&[&b]), [(0..KEYS).collect::<Vec<_>>()]);
+    // The remaining process runs the keys that have come to it.
+    let mut ran = Vec::new();
+    until(|| {
+        ran.extend(of_b.try_iter());
+        both[0].iter().all(|key| ran.contains(&(*key, 3)))
+    });
+    let status = b.manager.status().to_string();
+    let member = b.members.status();
+    assert!(member.name.starts_with("numbers-b-"), "{member}");
+    assert!(status.contains(&format!("numbers: {member}")), "{status}");
+}
+
+#[test]
+fn a_key_does_not_move_before_its_run_has_ended() {
+    let client = MemoryClient::new();
+    let (begun, begins) = unbounded();
+    let (release, gate) = bounded::<()>(0);
+    let a = Process::start(&client, "a", move |key, _| {
+        begun.send(key).unwrap();
+        let _ = gate.recv();
+    });
+    // Two runs at most: both stay.
+    let running = [begins.recv().unwrap(), begins.recv().unwrap()];
+    let (note, of_b) = noted();
+    let b = Process::start(&client, "b", note);
+    until(|| b.members.status().number == 2);
+    let of_a = a.members.status().name;
+    let moves = |process: &Process| running.iter().any(|key| !process.owned().contains(key));
+    until(|| a.members.status().number == 2);
+    if moves(&a) {
+        // A key that moves is running, so no key of `a` is handed over.
+        assert_eq!(b.members.status().waits_for, [of_a.clone()]);
+        assert_eq!(b.owned(), Vec::<u32>::new());
+        assert!(of_b.is_empty());
+        assert!(b.members.status().to_string().ends_with(&format!("waits for {of_a}")));
+    }
+    drop(release);
+    let both = shares(&[&a, &b]);
+    until(|| of_b.len() >= both[1].len());
+}
+
+#[test]
+fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
+    let client = MemoryClient::new();
+    let (note, runs) = noted();
+    let a = Process::start(&client, "a", note);
+    shares(&[&a]);
+    until(|| runs.len() >= KEYS as usize);
+    let first = a.members.status();
+    let key = ObjectKey::new("default", &first.name);
+    let mut lease = client.get(&LEASE, &key).unwrap().to_value();
+    assert_eq!(lease["metadata"]["labels"]["homeostat.dev/group"], "numbers");
+    lease["spec"]["holderIdentity"] = serde_json::json!("");
+    // Each renewal changes the version.
+    until(|| {
+        lease["metadata"]["resourceVersion"] = client.get(&LEASE, &key).unwrap().resource_version().into();
+        client.update(&LEASE, lease.clone()).is_ok()
+    });
+    until(|| {
+        let status = a.members.status();
+        !status.name.is_empty() && status.name != first.name && status.waits_for.is_empty()
+    });
+    assert_eq!(shares(&[&a]), [(0..KEYS).collect::<Vec<_>>()]);
+    // All keys run again, with a greater number.
+    until(|| runs.try_iter().any(|(_, number)| number > first.number));
+    // The lease of the first membership is deleted once no division needs it.
+    let (note, _runs) = noted();
+    let b = Process::start(&client, "b", note);
+    shares(&[&a, &b]);
+    let names = || -> BTreeSet<_> {
+        let leases = client.list(&LEASE, &Query::all()).unwrap().items;
+        leases.iter().map(|lease| lease.name().to_owned()).collect()
+    };
+    let expected = BTreeSet::from(["numbers".to_owned(), a.members.status().name, b.members.status().name]);
+    until(|| names() == expected);
+}
