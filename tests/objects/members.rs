@@ -143,7 +143,7 @@ fn a_key_does_not_move_before_its_run_has_ended() {
     until(|| a.members.status().number == 2);
     if moves(&a) {
         // A key that moves is running, so no key of `a` is handed over.
-        assert_eq!(b.members.status().waits_for, [of_a.clone()]);
+        assert_eq!(b.members.status().waits_for, std::slice::from_ref(&of_a));
         assert_eq!(b.owned(), Vec::<u32>::new());
         assert!(of_b.is_empty());
         assert!(b.members.status().to_string().ends_with(&format!("waits for {of_a}")));

@@ -241,17 +241,17 @@ fn the_error_names_the_failed_and_the_stuck_component() {
             }))
             .unwrap();
         let (fail, failing) = bounded::<()>(0);
-        let (begin, begun) = bounded(1);
+        let (starts, started) = bounded(1);
         manager
             .add(Component::function("peer-fails", move |_: &Context| {
-                let _ = begin.send(());
+                let _ = starts.send(());
                 let _ = failing.recv();
                 if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
             }))
             .unwrap();
         let running = manager.start().unwrap();
         // A thread sets its name itself, after its start.
-        begun.recv().unwrap();
+        started.recv().unwrap();
         drop(fail);
         if !fails {
             manager.stop();
