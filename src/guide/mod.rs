@@ -8,6 +8,7 @@
 //! | [`testing`] | How do I test without sleeping? |
 //! | [`observability`] | Which logs and metrics are there, and which buckets do dashboards need? |
 //! | [`leaders`] | How do I run two processes, of which one works? |
+//! | [`sharding`] | How do several processes divide keys, and how does one controller serve several stores? |
 //! | [`production`] | Which checks come before I ship? |
 //! | [`nats`] | How do I keep objects in NATS? |
 //! | [`operator`] | How do I get from an empty directory to an operator in a cluster? |
@@ -45,5 +46,7 @@ pub mod observability {}
 pub mod operator {}
 #[doc = include_str!("production.md")]
 pub mod production {}
+#[doc = include_str!("sharding.md")]
+pub mod sharding {}
 #[doc = include_str!("testing.md")]
 pub mod testing {}

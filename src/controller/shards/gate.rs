@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - A key that is to run here soon is remembered under the lock under which it was refused, and a change of the division looks for such
-//!   keys afterwards. So either the key sees the change, or the change sees the key.
+//!   keys afterwards. Either the key sees the change, or the change sees the key.
 //! - Keys of other processes leave the queue without a run. Their recent events are remembered: if this process becomes their owner
 //!   soon, they run for them, although the earlier owner may have handled them.
 

@@ -4,8 +4,8 @@
 //!
 //! - At most two divisions are in use at one time: the current one and the one before. A member runs a key of the current division
 //!   only once the key's owner in the earlier division runs no key that it has lost.
-//! - A new division follows only once all members of the current one run no key that they have lost. So an owner of a still earlier
-//!   division cannot run the key either.
+//! - A new division follows only once all members of the current one run no key that they have lost. An owner of a still earlier
+//!   division therefore cannot run the key.
 
 use super::hash::ShardHash;
 

@@ -1,8 +1,7 @@
-//! The decisions about the members of a group as a plain value: which division of keys is current, and what is to be written.
+//! The decisions about the members of a group as a plain value: the current division of keys, and the next writes.
 //!
-//! Each member keeps a lease of its own. One more object holds the *division*: the members among which keys are divided, those of the
-//! division before, and a number. All facts that decide about keys stand in these objects. No member trusts its own clock about
-//! another one, except to *try* to expel it.
+//! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the members of the division
+//! before. Keys run by what these objects say. No clock decides about another member, except when to *try* to expel it.
 //!
 //! # Invariants
 //!
@@ -83,7 +82,7 @@ impl MemberMachine {
         }
     }
 
-    /// Takes the objects as they were read, and returns the writes to make. The first member writes; another one only if the first has
+    /// Takes the objects as they were read, and returns the writes to make. The first member writes; another one writes only if the first has
     /// not done so for the duration of a lease.
     pub(super) fn look(&mut self, now: Nanos, found: &FoundGroup) -> Vec<MemberWrite> {
         self.learn(now, found);

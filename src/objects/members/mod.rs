@@ -28,7 +28,7 @@ use crate::objects::{Client, ObjectKey};
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
-/// Each process of a group has a lease of its own, and renews it. Each key belongs to one member, by rendezvous hashing: if a process
+/// Each process of a group renews its own lease. Each key belongs to one member, by rendezvous hashing: if a process
 /// comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
 ///
 /// # Guarantees
@@ -237,7 +237,7 @@ impl Members {
         self.shared.shards.status()
     }
 
-    /// Joins the group, on a thread of its own, and divides keys until it is stopped.
+    /// Starts a thread that joins the group and divides keys until it is stopped.
     ///
     /// A stop begins no further run, waits for the end of all runs, and gives the lease back. After an abort it does not wait: then the
     /// lease runs out.

@@ -260,7 +260,7 @@ impl MemberTask {
         Some(leases.map(|leases| FoundGroup { division, members: leases.items.iter().map(found_member).collect() }))
     }
 
-    /// Makes a write. If another member was faster, the next look finds what it has written.
+    /// Makes a write. If another member was faster, the next look finds its write.
     fn write(&mut self, member: &mut Membership, write: &MemberWrite) {
         let MembersShared { client, group, timing, .. } = &*self.shared;
         let group = group.as_str();

@@ -1,5 +1,6 @@
 //! Controllers on one thread, in simulated time. No test here waits or starts a thread.
 
+mod clusters;
 mod ends;
 mod events;
 mod fleet;
