@@ -20,13 +20,13 @@ use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Key, Reasons, WorkQue
 use crate::run::runner::Admission;
 
 /// Returns the hash of a key.
-pub(in crate::controller) type ShardHashOf<K> = Arc<dyn Fn(&K) -> ShardHash + Send + Sync>;
+pub(crate) type ShardHashOf<K> = Arc<dyn Fn(&K) -> ShardHash + Send + Sync>;
 
 /// The most events of keys of other processes that are remembered.
 const MOST_REFUSED: usize = 100_000;
 
 /// The keys of one controller.
-pub(in crate::controller) struct ShardGate<K: Key> {
+pub(crate) struct ShardGate<K: Key> {
     shards: Shards,
     hash: ShardHashOf<K>,
     clock: Clock,
@@ -42,22 +42,22 @@ struct KeptKeys<K> {
 }
 
 impl<K: Key> ShardGate<K> {
-    pub(in crate::controller) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
+    pub(crate) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
         let kept = Mutex::new(KeptKeys { soon: Vec::new(), refused: VecDeque::new() });
         Self { shards, hash, clock, queue, kept }
     }
 
-    pub(in crate::controller) fn shards(&self) -> &Shards {
+    pub(crate) fn shards(&self) -> &Shards {
         &self.shards
     }
 
     /// Returns whether this process may run a key now.
-    pub(in crate::controller) fn owns(&self, key: &K) -> bool {
+    pub(crate) fn owns(&self, key: &K) -> bool {
         self.shards.owns((self.hash)(key))
     }
 
     /// Decides about a key that was taken.
-    pub(in crate::controller) fn admit(&self, controller: &str, key: &K, reasons: Reasons) -> Admission
+    pub(crate) fn admit(&self, controller: &str, key: &K, reasons: Reasons) -> Admission
     where
         K: fmt::Debug,
     {
@@ -95,7 +95,7 @@ impl<K: Key> ShardGate<K> {
     }
 
     /// Lets the remembered keys run that belong to this process now.
-    pub(in crate::controller) fn divided(&self) {
+    pub(crate) fn divided(&self) {
         let (soon, refused) = {
             let mut kept = self.kept.lock();
             (std::mem::take(&mut kept.soon), std::mem::take(&mut kept.refused))

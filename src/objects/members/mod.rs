@@ -6,6 +6,7 @@ mod division;
 mod machine;
 mod record;
 mod session;
+mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::session::MemberTask;
+use self::shared::MembersShared;
 use super::lease::LeaseTiming;
 use super::validate::{DNS_LABEL, is_dns_label};
 use crate::base::clock::Clock;
@@ -24,7 +26,7 @@ use crate::base::thread::ThreadOptions;
 use crate::base::wait::AutoResetEvent;
 use crate::controller::{ShardStatus, Shards};
 use crate::manager::Component;
-use crate::objects::{Client, ObjectKey};
+use crate::objects::Client;
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
@@ -84,23 +86,6 @@ pub struct Members {
     options: ThreadOptions,
     clock: Clock,
     grace: Duration,
-}
-
-/// The parts that a member and its thread share.
-struct MembersShared {
-    client: Arc<dyn Client>,
-    namespace: String,
-    /// The name of the group and of the lease that holds its members.
-    group: String,
-    identity: String,
-    timing: LeaseTiming,
-    shards: Shards,
-}
-
-impl MembersShared {
-    fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(&self.namespace, name)
-    }
 }
 
 /// The settings of [`Members`].

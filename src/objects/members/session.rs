@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::MembersShared;
 use super::machine::{FoundGroup, MemberMachine, MemberWrite};
 use super::record::{GROUP_LABEL, cleared_lease, division_lease, found_division, found_member, member_lease};
+use super::shared::MembersShared;
 use crate::base::backoff::Draws;
 use crate::base::clock::Clock;
 use crate::base::group::ThreadGroup;
@@ -25,7 +25,7 @@ use crate::run::error::Chain;
 use crate::run::fence::Fence;
 
 /// One membership: from the creation of its lease until it is lost or given back.
-struct Membership {
+struct MemberSession {
     name: String,
     lease: LeaseMachine,
     /// The lease as it was last read or written.
@@ -43,7 +43,7 @@ struct Membership {
 }
 
 /// The state of a membership after a step.
-enum Progress {
+enum MemberProgress {
     /// The next step is due at this time.
     Goes(Nanos),
     /// The lease was lost or given back.
@@ -56,7 +56,7 @@ pub(super) struct MemberTask {
     group: Arc<ThreadGroup>,
     clock: Clock,
     draws: Draws,
-    membership: Option<Membership>,
+    membership: Option<MemberSession>,
     /// Whether the last call failed, for the log.
     is_failing: bool,
     is_leaving: bool,
@@ -69,12 +69,13 @@ impl MemberTask {
         Self { shared, group, clock, draws, membership: None, is_failing: false, is_leaving: false }
     }
 
-    fn join(&mut self) -> Membership {
+    fn join(&mut self) -> MemberSession {
         let MembersShared { group, identity, timing, .. } = &*self.shared;
         let name = format!("{group}-{identity}-{:016x}", self.draws.next());
         let group = group.as_str();
-        log::info!(group, member = name.as_str(); "{group}: joining as {name}");
-        Membership {
+        let member = name.as_str();
+        log::info!(group, member; "{group}: joining as {member}");
+        MemberSession {
             lease: LeaseMachine::new(name.clone(), *timing),
             last: None,
             machine: MemberMachine::new(name.clone(), timing.duration),
@@ -88,24 +89,24 @@ impl MemberTask {
     }
 
     /// Makes the calls of a membership that are due.
-    fn advance(&mut self, member: &mut Membership) -> Progress {
+    fn advance(&mut self, member: &mut MemberSession) -> MemberProgress {
         loop {
-            let Some(lease_due) = self.keep_lease(member) else { return Progress::Ended };
+            let Some(lease_due) = self.keep_lease(member) else { return MemberProgress::Ended };
             if member.fence.is_none() {
-                return Progress::Goes(lease_due);
+                return MemberProgress::Goes(lease_due);
             }
             let is_to_look = !self.is_leaving && self.clock.boot_nanos() >= member.next_look;
             if is_to_look && self.look(member).is_none() {
-                return Progress::Ended;
+                return MemberProgress::Ended;
             }
             if !self.announces(member) {
-                return Progress::Goes(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
+                return MemberProgress::Goes(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
             }
         }
     }
 
     /// Lets the watchdog end the runs in time if the next call hangs.
-    fn watched<R>(&self, member: &Membership, call: impl FnOnce(&Self) -> R) -> R {
+    fn watched<R>(&self, member: &MemberSession, call: impl FnOnce(&Self) -> R) -> R {
         let fence = member.fence.as_ref();
         let slot = &self.group.slots[0];
         let _run = fence.and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
@@ -117,7 +118,7 @@ impl MemberTask {
     }
 
     /// Renews the lease, and the limit of runs with it. Returns the time of the next call; `None` if the lease was lost.
-    fn keep_lease(&mut self, member: &mut Membership) -> Option<Nanos> {
+    fn keep_lease(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
             let now = self.clock.boot_nanos();
             let answer = match member.lease.next(now) {
@@ -148,7 +149,7 @@ impl MemberTask {
         }
     }
 
-    fn read_lease(&mut self, member: &mut Membership) -> LeaseAnswer {
+    fn read_lease(&mut self, member: &mut MemberSession) -> LeaseAnswer {
         let key = self.shared.key(&member.name);
         match self.watched(member, |task| task.shared.client.get(&LEASE, &key)) {
             Ok(lease) => {
@@ -165,7 +166,7 @@ impl MemberTask {
         }
     }
 
-    fn write_lease(&mut self, member: &mut Membership, write: &LeaseWrite) -> LeaseAnswer {
+    fn write_lease(&mut self, member: &mut MemberSession, write: &LeaseWrite) -> LeaseAnswer {
         let MembersShared { client, group, .. } = &*self.shared;
         let announced = self.to_announce(member);
         let (key, now) = (self.shared.key(&member.name), self.clock.time_of_day());
@@ -189,12 +190,12 @@ impl MemberTask {
     }
 
     /// Returns the number of the division that the lease may announce now.
-    fn to_announce(&self, member: &Membership) -> u64 {
+    fn to_announce(&self, member: &MemberSession) -> u64 {
         if self.shared.shards.lost_runs() == 0 { member.divided } else { member.announced }
     }
 
     /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
-    fn announces(&self, member: &mut Membership) -> bool {
+    fn announces(&self, member: &mut MemberSession) -> bool {
         let number = self.to_announce(member);
         if self.is_leaving || number <= member.announcing {
             return false;
@@ -205,7 +206,7 @@ impl MemberTask {
 
     /// Reads the group, makes the writes that are due, and lets the division take effect. Renews the lease before each call. Returns
     /// `None` if the lease was lost.
-    fn look(&mut self, member: &mut Membership) -> Option<()> {
+    fn look(&mut self, member: &mut MemberSession) -> Option<()> {
         let now = self.clock.boot_nanos();
         let poll = self.shared.timing.poll();
         member.next_look = now.after(poll);
@@ -234,18 +235,18 @@ impl MemberTask {
     }
 
     /// Lets the division take effect in this process.
-    fn divide(&self, member: &mut Membership) {
+    fn divide(&self, member: &mut MemberSession) {
         let (table, status) = (member.machine.table(), member.machine.status());
         let fence = member.fence.as_ref().map(|fence| fence.numbered(table.number));
         let is_new = table.number != std::mem::replace(&mut member.divided, table.number);
         if is_new {
             let (group, member) = (self.shared.group.as_str(), member.name.as_str());
-            log::info!(group, member; "{group}: {status}");
+            log::info!(group, member; "{group}: {member}: {status}");
         }
         self.shared.shards.divide(table, status, fence);
     }
 
-    fn read_group(&mut self, member: &mut Membership) -> Option<Result<FoundGroup, ClientError>> {
+    fn read_group(&mut self, member: &mut MemberSession) -> Option<Result<FoundGroup, ClientError>> {
         let shared = Arc::clone(&self.shared);
         let key = shared.key(&shared.group);
         let division = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
@@ -261,7 +262,7 @@ impl MemberTask {
     }
 
     /// Makes a write. If another member was faster, the next look finds its write.
-    fn write(&mut self, member: &mut Membership, write: &MemberWrite) {
+    fn write(&mut self, member: &mut MemberSession, write: &MemberWrite) {
         let MembersShared { client, group, timing, .. } = &*self.shared;
         let group = group.as_str();
         let result = match write {
@@ -276,7 +277,10 @@ impl MemberTask {
                 self.watched(member, write).map(|_| member.machine.keep(division.clone()))
             }
             MemberWrite::Expel { name, version } => {
-                log::warn!(group, member = name.as_str(); "{group}: {name} has not renewed its lease, so it is expelled");
+                {
+                    let member = name.as_str();
+                    log::warn!(group, member; "{group}: {member} has not renewed its lease, so it is expelled");
+                }
                 self.watched(member, |task| task.expel(name, version.as_deref()))
             }
             MemberWrite::Forget { name, version } => {
@@ -330,7 +334,7 @@ impl MemberTask {
     }
 
     /// Gives the lease back once the last run has ended. Returns whether that is done.
-    fn gives_back(&mut self, member: &mut Membership) -> bool {
+    fn gives_back(&mut self, member: &mut MemberSession) -> bool {
         if !self.is_leaving {
             self.is_leaving = true;
             self.leave(None);
@@ -352,7 +356,7 @@ impl MemberTask {
         }
         let mut member = member.unwrap_or_else(|| self.join());
         let progress = self.advance(&mut member);
-        if let Progress::Goes(next) = progress {
+        if let MemberProgress::Goes(next) = progress {
             self.membership = Some(member);
             return Some(next);
         }

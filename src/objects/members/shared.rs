@@ -1,0 +1,24 @@
+//! The parts that a member and its thread share.
+
+use std::sync::Arc;
+
+use crate::controller::Shards;
+use crate::objects::lease::LeaseTiming;
+use crate::objects::{Client, ObjectKey};
+
+/// The parts that a member and its thread share.
+pub(super) struct MembersShared {
+    pub(super) client: Arc<dyn Client>,
+    pub(super) namespace: String,
+    /// The name of the group and of the lease that holds its members.
+    pub(super) group: String,
+    pub(super) identity: String,
+    pub(super) timing: LeaseTiming,
+    pub(super) shards: Shards,
+}
+
+impl MembersShared {
+    pub(super) fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(&self.namespace, name)
+    }
+}
