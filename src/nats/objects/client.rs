@@ -28,6 +28,8 @@ const HISTORY: u8 = 16;
 ///   [request timeout](crate::nats::NatsOptions::request_timeout). After that it is a [conflict](ClientError::Conflict).
 /// - An owner and its dependents are deleted by separate writes. Other readers see the owner go first. If a process is
 ///   killed between them, the next client that is created for the bucket deletes the rest.
+/// - An [orphaning](crate::objects::Propagation::Orphan) deletion first gives an owner with dependents the finalizer `orphan`. The owner
+///   goes after its dependents have lost their references to it.
 /// - An object is the same in all versions of its kind. It shows the version with which it is read, as Kubernetes does without a
 ///   conversion.
 /// - An owner is known only by the kind, name and uid in the reference. A reference with the name of another object is not refused;

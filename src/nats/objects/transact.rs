@@ -13,7 +13,7 @@ use super::view::BucketView;
 use crate::base::backoff::Exponential;
 use crate::nats::error::NatsError;
 use crate::objects::json::{meta_mut, owners_of, string, uid_of};
-use crate::objects::rules::cascade::is_waiting;
+use crate::objects::rules::cascade::{is_orphaning, is_waiting};
 use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::rules::txn::{Txn, has_owners_of};
 use crate::objects::{ClientError, SharedObject};
@@ -76,13 +76,13 @@ impl ObjectStore {
                         uid: change.object.uid().to_owned(),
                         is_gone: false,
                     }));
-                    follow_ups.extend(unsettled.take_all().map(FollowUp::Settle));
+                    settle_first(follow_ups, unsettled.take_all());
                 }
             })?;
             if !is_complete {
                 if !stored.is_empty() {
                     // The next attempt does not see the changes that are stored, nor what follows from them.
-                    follow_ups.extend(unsettled.take_all().map(FollowUp::Settle));
+                    settle_first(follow_ups, unsettled.take_all());
                 }
                 conflicts += 1;
                 if clock.reached(deadline) {
@@ -97,9 +97,7 @@ impl ObjectStore {
             }
             let quiet =
                 |location: &Location| changes.iter().any(|change| change.location == *location && is_quiet(change));
-            let settle = unsettled.take_all().filter(|location| !quiet(location));
-            let first = settle.map(FollowUp::Settle).collect::<Vec<_>>();
-            follow_ups.splice(0..0, first);
+            settle_first(follow_ups, unsettled.take_all().filter(|location| !quiet(location)));
             let removed =
                 changes.iter().rfind(|change| change.location == location).is_some_and(|change| change.removed);
             let object = match stored.into_iter().rfind(|(at, _)| *at == location) {
@@ -179,6 +177,14 @@ impl ObjectStore {
     }
 }
 
+/// Puts the settling of these objects before the other steps.
+///
+/// The removal of a key that names a dependent comes after it: a client that begins finds unfinished deletions by these keys.
+fn settle_first(steps: &mut Vec<FollowUp>, locations: impl Iterator<Item = Location>) {
+    let first = locations.map(FollowUp::Settle).collect::<Vec<_>>();
+    steps.splice(0..0, first);
+}
+
 /// Returns whether a change needs no look at the owners or dependents of its object.
 fn is_quiet(change: &ObjectChange) -> bool {
     let ObjectChange { old, object, removed, .. } = change;
@@ -186,5 +192,5 @@ fn is_quiet(change: &ObjectChange) -> bool {
         Some(old) => has_owners_of(old, object),
         None => owners_of(object).next().is_none(),
     };
-    !removed && has_old_owners && !is_waiting(object)
+    !removed && has_old_owners && !is_waiting(object) && !is_orphaning(object)
 }

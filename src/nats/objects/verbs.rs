@@ -114,10 +114,18 @@ impl Client for NatsClient {
         if removed {
             return Ok(Deletion::Gone);
         }
-        if options.propagation != Propagation::Foreground {
+        if options.purge {
+            // Only the owner has changed so far. Its dependents come first.
+            let purged = self.store.write(&|txn| txn.purge_and_orphan(kind, key, object.uid()));
+            return purged.map(|_| Deletion::Gone).or_else(|error| match error.is_not_found() {
+                true => Ok(Deletion::Gone),
+                false => Err(error),
+            });
+        }
+        if options.propagation == Propagation::Background {
             return Ok(Deletion::Deleting(object));
         }
-        // The dependents may all be gone by now, and so the object.
+        // The dependents may all be gone or free by now, and so the object is gone.
         let left = self.store.find(kind, key)?.filter(|left| left.uid() == object.uid());
         Ok(left.map_or(Deletion::Gone, Deletion::Deleting))
     }

@@ -11,10 +11,17 @@ use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_
 
 /// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
 const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of an object whose dependents lose their references to it before it is removed. It is removed after them.
+const ORPHAN: &str = "orphan";
 
 /// Returns whether an object is in foreground deletion, waiting for its dependents.
 pub(crate) fn is_waiting(object: &SharedObject) -> bool {
     object.is_deleting() && object.finalizers().any(|name| name == FOREGROUND)
+}
+
+/// Returns whether an object is being deleted, and its dependents lose their references to it first.
+pub(crate) fn is_orphaning(object: &SharedObject) -> bool {
+    object.is_deleting() && object.finalizers().any(|name| name == ORPHAN)
 }
 
 impl<S: StoredObjects> Txn<'_, S> {
@@ -25,11 +32,16 @@ impl<S: StoredObjects> Txn<'_, S> {
         }
     }
 
-    /// Processes one such object. Changes only this one.
+    /// Processes one such object. Changes only this one, unless its dependents lose their references to it.
     pub(crate) fn settle_one(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
         if !object.is_deleting() {
             self.settle_owners(location, &object);
+        } else if is_orphaning(&object) {
+            self.orphan_dependents(&object);
+            let mut next = object.to_value();
+            retain(&mut next, "finalizers", |name| name != ORPHAN);
+            self.put_or_remove(location, next);
         } else if is_waiting(&object) && !self.is_blocked(object.uid()) {
             let mut next = object.to_value();
             retain(&mut next, "finalizers", |name| name != FOREGROUND);
@@ -86,14 +98,37 @@ impl<S: StoredObjects> Txn<'_, S> {
             return;
         }
         if !object.is_deleting() {
-            let meta = meta_mut(&mut next);
-            meta.insert("deletionTimestamp".to_owned(), self.now.to_string().into());
-            meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
-            raise_generation(meta);
+            self.mark_deleting(meta_mut(&mut next));
         }
         if object != next {
             self.put(location, next);
         }
+    }
+
+    fn mark_deleting(&self, meta: &mut Map<String, Value>) {
+        meta.insert("deletionTimestamp".to_owned(), self.now.to_string().into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+        raise_generation(meta);
+    }
+
+    /// Gives an object the finalizer that keeps it until its dependents have lost their references to it. `deletes` also begins its
+    /// deletion. Changes only this object, so a store that is not exclusive refuses the change before any dependent has changed.
+    pub(super) fn begin_orphaning(&mut self, location: &Location, owner: &SharedObject, deletes: bool) {
+        let mut next = owner.to_value();
+        // As in Kubernetes, the last choice of the caller counts.
+        retain(&mut next, "finalizers", |name| name != FOREGROUND && name != ORPHAN);
+        let meta = meta_mut(&mut next);
+        if let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([])) {
+            finalizers.push(ORPHAN.into());
+        }
+        if deletes && !owner.is_deleting() {
+            self.mark_deleting(meta);
+        }
+        if *owner != next {
+            self.put(location, next);
+        }
+        // An earlier call may have stopped after its first write.
+        self.unsettled.push(location.clone());
     }
 
     /// Removes the references to this owner from its dependents.

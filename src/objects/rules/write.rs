@@ -4,7 +4,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::apply::{apply, disown};
-use super::cascade::raise_generation;
+use super::cascade::{is_orphaning, raise_generation};
 use super::change::Location;
 use super::check::{check, check_as, check_deletion, check_finalizers, check_identity, check_owners};
 use super::limits::check_limits;
@@ -242,6 +242,12 @@ impl<S: StoredObjects> Txn<'_, S> {
             }
         }
         if options.propagation == Propagation::Orphan {
+            let has_dependents = || !self.dependents(current.uid()).is_empty();
+            if !S::IS_EXCLUSIVE && (has_dependents() || (is_orphaning(&current) && !options.purge)) {
+                // Another writer may change the owner now, and the call is refused: then no dependent may have changed.
+                self.begin_orphaning(&location, &current, !options.purge);
+                return Ok(location);
+            }
             self.orphan_dependents(&current);
         }
         if options.purge {
@@ -249,6 +255,22 @@ impl<S: StoredObjects> Txn<'_, S> {
         } else {
             self.begin_deletion(&location, options.propagation == Propagation::Foreground);
         }
+        Ok(location)
+    }
+
+    /// Removes the object with this uid, after its dependents have lost their references to it.
+    #[cfg(feature = "nats")]
+    pub(crate) fn purge_and_orphan(
+        &mut self,
+        kind: &Kind,
+        key: &ObjectKey,
+        uid: &str,
+    ) -> Result<Location, ClientError> {
+        let location = self.location(kind, key);
+        let current = self.get(&location)?;
+        same(&location, &current, "uid", uid)?;
+        self.orphan_dependents(&current);
+        self.change(&location, current.to_value(), true);
         Ok(location)
     }
 }

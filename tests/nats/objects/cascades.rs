@@ -158,8 +158,8 @@ fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
             deleting.join().unwrap();
             let next = client(&server);
             let deleted = next.get(&WIDGET, &key("a")).ignore_not_found().unwrap().is_none_or(|a| a.is_deleting());
-            if !deleted || propagation == Propagation::Orphan {
-                // The call has not begun, or not orphaned all: the caller repeats it.
+            if !deleted {
+                // The call has not begun: the caller repeats it.
                 let options = DeleteOptions::default().propagation(propagation);
                 next.delete(&WIDGET, &key("a"), &options).ignore_not_found().unwrap();
             }
@@ -230,4 +230,77 @@ fn an_owner_that_waits_goes_although_one_client_orphans_and_another_deletes_its_
         assert!(!names(&one).contains(&a), "round {round}: {:?}", names(&one));
         one.patch(&WIDGET, &key(&b), &release, PatchTarget::Object).ignore_not_found().unwrap();
     }
+}
+
+/// Another client changes the owner during the calls. A call that is refused has changed no dependent.
+#[test]
+fn a_refused_deletion_orphans_nothing() {
+    let (server, one, _bucket) = world();
+    let other = client(&server);
+    let mut refused = 0;
+    for round in 0..scale("HOMEOSTAT_NATS_REFUSALS", 10) {
+        let name = format!("a-{round}");
+        let owner = create(&one, widget(&name, 1));
+        let dependents: Vec<_> = (0..10).map(|number| format!("b-{round}-{number}")).collect();
+        for dependent in &dependents {
+            create(&one, owned(dependent, &owner));
+        }
+        let version = owner["metadata"]["resourceVersion"].as_str().unwrap();
+        let options = DeleteOptions::default().propagation(Propagation::Orphan).resource_version(version);
+        let options = if round % 2 == 0 { options } else { options.purge() };
+        let start = one.list(&WIDGET, &Query::all()).unwrap().version;
+        let grow = Patch::Merge(json!({"spec": {"size": 2}}));
+        let deleted = std::thread::scope(|scope| {
+            let deleting = scope.spawn(|| one.delete(&WIDGET, &key(&name), &options));
+            // After the first write of the call.
+            while other.list(&WIDGET, &Query::all()).unwrap().version == start && !deleting.is_finished() {}
+            other.patch(&WIDGET, &key(&name), &grow, PatchTarget::Object).ignore_not_found().unwrap();
+            deleting.join().unwrap()
+        });
+        let is_owned =
+            |name: &String| one.get(&WIDGET, &key(name)).unwrap().pointer("/metadata/ownerReferences").is_some();
+        match deleted {
+            Ok(outcome) => {
+                assert!(outcome.is_gone(), "round {round}: {outcome:?}");
+                assert!(!names(&one).contains(&name), "round {round}");
+                assert!(!dependents.iter().any(is_owned), "round {round}: all are free");
+            }
+            Err(error) => {
+                assert!(error.is_conflict(), "{error}");
+                refused += 1;
+                assert!(dependents.iter().all(is_owned), "round {round}: no dependent has changed");
+            }
+        }
+    }
+    println!("{refused} calls were refused");
+}
+
+#[test]
+fn a_precondition_that_does_not_hold_orphans_nothing() {
+    let (_server, client, _bucket) = world();
+    let a = create(&client, widget("a", 1));
+    let b = create(&client, owned("b", &a));
+    for options in [DeleteOptions::default().uid("other"), DeleteOptions::default().resource_version("7")] {
+        let options = options.propagation(Propagation::Orphan);
+        for options in [options.clone(), options.purge()] {
+            let error = client.delete(&WIDGET, &key("a"), &options).unwrap_err();
+            assert!(error.is_conflict(), "{error}");
+        }
+    }
+    assert_eq!([a, b], ["a", "b"].map(|name| client.get(&WIDGET, &key(name)).unwrap().to_value()));
+}
+
+/// The first write of an orphaning deletion marks the owner. A client that is killed after it leaves the rest to the next client.
+#[test]
+fn a_client_that_is_killed_after_it_has_begun_to_orphan_leaves_nothing_for_ever() {
+    let (server, client, bucket) = world();
+    let mut a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    a["metadata"]["finalizers"] = json!(["orphan"]);
+    put(&bucket, &a);
+    let next = super::client(&server);
+    assert_eq!(names(&next), ["b"]);
+    assert_eq!(next.get(&WIDGET, &key("b")).unwrap().pointer("/metadata/ownerReferences"), None);
+    assert_eq!(references(&bucket), Vec::<String>::new());
 }
