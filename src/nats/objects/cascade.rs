@@ -62,12 +62,20 @@ impl ObjectStore {
                 let named = || ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(uid));
                 let entry = self.owner_entry(uid).map_err(|error| failure(named(), error))?;
                 let Some(entry) = entry else { return Ok(Vec::new()) };
-                let view = BucketView::new(self);
-                let dependents = view.dependents(uid).map(FollowUp::Settle);
-                // No writer needs the key of an owner that is gone.
-                let forget = is_gone.then(|| FollowUp::Forget { key: entry.key, before: entry.revision + 1 });
-                let steps = dependents.chain(forget).collect();
+                let mut view = BucketView::new(self);
+                let keys = view.dependent_keys(uid);
                 view.check()?;
+                let (mut steps, mut are_readable) = (Vec::new(), true);
+                for key in keys {
+                    match self.readable(&mut view, |view| view.dependent(key, uid))? {
+                        Some(dependent) => steps.extend(dependent.map(|(location, _)| FollowUp::Settle(location))),
+                        None => are_readable = false,
+                    }
+                }
+                if *is_gone && are_readable {
+                    // No writer needs the key of an owner that is gone.
+                    steps.push(FollowUp::Forget { key: entry.key, before: entry.revision + 1 });
+                }
                 Ok(steps)
             }
             FollowUp::Forget { key, before } => {
@@ -78,37 +86,65 @@ impl ObjectStore {
         }
     }
 
-    /// Does the work that clients have left when they were killed.
+    /// Does the work that clients have left when they were killed. Goes on without the entries that cannot be read, and logs them.
     pub(super) fn repair(&self) -> Result<(), ClientError> {
         let bucket = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(self.bucket.name()));
         let named = self.bucket.list(&format!("{OWNERS}.>")).map_err(|error| failure(bucket, error))?.entries;
         let mut owners: HashMap<String, (Value, Vec<EntryKey>)> = HashMap::new();
         for entry in &named {
-            if let Some((uid, dependent)) = parse_dependent(&entry.key)
-                && let Ok(reference) = serde_json::from_slice(&entry.value)
-            {
-                owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(dependent);
+            let Some((uid, dependent)) = parse_dependent(&entry.key) else { continue };
+            match serde_json::from_slice::<Value>(&entry.value) {
+                Ok(reference) if reference.is_object() => {
+                    owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(dependent);
+                }
+                _ => self.skip(&entry.key, "it is no reference to an owner"),
             }
         }
         for (uid, (mut reference, dependents)) in owners {
             reference["uid"] = uid.into();
-            let (view, mut steps) = (BucketView::new(self), Vec::new());
+            let (mut view, mut steps) = (BucketView::new(self), Vec::new());
             for dependent in dependents {
-                let near = Location { kind: kind_of(&dependent).into(), key: dependent.key.clone() };
-                let owner = view.owner(&near, ValueRef::from(&reference));
-                let stays =
-                    owner.as_ref().and_then(|owner| view.object(owner)).is_some_and(|owner| !owner.is_deleting());
-                if stays {
-                    continue;
-                }
-                if let Some(object) = view.entry(&dependent).object {
-                    steps.push(FollowUp::Settle(Location { kind: object.kind().into(), key: dependent.key }));
-                }
-                steps.extend(owner.map(FollowUp::Settle));
+                let found = self.readable(&mut view, |view| unfinished(view, &dependent, &reference))?;
+                steps.extend(found.into_iter().flatten());
             }
-            view.check()?;
             self.follow(steps);
         }
         Ok(())
     }
+
+    /// Returns the answer of a view. If an entry cannot be read, logs it, begins with a new view, and returns `None`.
+    fn readable<'a, R>(
+        &'a self,
+        view: &mut BucketView<'a>,
+        read: impl FnOnce(&BucketView<'a>) -> R,
+    ) -> Result<Option<R>, ClientError> {
+        let found = read(view);
+        match view.check() {
+            Ok(()) => Ok(Some(found)),
+            Err(error) if error.is_invalid() => {
+                *view = BucketView::new(self);
+                self.skip(&error.object().to_string(), &error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logs an entry that cannot be read.
+    fn skip(&self, key: &str, error: &str) {
+        let bucket = self.bucket.name();
+        log::warn!(bucket, key, error; "bucket {bucket}: {key} cannot be read, so its deletion may stay unfinished: {error}");
+    }
+}
+
+/// Returns the steps that finish the deletion of an owner, if it has begun.
+fn unfinished(view: &BucketView<'_>, dependent: &EntryKey, reference: &Value) -> Vec<FollowUp> {
+    let near = Location { kind: kind_of(dependent).into(), key: dependent.key.clone() };
+    let owner = view.owner(&near, ValueRef::from(reference));
+    if owner.as_ref().and_then(|owner| view.object(owner)).is_some_and(|owner| !owner.is_deleting()) {
+        return Vec::new();
+    }
+    let object = view.entry(dependent).object;
+    let dependent = object.map(|object| Location { kind: object.kind().into(), key: dependent.key.clone() });
+    dependent.into_iter().chain(owner).map(FollowUp::Settle).collect()
 }

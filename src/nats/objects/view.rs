@@ -59,7 +59,8 @@ impl<'a> BucketView<'a> {
         Some(location_of(&object, key.key))
     }
 
-    fn objects_of(&self, uid: &str) -> Vec<(Location, SharedObject)> {
+    /// Returns the keys of the objects that may be dependents of the owner with this uid.
+    pub(super) fn dependent_keys(&self, uid: &str) -> Vec<EntryKey> {
         let keys = match self.store.owner_entry(uid) {
             Ok(None) => Ok(Vec::new()),
             Ok(Some(_)) => self.store.bucket.keys_with_entries(&dependents(uid)),
@@ -70,10 +71,18 @@ impl<'a> BucketView<'a> {
             self.fail(ClientError::transport(owner, error));
             Vec::new()
         });
-        let named = keys.iter().filter_map(|key| parse_dependent(key));
-        let objects = named.filter_map(|(_, key)| Some((self.entry(&key).object?, key)));
-        let owned = objects.filter(|(object, _)| owners_of(object).any(|owner| uid_of(owner) == uid));
-        owned.map(|(object, key)| (location_of(&object, key.key), object)).collect()
+        keys.iter().filter_map(|key| parse_dependent(key)).map(|(_, key)| key).collect()
+    }
+
+    /// Returns the object with this key, if it is a dependent of the owner with this uid.
+    pub(super) fn dependent(&self, key: EntryKey, uid: &str) -> Option<(Location, SharedObject)> {
+        let object = self.entry(&key).object?;
+        let is_owned = owners_of(&object).any(|owner| uid_of(owner) == uid);
+        is_owned.then(|| (location_of(&object, key.key), object))
+    }
+
+    fn objects_of(&self, uid: &str) -> Vec<(Location, SharedObject)> {
+        self.dependent_keys(uid).into_iter().filter_map(|key| self.dependent(key, uid)).collect()
     }
 }
 
