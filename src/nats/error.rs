@@ -89,6 +89,11 @@ pub(super) enum NatsErrorKind {
         what: String,
         reason: String,
     },
+    /// Deletions that killed clients have begun cannot be finished.
+    Unfinished {
+        bucket: String,
+        reason: String,
+    },
     Unsupported {
         what: String,
         needs: &'static str,
@@ -270,6 +275,9 @@ impl fmt::Display for NatsError {
             Of::Answer { what, fault } => write!(f, "{what}: the server's answer is malformed: {fault}"),
             Of::NotFound(what) => write!(f, "{what} does not exist"),
             Of::AlreadyExists(what) => write!(f, "{what} already exists"),
+            Of::Unfinished { bucket, reason } => {
+                write!(f, "the markers of bucket {bucket:?} stay, because begun deletions cannot be finished: {reason}")
+            }
             Of::Conflict { what, reason } => write!(f, "{what} has another revision than expected: {reason}"),
             Of::Gone { what, reason } => write!(f, "{what} may have missed changes: {reason}"),
             Of::Unsupported { what, needs, server } => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::key::MARKERS;
 use super::store::ObjectStore;
 use crate::nats::connection::NatsConnection;
-use crate::nats::error::NatsError;
+use crate::nats::error::{NatsError, NatsErrorKind};
 use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, KvWatchOptions};
 #[cfg(doc)]
 use crate::objects::{Capabilities, ClientError, Kind};
@@ -110,20 +110,25 @@ impl NatsClient {
         Ok(client)
     }
 
-    /// Removes the markers of deletions that are older than `age`. Returns their number.
+    /// Removes the markers of deletions that are older than `age`. Returns their number. First finishes the deletions of dependents that
+    /// killed clients have begun.
     ///
     /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a deletion. Keep
     /// markers for longer than programs are usually without a connection, for example an hour, and call this once a day.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket cannot be listed or written to.
+    /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         let bucket = &self.store.bucket;
         let now = self.store.connection().clock().time_of_day();
         let listed = bucket.list_with(&KvWatchOptions::new().keys_only())?.entries;
         let is_old = |created| now.duration_since(created).is_ok_and(|lived| lived >= age);
         let markers: Vec<_> = listed.iter().filter(|entry| entry.is_marker() && is_old(entry.created)).collect();
+        if markers.is_empty() {
+            return Ok(0);
+        }
+        self.finish_deletions()?;
         let Some(last) = markers.iter().map(|marker| marker.revision).max() else { return Ok(0) };
         // First the note, then the removal: nobody misses a marker without a sign.
         loop {
@@ -143,6 +148,18 @@ impl NatsClient {
             bucket.forget_before(&marker.key, marker.revision + 1)?;
         }
         Ok(markers.len() as u64)
+    }
+
+    /// Finishes the deletions that clients have begun. The last marker of a kind is the only sign that its owners have existed, so
+    /// without it nobody knows that their dependents are to be deleted.
+    fn finish_deletions(&self) -> Result<(), NatsError> {
+        let reason = match self.store.repair() {
+            Ok(()) if self.store.unfinished.lock().len() == 0 => return Ok(()),
+            Ok(()) => "requests about their dependents have failed, and the next write repeats them".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let bucket = self.store.bucket.name().to_owned();
+        Err(NatsError::new(NatsErrorKind::Unfinished { bucket, reason }))
     }
 }
 

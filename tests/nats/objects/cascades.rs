@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use homeostat::nats::{KvBucket, NatsClient};
-use homeostat::objects::{Client, DeleteOptions, Ignore, Patch, PatchTarget, Propagation, Query, SharedObject};
+use homeostat::objects::{Client, DeleteOptions, Ignore, Kind, Patch, PatchTarget, Propagation, Query, SharedObject};
 use serde_json::{Value, json};
 
 use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
@@ -303,4 +304,53 @@ fn a_client_that_is_killed_after_it_has_begun_to_orphan_leaves_nothing_for_ever(
     assert_eq!(names(&next), ["b"]);
     assert_eq!(next.get(&WIDGET, &key("b")).unwrap().pointer("/metadata/ownerReferences"), None);
     assert_eq!(references(&bucket), Vec::<String>::new());
+}
+
+/// The marker of the owner is the only sign that the bucket has had its kind.
+#[test]
+fn the_removal_of_markers_first_finishes_what_killed_clients_have_begun() {
+    const GADGET: Kind = Kind::namespaced("example.com", "v1", "Gadget");
+    let (server, client, bucket) = world();
+    let mut gadget = widget("a", 1);
+    gadget["kind"] = json!("Gadget");
+    let gadget = client.create(&GADGET, gadget).unwrap().to_value();
+    let b = create(&client, owned("b", &gadget));
+    create(&client, owned("c", &b));
+    bucket.delete("example=2Ecom.Gadget.default.a").unwrap();
+    assert_eq!(names(&client), ["b", "c"], "the client that has deleted the owner was killed");
+    assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), 1);
+    assert_eq!(names(&super::client(&server)), Vec::<String>::new());
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_does_not_keep_the_other_dependents() {
+    let (server, client, bucket) = world();
+    let a = create(&client, widget("a", 1));
+    for name in ["b", "c", "d"] {
+        create(&client, owned(name, &a));
+    }
+    let other = create(&client, widget("other", 1));
+    create(&client, owned("e", &other));
+    let unreadable = references(&bucket).into_iter().find(|key| key.ends_with("default.d")).unwrap();
+    let reference = bucket.get(&unreadable).unwrap().unwrap();
+    bucket.put(&unreadable, b"7").unwrap();
+    bucket.put(&entry("b"), b"no object").unwrap();
+    bucket.delete(&entry("a")).unwrap();
+    bucket.delete(&entry("other")).unwrap();
+    let keys = |client: &NatsClient| {
+        ["b", "c", "d", "e"].map(|name| client.get(&WIDGET, &key(name)).is_err_and(|error| error.is_not_found()))
+    };
+    assert_eq!(keys(&super::client(&server)), [false, true, false, true]);
+    bucket.put(&unreadable, &reference.value).unwrap();
+    assert_eq!(keys(&super::client(&server)), [false, true, true, true]);
+
+    // The same while the owner is deleted.
+    bucket.delete(&entry("b")).unwrap();
+    let a = create(&client, widget("a", 1));
+    for name in ["b", "c"] {
+        create(&client, owned(name, &a));
+    }
+    bucket.put(&entry("b"), b"no object").unwrap();
+    assert!(client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap().is_gone());
+    assert_eq!(keys(&client), [false, true, true, true]);
 }
