@@ -74,8 +74,8 @@ pub(super) struct TlsOptions {
 impl NatsOptions {
     /// Creates options with one server, such as `nats://localhost:4222`.
     ///
-    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. The default
-    /// port is 4222.
+    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. They are also used
+    /// with the servers that this server names. The default port is 4222.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],

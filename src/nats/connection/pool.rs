@@ -94,8 +94,9 @@ impl ServerPool {
     }
 
     /// Takes the servers that a server names: adds new ones, and removes those that it names no longer. Given servers stay, and so
-    /// does the last one in the order, to which the connection is.
+    /// does the last one in the order, to which the connection is. New ones get its credentials, as in the official clients.
     pub(super) fn update(&mut self, named: &[ServerAddress]) {
+        let login = self.entries.last().and_then(|current| current.address.login.clone());
         let last = self.entries.len().saturating_sub(1);
         let mut at = 0;
         self.entries.retain(|entry| {
@@ -107,7 +108,8 @@ impl ServerPool {
             if !self.contains(address) {
                 // At a random place, so that not all clients choose the same next server.
                 let place = self.draw_below(self.entries.len().max(1));
-                self.entries.insert(place, PoolEntry { address: address.clone(), given: false });
+                let address = ServerAddress { login: login.clone(), ..address.clone() };
+                self.entries.insert(place, PoolEntry { address, given: false });
             }
         }
         self.tried = self.tried.min(self.entries.len());
@@ -203,6 +205,22 @@ mod tests {
         assert_eq!(attempt(&mut pool), "a:1 100ms", "both were tried");
         pool.update(&[]);
         assert_eq!(pool.places(), ["a:1"]);
+    }
+
+    /// From nats.go's `addURLToPool` (Apache-2.0).
+    #[test]
+    fn named_servers_get_the_credentials_of_the_server_that_names_them() {
+        let mut pool = pool(&["me:secret@a:1", "b:1"]);
+        assert_eq!(attempt(&mut pool), "a:1 0ns");
+        pool.update(&addresses(&["a:1", "b:1", "c:1"]));
+        while !attempt(&mut pool).starts_with("b:1") {}
+        pool.update(&addresses(&["a:1", "b:1", "c:1", "d:1"]));
+        let user = |name: &str| {
+            let mut entries = pool.entries.iter();
+            let entry = entries.find(|entry| entry.address.host == name)?;
+            entry.address.login.as_ref().map(|(user, _)| user.as_str())
+        };
+        assert_eq!(["a", "b", "c", "d"].map(user), [Some("me"), None, Some("me"), None]);
     }
 
     #[test]

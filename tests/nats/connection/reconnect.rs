@@ -191,16 +191,20 @@ fn connections_that_are_cut_again_and_again_come_back() {
     answering.join().unwrap();
 }
 
+/// Starts two servers of a cluster, with these arguments more.
+fn pair(arguments: &[&str]) -> [TestServer; 2] {
+    let routes = [free_port(), free_port()];
+    [0, 1].map(|own| {
+        let [cluster, other] = [routes[own], routes[1 - own]].map(|port| format!("nats://127.0.0.1:{port}"));
+        let name = format!("server-{own}");
+        let own = ["-n", &name, "--cluster_name", "c", "--cluster", &cluster, "--routes", &other];
+        TestServer::with_arguments(&[&own[..], arguments].concat())
+    })
+}
+
 #[test]
 fn a_server_of_the_cluster_takes_over() {
-    let routes = [free_port(), free_port()];
-    let start = |own: usize| {
-        let (cluster, other) =
-            (format!("nats://127.0.0.1:{}", routes[own]), format!("nats://127.0.0.1:{}", routes[1 - own]));
-        let name = format!("server-{own}");
-        TestServer::with_arguments(&["-n", &name, "--cluster_name", "c", "--cluster", &cluster, "--routes", &other])
-    };
-    let mut servers = [start(0), start(1)];
+    let mut servers = pair(&[]);
     // A server names the others once they are joined.
     let named = |connection: &NatsConnection| connection.status().servers.len() == 2;
     let connection = options(&servers[0].url()).connect().unwrap();
@@ -215,6 +219,21 @@ fn a_server_of_the_cluster_takes_over() {
 
     let alone = options(&servers[1].url()).discover_servers(false).connect().unwrap();
     assert_eq!(alone.status().servers.len(), 1);
+}
+
+/// The other server is known only from the first one.
+#[test]
+fn the_credentials_of_an_address_are_used_with_the_servers_that_its_server_names() {
+    for (arguments, login) in [(&["--user", "me", "--pass", "p:w"][..], "me:p%3Aw@"), (&["--auth", "t0ken"], "t0ken@")]
+    {
+        let mut servers = pair(arguments);
+        let connection = options(&servers[0].url().replace("nats://", &format!("nats://{login}"))).connect().unwrap();
+        wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
+        servers[0].kill();
+        wait_for_connects(&connection, 2);
+        assert_eq!(connection.status().server_name, "server-1");
+        connection.flush().unwrap();
+    }
 }
 
 #[test]
