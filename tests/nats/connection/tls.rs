@@ -82,6 +82,34 @@ fn subscriptions_survive_reconnects_under_tls() {
     }
 }
 
+/// The connection is encrypted. A server that joins the cluster later has no TLS, and must not get anything in plain text.
+#[test]
+fn a_server_that_is_named_later_must_offer_tls_too() {
+    let routes = [free_port(), free_port()];
+    let cluster = |own: usize| {
+        let [own, other] = [routes[own], routes[1 - own]];
+        format!(
+            "\ncluster {{ name: c, listen: \"127.0.0.1:{own}\", routes: [\"nats://127.0.0.1:{other}\"] }}\n\
+             server_name: \"server-{own}\"\n"
+        )
+    };
+    let mut first = TestServer::with_files(&format!("{TLS} }}{}", cluster(0)), &Certificates::new().files());
+    let connection = options(&first.url()).root_certificates(first.folder().join("ca.pem")).connect().unwrap();
+    assert_eq!(connection.status().servers.len(), 1);
+    let plain = TestServer::with_config(&cluster(1));
+    wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
+    first.kill();
+    let error = wait_for("attempt with the second server", || {
+        assert_eq!(connection.status().connects, 1, "a connection without TLS");
+        connection.status().last_error.filter(|error| text(error).contains("TLS is required"))
+    });
+    assert!(text(&error).ends_with("TLS is required, but the server does not offer it"), "{error}");
+    drop(plain);
+    first.restart();
+    wait_for("reconnect", || (connection.status().connects == 2).then_some(()));
+    connection.flush().unwrap();
+}
+
 #[test]
 fn a_client_that_requires_tls_refuses_a_server_without_it() {
     let server = TestServer::with_arguments(&[]);
