@@ -12,9 +12,13 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::{NatsHeaders, NatsMessage};
 use crate::base::time::Nanos;
 
+/// The start of the names of all consumers of watches.
+pub(super) const WATCHES: &str = "homeostat-";
+
 pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
 pub(super) const STREAM_EXISTS: u64 = 10_058;
 pub(super) const NO_MESSAGE: u64 = 10_037;
+pub(super) const CONSUMER_NOT_FOUND: u64 = 10_014;
 /// The second one comes from a replicated stream while another write of the subject is under way (nats.go, pull request 2098).
 pub(super) const WRONG_LAST_SEQUENCE: [u64; 2] = [10_071, 10_164];
 const NOT_ENABLED: [u64; 3] = [10_035, 10_039, 10_076];

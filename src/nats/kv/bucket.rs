@@ -1,7 +1,6 @@
 //! Buckets: create, bind, read and list.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use super::entry::{KvEntry, StoredMessage, from_direct, from_stored};
 use super::key::{check_bucket, check_key};
 use super::listing::{self, KvListing};
 use super::watch::KvWatch;
-use super::watch_options::KvWatchOptions;
+use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT, WatchStart};
 
 /// A key-value bucket of `JetStream`.
 ///
@@ -228,38 +227,29 @@ impl KvBucket {
         }
     }
 
-    /// Removes the markers of deletions that are older than `age`, and the history before them. Returns their number.
-    ///
-    /// A watch that is without a connection for longer than markers live can miss deletions, so keep them for longer than the
-    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the bucket cannot be listed or written to.
-    pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
-        let now = self.connection.clock().time_of_day();
-        let old = |entry: &KvEntry| now.duration_since(entry.created).is_ok_and(|lived| lived >= age);
-        let options = KvWatchOptions::new().keys_only();
-        let markers = self.list_with(&options)?.entries.into_iter().filter(|entry| entry.is_marker() && old(entry));
-        let mut removed = 0;
-        for marker in markers {
-            // A later write of the key has a higher revision, and stays.
-            let body = json!({"filter": format!("{}{}", self.prefix, marker.key), "seq": marker.revision + 1});
-            let method = format!("STREAM.PURGE.{}", stream_name(&self.name));
-            call::<Value>(&self.connection, &method, &body, false)?
-                .map_err(|error| error.into_error(&self.connection, &self.what(&marker.key)))?;
-            removed += 1;
-        }
-        Ok(removed)
-    }
-
     /// Starts a watch. Returns before its first answer arrives.
     ///
     /// # Errors
     ///
     /// Returns an error if an option is invalid, if the bucket does not exist, or if the server cannot be asked.
     pub fn watch(&self, options: &KvWatchOptions) -> Result<KvWatch, NatsError> {
-        KvWatch::start(&self.connection, &self.name, &info(&self.connection, &self.name)?, options)
+        self.start_watch(options, false)
+    }
+
+    fn start_watch(&self, options: &KvWatchOptions, is_listing: bool) -> Result<KvWatch, NatsError> {
+        let found = info(&self.connection, &self.name)?;
+        if found.config.num_replicas < 2 || matches!(options.start, WatchStart::Updates) {
+            return KvWatch::start(&self.connection, &self.name, &found, 0, options);
+        }
+        options.check()?;
+        let body = json!({"last_by_subj": format!("{}{}", self.prefix, options.filter)});
+        let last = self.read_leader(&options.filter, &body)?.map_or(0, |entry| entry.revision);
+        let mut options = options.clone();
+        if is_listing {
+            // If the last entry was removed meanwhile, only a heartbeat shows that a copy has caught up.
+            options.heartbeat = options.heartbeat.min(self.connection.request_timeout() / 4).max(SHORTEST_HEARTBEAT);
+        }
+        KvWatch::start(&self.connection, &self.name, &found, last, &options)
     }
 
     /// Returns the names of all keys that have a value, sorted.
@@ -289,14 +279,14 @@ impl KvBucket {
     /// As [`list`](Self::list).
     pub fn history(&self, key: &str) -> Result<Vec<KvEntry>, NatsError> {
         check_key(key)?;
-        listing::collect(self.watch(&KvWatchOptions::new().filter(key).with_history())?, &self.connection)
+        listing::collect(self.start_watch(&KvWatchOptions::new().filter(key).with_history(), true)?, &self.connection)
             .map(|listing| listing.entries)
     }
 
     pub(in crate::nats) fn list_with(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
         // A marker that comes while the bucket is listed removes an entry that came before.
         let with_markers = KvWatchOptions { ignore_deletes: false, ..options.clone() };
-        let mut listing = listing::collect(self.watch(&with_markers)?, &self.connection)?.last_of_each();
+        let mut listing = listing::collect(self.start_watch(&with_markers, true)?, &self.connection)?.last_of_each();
         if options.ignore_deletes {
             listing.entries.retain(|entry| !entry.is_marker());
         }

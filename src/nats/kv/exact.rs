@@ -40,7 +40,9 @@ impl KvBucket {
         check_key(key)?;
         let body = json!({"seq": revision});
         let subject = format!("$JS.API.DIRECT.GET.{}", stream_name(self.name()));
-        let entry = self.read(key, &subject, body.to_string().as_bytes(), &body)?;
+        let found = self.read(key, &subject, body.to_string().as_bytes(), &body)?;
+        // A copy that lags behind may not have it yet.
+        let entry = if found.is_some() { found } else { self.read_leader(key, &body)? };
         Ok(entry.filter(|entry| entry.key == key))
     }
 

@@ -1,15 +1,17 @@
 //! Key-value buckets of `JetStream`.
 //!
 //! A bucket is a stream with one subject for each key. `api.rs` has the server's requests, `ordered/` decides when a watch needs a new
-//! consumer, and `watch.rs` carries that out.
+//! consumer, and `watch.rs` and `consumer.rs` carry that out. `markers.rs` removes markers.
 
 mod api;
 mod bucket;
 mod config;
+mod consumer;
 mod entry;
 mod exact;
 mod key;
 mod listing;
+mod markers;
 mod ordered;
 mod watch;
 mod watch_options;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription};
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsMessage;
-use super::api::{self, ConsumerConfig, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo};
-use super::config::{stream_name, subject_prefix};
+use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, WATCHES};
+use super::config::subject_prefix;
 use super::entry::{KvEntry, Placement, from_consumer};
 use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
@@ -48,34 +48,42 @@ pub enum KvUpdate {
 /// ```
 #[must_use = "dropping the watch ends it"]
 pub struct KvWatch {
-    connection: NatsConnection,
+    pub(super) connection: NatsConnection,
     /// Receives the answers of the server, and the messages of `delivery`.
-    subscription: Arc<NatsSubscription>,
+    pub(super) subscription: Arc<NatsSubscription>,
     /// Receives the messages and heartbeats of the newest consumer. A consumer sends only to a subscription of exactly its subject.
-    delivery: Option<NatsSubscription>,
-    bucket: String,
+    pub(super) delivery: Option<NatsSubscription>,
+    pub(super) bucket: String,
     /// The subject of this watch's messages and answers, up to the last part.
-    inbox: String,
+    pub(super) inbox: String,
     /// The names of this watch's consumers, up to their number.
-    consumer: String,
+    pub(super) consumer: String,
     /// The subject of the keys, up to the key.
-    prefix: String,
+    pub(super) prefix: String,
     /// The name of the newest consumer.
-    current: String,
-    options: KvWatchOptions,
-    ordered: OrderedState,
+    pub(super) current: String,
+    pub(super) options: KvWatchOptions,
+    pub(super) ordered: OrderedState,
     draws: Draws,
     /// The reconnects that were noticed.
     restored: u64,
     /// Messages that came before their consumer was confirmed.
-    held: VecDeque<NatsMessage>,
+    pub(super) held: VecDeque<NatsMessage>,
     /// The messages of the start that are to come. `None` once they were reported.
     initial: Option<u64>,
     initial_known: bool,
     /// The last revision before the first consumer was created.
     end_at_start: u64,
+    /// The last revision of the watched keys after that, if another copy of the bucket may lag behind. Otherwise zero.
+    last_at_start: u64,
+    /// The last revision that was delivered while nothing more was to come.
+    caught_up: u64,
+    /// Where the newest consumers have continued, until the caller takes it.
+    resumed: Option<u64>,
+    /// Whether each continuation ends a wait.
+    announces: bool,
     /// The consumers without a confirmed deletion.
-    present: BTreeSet<u64>,
+    pub(super) present: BTreeSet<u64>,
     failed: Option<NatsError>,
 }
 
@@ -100,11 +108,13 @@ impl fmt::Debug for KvWatchStopper {
 const SLOWEST: Duration = Duration::from_secs(30);
 
 impl KvWatch {
-    /// Starts a watch. `info` was just read, and shows where the next change will be.
+    /// Starts a watch. `info` was just read, and shows where the next change will be. `last_at_start` was read after it from the server
+    /// that orders all writes: the last revision of the watched keys, or zero if the bucket has one copy.
     pub(super) fn start(
         connection: &NatsConnection,
         bucket: &str,
         info: &StreamInfo,
+        last_at_start: u64,
         options: &KvWatchOptions,
     ) -> Result<Self, NatsError> {
         options.check()?;
@@ -133,7 +143,7 @@ impl KvWatch {
             prefix: subject_prefix(bucket),
             current: String::new(),
             inbox,
-            consumer: format!("homeostat-{id}"),
+            consumer: format!("{WATCHES}{id}"),
             options: options.clone(),
             ordered: OrderedState::new(start, identity, times),
             draws: connection.clock().draws(),
@@ -141,6 +151,10 @@ impl KvWatch {
             held: VecDeque::new(),
             initial: Some(0),
             end_at_start: info.state.last_seq,
+            last_at_start,
+            caught_up: 0,
+            resumed: None,
+            announces: false,
             initial_known: matches!(options.start, WatchStart::Updates),
             present: BTreeSet::new(),
             failed: None,
@@ -180,7 +194,7 @@ impl KvWatch {
     #[must_use]
     pub fn position(&self) -> Option<KvPosition> {
         let (read, created) = self.ordered.position()?;
-        // The stream's end was read before the first consumer was created, so a synced watch has read up to there.
+        // The stream's end was read before the last revision of the keys, so a synced watch has read up to there.
         let revision = if self.initial.is_none() { read.max(self.end_at_start) } else { read };
         Some(KvPosition { revision, created: created.to_owned() })
     }
@@ -188,6 +202,31 @@ impl KvWatch {
     /// Returns the last revision before the start, if one consumer has not delivered all.
     pub(super) fn interrupted_since(&self) -> Option<u64> {
         (self.ordered.serial() > 1).then_some(self.end_at_start)
+    }
+
+    /// Returns the last revision that was delivered while nothing more was to come.
+    ///
+    /// Each change of the watched keys up to there was delivered, unless the bucket has removed it because of later ones: of such a key
+    /// a later change was delivered.
+    pub(in crate::nats) fn caught_up(&self) -> u64 {
+        self.caught_up
+    }
+
+    /// Ends each wait when a new consumer continues, before it delivers anything.
+    pub(in crate::nats) fn announce(&mut self) {
+        self.announces = true;
+    }
+
+    /// Returns the revision after which new consumers have continued since the last call.
+    pub(in crate::nats) fn take_resumed(&mut self) -> Option<u64> {
+        self.resumed.take()
+    }
+
+    /// Returns whether everything that existed at the start was delivered. A consumer may belong to a copy of the bucket that lags behind:
+    /// then it counts only what this copy has.
+    fn has_read_start(&self) -> bool {
+        let position = self.ordered.position().map_or(0, |(position, _)| position);
+        self.initial_known && self.initial == Some(0) && position >= self.last_at_start
     }
 
     fn what(&self) -> String {
@@ -209,7 +248,10 @@ impl KvWatch {
     fn next_update(&mut self, deadline: Nanos) -> Result<Option<KvUpdate>, NatsError> {
         let mut arrived = self.subscription.arrived();
         loop {
-            if self.initial_known && self.initial == Some(0) {
+            if self.announces && self.resumed.is_some() {
+                return Ok(None);
+            }
+            if self.has_read_start() {
                 self.initial = None;
                 return Ok(Some(KvUpdate::Synced));
             }
@@ -258,72 +300,6 @@ impl KvWatch {
         }
     }
 
-    /// Sends the creation of a consumer, and the deletion of the one before.
-    fn create(&mut self, serial: u64, start: StartAt, now: Nanos, draw: u64) -> Result<(), NatsError> {
-        self.delete_consumers();
-        self.held.clear();
-        let (stream, name) = (stream_name(&self.bucket), self.consumer_name(serial));
-        let filter = format!("{}{}", self.prefix, self.options.filter);
-        self.current.clone_from(&name);
-        let (deliver_policy, opt_start_seq) = match start {
-            StartAt::LastOfEach => ("last_per_subject", None),
-            StartAt::All => ("all", None),
-            // An empty bucket is at 0, and sequences begin at 1.
-            StartAt::After(position) => ("by_start_sequence", Some(position.saturating_add(1))),
-        };
-        let deliver_subject = format!("{}.m{serial}", self.inbox);
-        self.delivery = Some(self.subscription.also(&deliver_subject)?);
-        let config = ConsumerConfig {
-            name: &name,
-            deliver_subject: &deliver_subject,
-            deliver_policy,
-            opt_start_seq,
-            ack_policy: "none",
-            replay_policy: "instant",
-            max_deliver: 1,
-            filter_subject: &filter,
-            flow_control: true,
-            idle_heartbeat: api::nanos(self.options.heartbeat),
-            inactive_threshold: api::nanos(self.options.heartbeat.max(Duration::from_secs(1)) * 6),
-            headers_only: self.options.keys_only,
-            mem_storage: true,
-            num_replicas: 1,
-        };
-        let body = serde_json::json!({"stream_name": stream, "config": config});
-        let payload = serde_json::to_vec(&body).map_err(|error| NatsError::answer("a consumer", error))?;
-        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}.{filter}");
-        let reply = format!("{}.a.c{serial}", self.inbox);
-        if self.connection.try_publish(&subject, Some(&reply), &payload) {
-            self.present.insert(serial);
-        } else {
-            self.ordered.refused(serial, now, draw);
-        }
-        Ok(())
-    }
-
-    fn inspect(&mut self, serial: u64, now: Nanos, draw: u64) {
-        let subject = format!("$JS.API.STREAM.INFO.{}", stream_name(&self.bucket));
-        if !self.connection.try_publish(&subject, Some(&format!("{}.a.i{serial}", self.inbox)), b"") {
-            self.ordered.refused(serial, now, draw);
-        }
-    }
-
-    fn consumer_name(&self, serial: u64) -> String {
-        format!("{}-{serial}", self.consumer)
-    }
-
-    /// Asks the server to delete all consumers of this watch.
-    ///
-    /// A request may be lost with its connection, so each creation is preceded by the deletion of all consumers that may exist.
-    /// Without a connection, the server deletes them after a while.
-    fn delete_consumers(&self) {
-        let stream = stream_name(&self.bucket);
-        for serial in &self.present {
-            let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{}", self.consumer_name(*serial));
-            self.connection.try_publish(&subject, Some(&format!("{}.a.d{serial}", self.inbox)), b"");
-        }
-    }
-
     /// Takes a message of the inbox.
     fn take(&mut self, message: NatsMessage) -> Result<Option<KvUpdate>, NatsError> {
         let now = self.connection.clock().nanos();
@@ -358,6 +334,10 @@ impl KvWatch {
                     if let (Some(pending), Some(initial)) = (pending, &mut self.initial) {
                         (*initial, self.initial_known) = (pending, true);
                     }
+                    let floor = self.ordered.floor();
+                    if pending.is_some() && floor > 0 {
+                        self.resumed.get_or_insert(floor);
+                    }
                 }
                 Err(error) => self.refused(serial, error, now, draw)?,
             },
@@ -391,6 +371,9 @@ impl KvWatch {
                 return None;
             }
             Receipt::Deliver => {}
+        }
+        if place.pending == 0 {
+            self.caught_up = place.stream_seq;
         }
         if let Some(initial) = &mut self.initial {
             *initial = if place.pending == 0 { 0 } else { initial.saturating_sub(1) };

@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::super::error::NatsError;
 use super::key::check_filter;
 
+/// The shortest interval of heartbeats that servers accept.
+pub(super) const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
+
 /// The options of a [`KvWatch`](super::KvWatch).
 ///
 /// # Examples
@@ -136,6 +139,7 @@ impl KvWatchOptions {
     /// if that is shorter.
     ///
     /// A watch without a connection for longer is *gone*. Programs that remove markers must keep them for longer.
+    /// [`remove_markers`](super::KvBucket::remove_markers) also keeps those that a connected watch has not received.
     #[must_use]
     pub fn marker_life(mut self, life: Duration) -> Self {
         self.marker_life = life;
@@ -145,7 +149,7 @@ impl KvWatchOptions {
     /// Checks the options.
     pub(super) fn check(&self) -> Result<(), NatsError> {
         check_filter(&self.filter)?;
-        if self.heartbeat < Duration::from_millis(100) {
+        if self.heartbeat < SHORTEST_HEARTBEAT {
             return Err(NatsError::invalid("heartbeat", self.heartbeat, "at least 100ms"));
         }
         Ok(())

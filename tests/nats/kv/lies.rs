@@ -155,6 +155,64 @@ fn an_entry_that_is_deleted_while_it_is_listed_is_not_in_the_list() {
     assert_eq!(kv.keys(">").unwrap(), ["c"]);
 }
 
+/// Plays a replicated bucket whose last entry is `a` with revision 5. The consumer is on a copy that lags behind and has no entry yet. It
+/// tells of nothing to come, and then `catches_up` plays the rest.
+fn play_lagging(peer: &mut Peer, catches_up: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
+    let stream = STREAM
+        .replace("\"state\":{}", "\"state\":{\"messages\":1,\"first_seq\":5,\"last_seq\":5}")
+        .replace("\"max_msg_size\"", "\"num_replicas\":3,\"max_msg_size\"");
+    peer.accept()?;
+    let mut consumer = None;
+    loop {
+        let request = peer.next_request()?;
+        if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+            let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
+            let [deliver, name] = ["deliver_subject", "name"].map(|field| body["config"][field].as_str().unwrap());
+            consumer = Some((deliver.to_owned(), name.to_owned()));
+            peer.answer(&request, NatsHeaders::new(), "{\"num_pending\":0}");
+        } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+            assert!(consumer.is_none(), "the last revision is read before the consumer is created");
+            let message = "{\"subject\":\"$KV.TEST.a\",\"seq\":5,\"data\":\"\",\"time\":\"2026-01-01T00:00:00Z\"}";
+            peer.answer(&request, NatsHeaders::new(), format!("{{\"message\":{message}}}"));
+        } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+            peer.answer(&request, NatsHeaders::new(), &*stream);
+            if let Some((deliver, name)) = consumer.take() {
+                catches_up(peer, &deliver, &name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listing_waits_for_a_copy_that_lags_behind() {
+    let catches_up: [(Lie, &[&str]); 2] = [
+        // The copy receives the entry.
+        (
+            Box::new(|peer, deliver, consumer| {
+                peer.tell_on(deliver, entry(&format!("$JS.ACK.KV_TEST.{consumer}.1.5.1.1700.0"), "1"));
+            }),
+            &["a"],
+        ),
+        // The entry was removed meanwhile. The copy has noticed that later than the others.
+        (
+            Box::new(|peer, deliver, _| {
+                peer.tell(heartbeat(deliver, "0", "3"));
+                peer.tell(heartbeat(deliver, "0", "5"));
+            }),
+            &[],
+        ),
+    ];
+    for (catches_up, expected) in catches_up {
+        let url = serve(move |_, mut peer| {
+            let _ = play_lagging(&mut peer, &catches_up);
+        });
+        let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+        let listing = kv.list(">").unwrap();
+        let keys: Vec<_> = listing.entries.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!((&*keys, listing.position.revision()), (expected, 5));
+    }
+}
+
 /// A replicated stream refuses a write while another write of the key is under way.
 #[test]
 fn both_refusals_of_an_expected_revision_are_conflicts() {

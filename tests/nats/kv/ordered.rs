@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use homeostat::nats::{KvBucket, KvConfig, NatsConnection};
+use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsConnection};
 
 use super::{bucket, next, take, watching};
 use crate::support::proxy::Proxy;
@@ -45,6 +45,14 @@ fn delete_consumers(connection: &NatsConnection) {
     for name in consumers(connection) {
         connection.request(&format!("$JS.API.CONSUMER.DELETE.KV_TEST.{name}"), b"").unwrap();
     }
+}
+
+/// Removes a key with its marker, as other programs do.
+fn purge(connection: &NatsConnection, key: &str) {
+    let body = format!("{{\"filter\":\"$KV.TEST.{key}\"}}");
+    let answer = connection.request("$JS.API.STREAM.PURGE.KV_TEST", body.as_bytes()).unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+    assert_eq!(answer["success"], true, "{answer}");
 }
 
 /// "base usage, delete consumer", "reset consumer before receiving any messages".
@@ -192,14 +200,14 @@ fn a_stream_that_is_recreated_under_a_watch_is_gone() {
 /// The key is deleted and its marker removed while the watch is away.
 #[test]
 fn markers_that_are_removed_while_the_watch_is_away_make_it_gone() {
-    let Proxied { kv, writer, proxy, .. } = &proxied();
+    let Proxied { kv, direct, writer, proxy, .. } = &proxied();
     kv.put("a", b"1").unwrap();
     let mut watch = kv.watch(&watching()).unwrap();
     assert_eq!(take(&mut watch, 2), ["a=1@1", "synced"]);
     proxy.refuse(true);
     proxy.cut();
     writer.delete("a").unwrap();
-    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 1);
+    purge(direct, "a");
     proxy.refuse(false);
     let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
     assert!(error.is_gone(), "{error}");
@@ -209,7 +217,7 @@ fn markers_that_are_removed_while_the_watch_is_away_make_it_gone() {
 /// Another key holds the start of the stream, so only the time of the absence tells.
 #[test]
 fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
-    let Proxied { kv, writer, proxy, .. } = &proxied();
+    let Proxied { kv, direct, writer, proxy, .. } = &proxied();
     kv.put("old", b"1").unwrap();
     kv.put("a", b"2").unwrap();
     let mut watch = kv.watch(&watching().marker_life(Duration::from_millis(300))).unwrap();
@@ -217,10 +225,45 @@ fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
     proxy.refuse(true);
     proxy.cut();
     writer.delete("a").unwrap();
-    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 1);
+    purge(direct, "a");
     crate::support::pause(Duration::from_millis(400));
     proxy.refuse(false);
     let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
     assert!(error.is_gone(), "{error}");
     assert!(error.to_string().contains("longer than delete markers are sure to live (300ms)"), "{error}");
+}
+
+/// The reader of a watch is so slow that the server does not send it everything. Its consumer is still there.
+#[test]
+fn a_marker_stays_until_a_slow_watch_has_received_it() {
+    let Proxied { kv, connection, writer, proxy, .. } = &proxied();
+    kv.put("a", b"1").unwrap();
+    kv.put("b", b"2").unwrap();
+    let options = KvWatchOptions::new().heartbeat(crate::support::LONG);
+    let mut watch = kv.watch(&options).unwrap();
+    assert_eq!(take(&mut watch, 3), ["a=1@1", "b=2@2", "synced"]);
+    let mut other = writer.watch(&options.clone().filter("b")).unwrap();
+    assert_eq!(take(&mut other, 2), ["b=2@2", "synced"]);
+    proxy.stall();
+    // More than a consumer sends without a sign of life.
+    let large = vec![b'x'; 1 << 19];
+    for _ in 0..24 {
+        writer.put("large", &large).unwrap();
+    }
+    let revision = writer.delete("a").unwrap();
+    let deleted = writer.delete("b").unwrap();
+    assert_eq!(next(&mut other), format!("b DEL@{deleted}"));
+    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 0);
+    proxy.resume();
+    let mut found = String::new();
+    while !found.starts_with("a ") {
+        found = match watch.recv_timeout(crate::support::LONG).unwrap() {
+            homeostat::nats::KvUpdate::Entry(entry) => super::show(&entry),
+            _ => String::new(),
+        };
+        assert!(!found.starts_with("b "), "the deletion of a comes first");
+    }
+    assert_eq!((found, next(&mut watch)), (format!("a DEL@{revision}"), format!("b DEL@{deleted}")));
+    assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 2);
+    assert_eq!(connection.status().connects, 1);
 }

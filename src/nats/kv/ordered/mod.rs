@@ -12,6 +12,8 @@
 //! # Invariants
 //!
 //! - Positions only rise. A message is delivered only if all numbers before it were received.
+//! - No message is delivered twice: a consumer delivers only messages after its start. A server before version 2.11 lets the consumer of a
+//!   copy that lags behind begin earlier.
 //! - At most one consumer is wanted at a time. Each other one was deleted, or its deletion was sent.
 
 use std::time::Duration;
@@ -106,6 +108,8 @@ pub(super) struct OrderedState {
     serial: u64,
     /// The sequence of the stream up to which everything was delivered. `None` before the first confirmation.
     position: Option<u64>,
+    /// The newest consumer delivers messages after this sequence. Zero if it begins with the present values or with all messages.
+    floor: u64,
     /// The creation time of the stream.
     identity: String,
     /// The last time at which nothing was missing.
@@ -127,6 +131,7 @@ impl OrderedState {
             phase: OrderedPhase::Wanted(Nanos::ZERO),
             serial: 0,
             position,
+            floor: 0,
             identity: identity.to_owned(),
             whole: None,
             failures: 0,
@@ -136,6 +141,11 @@ impl OrderedState {
     /// Returns the number of the newest consumer.
     pub(super) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// Returns the sequence after which the newest consumer delivers messages. Zero if it begins with values or with all messages.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
     }
 
     /// Returns the position, and the creation time of the stream. `None` before the first confirmation.
@@ -162,7 +172,9 @@ impl OrderedState {
             OrderedPhase::Wanted(at) if *at <= now => {
                 self.serial += 1;
                 self.phase = OrderedPhase::Creating(now.after(self.times.answer));
-                OrderedStep::Create { serial: self.serial, start: self.next_start() }
+                let start = self.next_start();
+                self.floor = if let StartAt::After(position) = start { position } else { 0 };
+                OrderedStep::Create { serial: self.serial, start }
             }
             OrderedPhase::Wanted(at) => OrderedStep::Wait(*at),
             OrderedPhase::Created { pending, position } => {
@@ -241,7 +253,7 @@ impl OrderedState {
                 *next += 1;
                 self.position = self.position.max(Some(sequence));
                 self.progress(now);
-                Receipt::Deliver
+                if sequence > self.floor { Receipt::Deliver } else { Receipt::Ignore }
             }
             OrderedPhase::Live { next } => {
                 // A repetition is harmless. A gap is not.

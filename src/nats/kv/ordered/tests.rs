@@ -60,6 +60,18 @@ fn a_position_ahead_of_the_messages_holds_none_of_them_back() {
     assert_eq!(state.position(), Some((12, "a")));
 }
 
+/// Servers before version 2.11 begin at the end of their copy if a consumer is to start beyond it.
+#[test]
+fn a_copy_that_lags_behind_repeats_nothing() {
+    let mut state = OrderedState::new(StartAt::After(8), "a", times());
+    confirm(&mut state, at(0), 0, &facts("a", 1, 9));
+    assert_eq!(state.floor(), 8);
+    assert_eq!(state.message(1, 1, 7, at(1), 0), Receipt::Ignore);
+    assert_eq!(state.message(1, 2, 8, at(1), 0), Receipt::Ignore);
+    assert_eq!(state.message(1, 3, 9, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.position(), Some((9, "a")));
+}
+
 #[test]
 fn missed_heartbeats_lead_to_new_consumers_ever_more_rarely() {
     let mut state = OrderedState::new(StartAt::All, "a", times());

@@ -1,0 +1,184 @@
+//! The removal of delete markers.
+//!
+//! # Invariants
+//!
+//! - A marker is removed only after the consumer of each watch that selects its key has sent it, or was created after it. A message that
+//!   was sent and lost leads to a new consumer, as every gap does.
+//! - A new consumer is not seen here if it is created later. So a client of objects first writes down which markers it removes, and then
+//!   asks for the consumers; a watch first creates its consumer, and then reads what was written down.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::error::NatsError;
+use super::api::{CONSUMER_NOT_FOUND, WATCHES, call};
+use super::bucket::KvBucket;
+use super::config::stream_name;
+use super::entry::KvEntry;
+use super::watch_options::KvWatchOptions;
+
+/// The times that a consumer is asked which has not sent a marker yet, and the pause between them.
+const ASKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl KvBucket {
+    /// Removes the markers of deletions that are older than `age`, and the history before them. Returns their number.
+    ///
+    /// A marker stays if a watch of this library has not received it, for example because its reader is slow. A watch that is without a
+    /// connection for longer than markers live can miss deletions, so keep them for longer than the
+    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to.
+    pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
+        let markers = self.received_by_all(self.old_markers(age)?)?;
+        self.forget_markers(&markers)
+    }
+
+    /// Returns the markers that are older than `age`.
+    pub(in crate::nats) fn old_markers(&self, age: Duration) -> Result<Vec<KvEntry>, NatsError> {
+        let now = self.connection.clock().time_of_day();
+        let is_old = |entry: &KvEntry| now.duration_since(entry.created).is_ok_and(|lived| lived >= age);
+        let mut entries = self.list_with(&KvWatchOptions::new().keys_only())?.entries;
+        entries.retain(|entry| entry.is_marker() && is_old(entry));
+        Ok(entries)
+    }
+
+    /// Removes markers, and the history before them. Returns their number.
+    pub(in crate::nats) fn forget_markers(&self, markers: &[KvEntry]) -> Result<u64, NatsError> {
+        for marker in markers {
+            // A later write of the key has a higher revision, and stays.
+            self.forget_before(&marker.key, marker.revision + 1)?;
+        }
+        Ok(markers.len() as u64)
+    }
+
+    /// Returns the markers that were sent to all watches that select them.
+    pub(in crate::nats) fn received_by_all(&self, mut markers: Vec<KvEntry>) -> Result<Vec<KvEntry>, NatsError> {
+        if markers.is_empty() {
+            return Ok(markers);
+        }
+        let mut asks = 0;
+        for name in self.watch_consumers()? {
+            loop {
+                let Some(consumer) = self.consumer(&name)? else { break };
+                let was_sent =
+                    |marker: &KvEntry| consumer.has_sent(&format!("{}{}", self.prefix, marker.key), marker.revision);
+                // Most consumers that are behind are behind for a moment, or end now.
+                if asks < ASKS && !markers.iter().all(was_sent) {
+                    asks += 1;
+                    self.connection.pause(self.connection.clock().nanos().after(PAUSE))?;
+                    continue;
+                }
+                markers.retain(was_sent);
+                break;
+            }
+        }
+        Ok(markers)
+    }
+
+    /// Returns the names of the consumers of all watches of this bucket.
+    fn watch_consumers(&self) -> Result<Vec<String>, NatsError> {
+        let (mut names, mut offset) = (Vec::new(), 0);
+        loop {
+            let method = format!("CONSUMER.NAMES.{}", stream_name(self.name()));
+            let page = match call::<ConsumerNames>(&self.connection, &method, &json!({"offset": offset}), true)? {
+                Ok(page) => page,
+                Err(error) => {
+                    return Err(error.into_error(&self.connection, &format!("the consumers of {:?}", self.name())));
+                }
+            };
+            let found = page.consumers.unwrap_or_default();
+            offset += found.len();
+            let is_last = found.is_empty() || offset >= page.total;
+            names.extend(found.into_iter().filter(|name| name.starts_with(WATCHES)));
+            if is_last {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Returns the state of a consumer. `None` if it does not exist any more.
+    fn consumer(&self, name: &str) -> Result<Option<ConsumerState>, NatsError> {
+        let method = format!("CONSUMER.INFO.{}.{name}", stream_name(self.name()));
+        match call(&self.connection, &method, &json!({}), true)? {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.err_code == CONSUMER_NOT_FOUND => Ok(None),
+            Err(error) => Err(error.into_error(&self.connection, &format!("consumer {name:?}"))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ConsumerNames {
+    /// `null` if there are none.
+    consumers: Option<Vec<String>>,
+    #[serde(default)]
+    total: usize,
+}
+
+/// The progress of a consumer.
+#[derive(Debug, Deserialize)]
+struct ConsumerState {
+    config: ConsumerFilter,
+    delivered: DeliveredUntil,
+}
+
+#[derive(Debug, Deserialize)]
+struct ConsumerFilter {
+    #[serde(default)]
+    filter_subject: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeliveredUntil {
+    stream_seq: u64,
+}
+
+impl ConsumerState {
+    /// Returns whether the consumer has sent the message with this subject and sequence, or does not select it.
+    fn has_sent(&self, subject: &str, sequence: u64) -> bool {
+        self.delivered.stream_seq >= sequence || !selects(&self.config.filter_subject, subject)
+    }
+}
+
+/// Returns whether a filter with wildcards selects a subject. An empty filter selects all.
+fn selects(filter: &str, subject: &str) -> bool {
+    let mut parts = subject.split('.');
+    for wanted in filter.split('.').filter(|wanted| !wanted.is_empty()) {
+        match (wanted, parts.next()) {
+            (">", Some(_)) => return true,
+            ("*", Some(_)) => {}
+            (wanted, Some(part)) if wanted == part => {}
+            _ => return false,
+        }
+    }
+    filter.is_empty() || parts.next().is_none()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_select_by_parts() {
+        for filter in ["", ">", "$KV.TEST.>", "$KV.TEST.a.*.c", "$KV.TEST.a.>", "$KV.TEST.a.b.c", "$KV.*.*.b.*"] {
+            assert!(selects(filter, "$KV.TEST.a.b.c"), "{filter}");
+        }
+        for filter in ["$KV.TEST.a.b.c.>", "$KV.TEST.a.b", "$KV.TEST.a.*", "$KV.TEST.*.b.d", "$KV.TES.>", "a"] {
+            assert!(!selects(filter, "$KV.TEST.a.b.c"), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_consumer_holds_back_the_markers_that_it_selects_and_has_not_sent() {
+        let text =
+            r#"{"config": {"filter_subject": "$KV.TEST.a.>"}, "delivered": {"consumer_seq": 3, "stream_seq": 7}}"#;
+        let state: ConsumerState = serde_json::from_str(text).unwrap();
+        assert!(state.has_sent("$KV.TEST.a.b", 7) && !state.has_sent("$KV.TEST.a.b", 8));
+        assert!(state.has_sent("$KV.TEST.b.b", 8), "another kind");
+    }
+}
