@@ -255,11 +255,6 @@ impl NatsConnection {
         options.name(name).request_timeout(request_timeout).retry_first_connect(true).connect()
     }
 
-    /// Returns the number of connections that were made.
-    pub(super) fn connects(&self) -> u64 {
-        self.handle.shared.describe(|state, _, _, _| state.connects())
-    }
-
     /// Returns the largest message that the server accepts, headers included, in bytes.
     #[must_use]
     pub fn max_payload(&self) -> usize {

@@ -8,7 +8,7 @@ use super::key::MARKERS;
 use super::store::ObjectStore;
 use crate::nats::connection::NatsConnection;
 use crate::nats::error::{NatsError, NatsErrorKind};
-use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, KvWatchOptions};
+use crate::nats::kv::{BucketFacts, KvBucket, KvConfig};
 #[cfg(doc)]
 use crate::objects::{Capabilities, ClientError, Kind};
 
@@ -113,7 +113,8 @@ impl NatsClient {
     /// Removes the markers of deletions that are older than `age`. Returns their number. First finishes the deletions of dependents that
     /// killed clients have begun.
     ///
-    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a deletion. Keep
+    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a deletion. A marker stays
+    /// if a running watch has not received it, for example because its reader is slow, and up to half a minute after a program ends. Keep
     /// markers for longer than programs are usually without a connection, for example an hour, and call this once a day.
     ///
     /// # Errors
@@ -121,14 +122,12 @@ impl NatsClient {
     /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         let bucket = &self.store.bucket;
-        let now = self.store.connection().clock().time_of_day();
-        let listed = bucket.list_with(&KvWatchOptions::new().keys_only())?.entries;
-        let is_old = |created| now.duration_since(created).is_ok_and(|lived| lived >= age);
-        let markers: Vec<_> = listed.iter().filter(|entry| entry.is_marker() && is_old(entry.created)).collect();
+        let markers = bucket.old_markers(age)?;
         if markers.is_empty() {
             return Ok(0);
         }
         self.finish_deletions()?;
+        let markers = bucket.received_by_all(markers)?;
         let Some(last) = markers.iter().map(|marker| marker.revision).max() else { return Ok(0) };
         // First the note, then the removal: nobody misses a marker without a sign.
         loop {
@@ -143,11 +142,9 @@ impl NatsClient {
                 Err(error) => return Err(error),
             }
         }
-        for marker in &markers {
-            // A later write of the key has a higher revision, and stays.
-            bucket.forget_before(&marker.key, marker.revision + 1)?;
-        }
-        Ok(markers.len() as u64)
+        // A watch that has begun before the note counts now. A later one reads the note.
+        let markers = bucket.received_by_all(markers)?;
+        bucket.forget_markers(&markers)
     }
 
     /// Finishes the deletions that clients have begun. The last marker of a kind is the only sign that its owners have existed, so

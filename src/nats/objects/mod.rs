@@ -25,6 +25,7 @@
 
 mod cascade;
 mod client;
+mod delivered;
 mod entry;
 mod key;
 mod list;

@@ -1,11 +1,16 @@
 //! Watches: the changes of a bucket as events of objects.
+//!
+//! # Invariants
+//!
+//! - No deletion is lost with its marker. A client writes down which markers it removes before it removes them, and keeps those that the
+//!   consumer of a watch has not sent. A watch reads what was written down after each creation of a consumer that continues.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::delivered::{DeliveredKeys, KeyBefore};
 use super::entry::{WriteKind, WriteNote};
 use super::key::EntryKey;
 use super::list::{filter_of, listed};
@@ -31,20 +36,11 @@ pub(super) struct ObjectEvents {
     query: Query,
     /// `None` once the stream has ended.
     watch: Option<OpenWatch>,
-    /// The revision after which the watch began; zero if it began with all objects.
-    from: u64,
     /// The life of the bucket; `None` before the first entry.
     life: Option<u64>,
     /// Whether the objects that existed at the begin are being delivered.
     is_initial: bool,
-    /// The last revision of each key that was delivered.
-    revisions: HashMap<String, u64>,
-    /// The last state of each key, if the query selects by content: `None` if it was not selected.
-    states: Option<HashMap<String, Option<SharedObject>>>,
-    /// The connections of the client when it last looked for removed markers.
-    connects: u64,
-    /// The position at that time.
-    safe: u64,
+    delivered: DeliveredKeys,
     stop: CancellationToken,
 }
 
@@ -63,19 +59,16 @@ impl ObjectEvents {
         stop: &CancellationToken,
     ) -> Result<Self, ClientError> {
         let from = from.filter(|from| !matches!(*from, "" | "0"));
+        let selects = !query.labels.is_empty() || !query.fields.is_empty();
         let mut events = Self {
             store: Arc::clone(store),
             stoppable: store.until(stop),
             kind: kind.clone(),
             query: query.clone(),
             watch: None,
-            from: 0,
             life: None,
             is_initial: from.is_none(),
-            revisions: HashMap::new(),
-            states: (!query.labels.is_empty() || !query.fields.is_empty()).then(HashMap::new),
-            connects: store.connection().connects(),
-            safe: 0,
+            delivered: DeliveredKeys::new(0, selects),
             stop: stop.clone(),
         };
         if stop.is_cancelled() {
@@ -102,9 +95,11 @@ impl ObjectEvents {
                 .filter(|version| version.life == life && (removed..=facts.revision).contains(&version.revision))
                 .ok_or_else(|| ClientError::gone(named(), text))?;
             options = options.after(KvPosition::new(version.revision, &facts.created));
-            (self.from, self.safe, self.life) = (version.revision, version.revision, Some(life));
+            self.life = Some(life);
+            self.delivered = DeliveredKeys::new(version.revision, self.delivered.selects());
         }
-        let updates = stoppable.bucket.watch(&options).map_err(fail)?;
+        let mut updates = stoppable.bucket.watch(&options).map_err(fail)?;
+        updates.announce();
         let stopper = updates.stopper();
         self.watch = Some(OpenWatch { updates, _on_stop: stop.on_cancel(move || stopper.stop()) });
         Ok(())
@@ -116,7 +111,7 @@ impl ObjectEvents {
 
     /// Returns the revision up to which all changes were delivered.
     fn reached(&self) -> u64 {
-        self.place().map_or(self.from, |position| position.revision())
+        self.place().map_or(self.delivered.from(), |position| position.revision())
     }
 
     fn version(&mut self, revision: u64) -> ObjectVersion {
@@ -134,23 +129,26 @@ impl ObjectEvents {
     fn step(&mut self) -> Option<EventResult> {
         let watch = self.watch.as_mut()?;
         let update = watch.updates.recv_timeout(SILENCE);
-        let was_away = self.store.connection().connects() != self.connects;
-        if was_away && let Err(error) = self.look_for_removed_markers() {
-            return Some(Err(error));
+        let caught_up = watch.updates.caught_up();
+        if let Some(after) = watch.updates.take_resumed() {
+            // Nothing was delivered since.
+            return self.look_for_removed_markers(after).err().map(Err);
         }
         match update {
-            Ok(KvUpdate::Entry(entry)) => self.convert(&entry),
+            Ok(KvUpdate::Entry(entry)) => {
+                let event = self.convert(&entry);
+                self.delivered.caught_up(caught_up);
+                event
+            }
             Ok(KvUpdate::Synced) if !std::mem::take(&mut self.is_initial) => None,
             Ok(KvUpdate::Synced) => {
                 let version = self.version(self.reached());
                 self.store.live(version.life);
-                self.safe = version.revision;
                 Some(Ok(WatchEvent::Bookmark(version.to_string())))
             }
             Err(error) if error.is_timeout() => {
                 let is_alive = !self.is_initial && self.store.connection().status().connected;
                 let version = self.version(self.reached());
-                self.safe = self.safe.max(version.revision);
                 is_alive.then(|| Ok(WatchEvent::Bookmark(version.to_string())))
             }
             Err(error) if error.is_gone() => Some(Err(self.gone(self.reached()))),
@@ -158,49 +156,33 @@ impl ObjectEvents {
         }
     }
 
-    /// Checks after a reconnect that no marker was removed that this watch has not read.
-    fn look_for_removed_markers(&mut self) -> Result<(), ClientError> {
+    /// Checks that no marker after this revision was removed. A new consumer has begun there, so it may not have seen the marker.
+    fn look_for_removed_markers(&mut self, after: u64) -> Result<(), ClientError> {
         let fail = |error: NatsError| failure(listed(&self.kind, &self.query), error);
-        let connects = self.store.connection().connects();
         let removed = self.stoppable.markers_removed().map_err(fail)?.removed;
-        if removed > self.safe {
-            return Err(self.gone(self.safe));
-        }
-        self.connects = connects;
-        Ok(())
+        if removed > after { Err(self.gone(after)) } else { Ok(()) }
     }
 
     fn convert(&mut self, entry: &KvEntry) -> Option<EventResult> {
         let key = EntryKey::parse(&entry.key)?.key;
         let note = WriteNote::of(entry);
-        let known = self.revisions.insert(entry.key.clone(), entry.revision);
-        let is_first = self.is_initial && known.is_none();
-        if !is_first && note.is_some_and(|note| note.previous > known.unwrap_or(self.from)) {
-            // The bucket no longer has the change before this one.
-            let before = known.unwrap_or(self.from);
-            return Some(Err(self.gone(before)));
+        let before = self.delivered.take(&entry.key, entry.revision, entry.is_marker(), note, self.is_initial);
+        if let KeyBefore::Missed(until) = before {
+            return Some(Err(self.gone(until)));
         }
         let object = match self.object(entry, &key) {
             Ok(object) => object,
             Err(error) => return Some(Err(error)),
         };
-        let event = if self.states.is_some() {
-            match self.selected(entry, &key, note, is_first, &object) {
-                Ok(event) => event?,
-                Err(error) => return Some(Err(error)),
-            }
-        } else {
-            let existed =
-                !is_first && note.map_or(known.is_some() || self.from > 0, |note| note.kind != WriteKind::Created);
-            match (existed, entry.is_marker()) {
-                (true, true) => WatchEvent::Deleted(object),
-                (false, true) => return None,
-                (true, false) => WatchEvent::Modified(object),
-                (false, false) => WatchEvent::Added(object),
-            }
-        };
-        self.safe = entry.revision;
-        Some(Ok(event))
+        if self.delivered.selects() {
+            return self.selected(entry, &key, note, before, &object).transpose();
+        }
+        Some(Ok(match (before == KeyBefore::Existed, entry.is_marker()) {
+            (true, true) => WatchEvent::Deleted(object),
+            (false, true) => return None,
+            (true, false) => WatchEvent::Modified(object),
+            (false, false) => WatchEvent::Added(object),
+        }))
     }
 
     /// Returns the object of an entry. For a marker, its last state.
@@ -222,13 +204,13 @@ impl ObjectEvents {
         entry: &KvEntry,
         key: &ObjectKey,
         note: Option<WriteNote>,
-        is_first: bool,
+        before: KeyBefore,
         object: &SharedObject,
     ) -> Result<Option<WatchEvent<SharedObject>>, ClientError> {
-        let known = self.states.as_mut().and_then(|states| states.remove(&entry.key));
+        let known = self.delivered.take_state(&entry.key);
         let old = match (known, note) {
             (Some(known), _) => known,
-            _ if is_first || self.from == 0 => None,
+            _ if before == KeyBefore::New || self.delivered.from() == 0 => None,
             (None, Some(WriteNote { kind: WriteKind::Created, .. })) => None,
             (None, note) => self.state_before(entry, key, note)?,
         };
@@ -236,9 +218,7 @@ impl ObjectEvents {
         let version = self.version(entry.revision);
         let event = event_of(old.as_ref(), object, removed, version, &self.query);
         let is_selected = !removed && self.query.selects_content(object);
-        if let Some(states) = &mut self.states {
-            states.insert(entry.key.clone(), is_selected.then(|| object.clone()));
-        }
+        self.delivered.keep_state(&entry.key, is_selected.then(|| object.clone()));
         Ok(event)
     }
 
@@ -249,11 +229,11 @@ impl ObjectEvents {
         key: &ObjectKey,
         note: Option<WriteNote>,
     ) -> Result<Option<SharedObject>, ClientError> {
-        let Some(note) = note else { return Err(self.gone(self.from)) };
+        let Some(note) = note else { return Err(self.gone(self.delivered.from())) };
         let named = ObjectRef::new(&self.kind, key);
         let before =
             self.stoppable.bucket.entry_at(&entry.key, note.previous).map_err(|error| failure(named, error))?;
-        let Some(before) = before else { return Err(self.gone(self.from)) };
+        let Some(before) = before else { return Err(self.gone(self.delivered.from())) };
         if before.is_marker() { Ok(None) } else { self.object(&before, key).map(Some) }
     }
 }

@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 30] = [
+const PURE: [&str; 31] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -67,6 +67,7 @@ const PURE: [&str; 30] = [
     "nats/connection/state",
     "nats/connection/pool",
     "nats/kv/ordered",
+    "nats/objects/delivered",
 ];
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];

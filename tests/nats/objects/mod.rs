@@ -5,6 +5,7 @@ mod conformance;
 mod controllers;
 mod faults;
 mod layout;
+mod scripted;
 mod watch;
 mod writers;
 
@@ -19,7 +20,11 @@ pub(crate) const WIDGET: Kind = Kind::namespaced("example.com", "v1", "Widget");
 
 /// Returns a new connection.
 pub(crate) fn connect(server: &TestServer) -> NatsConnection {
-    options(&server.url()).connect().unwrap()
+    connect_to(&server.url())
+}
+
+fn connect_to(url: &str) -> NatsConnection {
+    options(url).connect().unwrap()
 }
 
 /// Returns a client with a new connection. The bucket keeps the longest history.
