@@ -210,14 +210,37 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     Nanos::ZERO.after(duration).0
 }
 
-/// Checks that the server knows entries with a time to live.
-pub(super) fn need_ttl(connection: &NatsConnection, option: &str) -> Result<(), NatsError> {
+/// Checks that the server has at least this version, which an option needs.
+pub(in crate::nats) fn need_version(
+    connection: &NatsConnection,
+    option: &str,
+    needs: &'static str,
+) -> Result<(), NatsError> {
     let status = connection.status();
-    let mut numbers = status.version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or_default());
-    let version = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    if version >= (2, 11) {
+    if numbers(&status.version) >= numbers(needs) {
         return Ok(());
     }
     let server = format!("{} has version {}", status.server, status.version);
-    Err(NatsError::new(NatsErrorKind::Unsupported { what: option.to_owned(), needs: "2.11", server }))
+    Err(NatsError::new(NatsErrorKind::Unsupported { what: option.to_owned(), needs, server }))
+}
+
+/// Returns the numbers of a version such as `2.11.0-beta`.
+fn numbers(version: &str) -> [u32; 3] {
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or_default());
+    [0; 3].map(|none| numbers.next().unwrap_or(none))
+}
+
+/// The first version that knows entries with a time to live.
+pub(super) const TTL: &str = "2.11";
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        let sorted = ["", "2.9.10", "2.10.18", "2.10.19", "2.11", "2.11.1-beta.1", "3"];
+        assert!(sorted.windows(2).all(|pair| numbers(pair[0]) < numbers(pair[1])));
+        assert_eq!(numbers("2.11"), numbers("2.11.0-beta"));
+    }
 }

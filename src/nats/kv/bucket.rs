@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::connection::NatsConnection;
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsHeaders;
-use super::api::{self, StreamInfo, call, need_ttl, send};
+use super::api::{self, StreamInfo, TTL, call, need_version, send};
 use super::config::{KvConfig, check_layout, check_same, stream_name, subject_prefix};
 use super::entry::{KvEntry, StoredMessage, from_direct, from_stored};
 use super::key::{check_bucket, check_key};
@@ -70,7 +70,7 @@ impl KvBucket {
     pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
         let wanted = config.stream()?;
         if wanted.allow_msg_ttl {
-            need_ttl(connection, "marker_ttl")?;
+            need_version(connection, "marker_ttl", TTL)?;
         }
         let method = format!("STREAM.CREATE.{}", wanted.name);
         match call::<StreamInfo>(connection, &method, &wanted, false)? {

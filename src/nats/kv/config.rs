@@ -30,7 +30,7 @@ pub struct KvConfig {
     max_value_size: Option<usize>,
     max_bytes: Option<usize>,
     memory: bool,
-    replicas: u32,
+    pub(in crate::nats) replicas: u32,
     pub(super) marker_ttl: Duration,
 }
 
@@ -98,6 +98,9 @@ impl KvConfig {
     }
 
     /// Sets the number of servers that keep the bucket, from 1 to 5. Default: 1.
+    ///
+    /// Servers before version 2.10.19 can accept several writes of a replicated bucket that [expect](super::KvBucket::update) the same
+    /// revision.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

@@ -17,6 +17,7 @@ mod watch;
 mod watch_options;
 mod writing;
 
+pub(in crate::nats) use self::api::need_version;
 pub use self::bucket::{KvBucket, KvStatus};
 pub use self::config::KvConfig;
 pub use self::entry::{KvEntry, KvOperation};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsHeaders;
-use super::api::{self, PubAck, need_ttl, parse, send};
+use super::api::{self, PubAck, TTL, need_version, parse, send};
 use super::bucket::{KvBucket, info};
 use super::entry::OPERATION;
 use super::key::check_key;
@@ -126,7 +126,7 @@ impl KvBucket {
     }
 
     fn ttl_header(&self, ttl: Duration) -> Result<NatsHeaders, NatsError> {
-        need_ttl(&self.connection, "ttl")?;
+        need_version(&self.connection, "ttl", TTL)?;
         if ttl < Duration::from_secs(1) {
             return Err(NatsError::invalid("ttl", ttl, "at least 1s"));
         }

@@ -8,7 +8,7 @@ use super::key::MARKERS;
 use super::store::ObjectStore;
 use crate::nats::connection::NatsConnection;
 use crate::nats::error::{NatsError, NatsErrorKind};
-use crate::nats::kv::{BucketFacts, KvBucket, KvConfig};
+use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, need_version};
 #[cfg(doc)]
 use crate::objects::{Capabilities, ClientError, Kind};
 
@@ -16,6 +16,9 @@ use crate::objects::{Capabilities, ClientError, Kind};
 const LAYOUT: &str = "objects of homeostat, layout 1";
 /// The revisions that [`NatsClient::bucket`] keeps of each object.
 const HISTORY: u8 = 16;
+/// The first version of servers that check the expected revision of each write to a replicated bucket. Before it, several writers that
+/// expect the same revision could succeed (nats-server#4320), and copies could differ after creations (nats-server#5794).
+const REPLICATED: &str = "2.10.19";
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in a bucket of `JetStream`.
 ///
@@ -87,14 +90,17 @@ impl NatsClient {
     /// # Errors
     ///
     /// Returns an error that names the option if the bucket cannot keep objects: its history is shorter than 2, its entries expire,
-    /// it exists with another configuration, or it was not made for objects. Also returns an error if the server has no `JetStream`, or
-    /// cannot be asked.
+    /// it exists with another configuration, or it was not made for objects. Also returns an error if the server has no `JetStream`, is
+    /// older than version 2.10.19 although the bucket is replicated, or cannot be asked.
     pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
         if config.history < 2 {
             return Err(NatsError::invalid("history", config.history, "from 2 to 64, so that watches can resume"));
         }
         if !config.max_age.is_zero() {
             return Err(NatsError::invalid("max_age", config.max_age, "unset: objects do not expire"));
+        }
+        if config.replicas > 1 {
+            need_version(connection, "replicas", REPLICATED)?;
         }
         let bucket = KvBucket::create(connection, &config.clone().description(LAYOUT))?;
         let BucketFacts { created, replicas, description, .. } = bucket.facts()?;

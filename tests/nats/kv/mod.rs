@@ -5,6 +5,7 @@
 //! bucket, and does not list buckets. A watch replaces the other ways to read a consumer: fetches, and consumption with limits.
 
 mod basics;
+mod cluster;
 mod faults;
 mod idle;
 mod layout;

@@ -5,16 +5,10 @@ use std::time::Duration;
 use homeostat::nats::{KvBucket, KvConfig};
 
 use super::{bucket, next, watching};
-use crate::support::options;
 use crate::support::server::TestServer;
+use crate::support::{is_at_least, options};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Returns whether the server knows entries with a time to live.
-fn is_new(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
-    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= (2, 11)
-}
 
 /// `TestKeyValueLimitMarkerTTL`.
 #[test]
@@ -23,7 +17,7 @@ fn entries_with_a_time_to_live_expire_with_a_marker_or_are_refused_by_version() 
     let connection = options(&server.url()).connect().unwrap();
     let version = connection.status().version;
     let created = KvBucket::create(&connection, &KvConfig::new("ttl").marker_ttl(SECOND));
-    if !is_new(&version) {
+    if !is_at_least(&version, [2, 11, 0]) {
         let error = created.unwrap_err();
         assert!(error.is_unsupported());
         let host = server.url().replace("nats://", "");

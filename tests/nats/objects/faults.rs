@@ -20,7 +20,10 @@ use crate::support::server::TestServer;
 use crate::support::{options, pause, scale, spawn, wait_for};
 
 /// Repeats a call until the server answers. Counts the calls with an unknown outcome.
-fn answered<T>(unknown: &mut u64, mut call: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+pub(super) fn answered<T>(
+    unknown: &mut u64,
+    mut call: impl FnMut() -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
     loop {
         match call() {
             Err(error) if error.is_transport() => *unknown += 1,
@@ -30,7 +33,7 @@ fn answered<T>(unknown: &mut u64, mut call: impl FnMut() -> Result<T, ClientErro
 }
 
 /// Writes the object with this name, and the shared one. Returns the acknowledged increments and those with an unknown outcome.
-fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: &AtomicU64) -> (u64, u64) {
+pub(super) fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: &AtomicU64) -> (u64, u64) {
     let (mut acknowledged, mut unknown, mut ignored) = (0, 0, 0);
     while !stop.load(Ordering::SeqCst) {
         // Each acknowledged write of the own object is there, and no other: nobody else writes it.
@@ -70,16 +73,19 @@ fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: &AtomicU64)
         assert!(gone.is_none(), "{gone:?}");
     }
     // A write finishes the deletions of dependents that have failed.
-    client.create(&WIDGET, widget(&format!("{name}-last"), 0)).unwrap();
+    let last = widget(&format!("{name}-last"), 0);
+    if let Err(error) = answered(&mut ignored, || client.create(&WIDGET, last.clone())) {
+        assert!(error.is_already_exists() && ignored > 0, "{error}");
+    }
     (acknowledged, unknown)
 }
 
 /// The objects that a reader of a watch knows.
 #[derive(Default)]
-struct Known {
-    objects: BTreeMap<String, String>,
+pub(super) struct Known {
+    pub(super) objects: BTreeMap<String, String>,
     version: String,
-    events: usize,
+    pub(super) events: usize,
     relists: usize,
 }
 
@@ -115,7 +121,7 @@ impl Known {
 }
 
 /// Reads a watch until the object `end` comes. Each change must come once and in order, unless the version is gone.
-fn follow(client: &NatsClient) -> Known {
+pub(super) fn follow(client: &NatsClient) -> Known {
     let mut known = Known::default();
     let stop = CancellationToken::new();
     loop {

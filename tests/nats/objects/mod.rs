@@ -1,6 +1,7 @@
 //! Objects in a bucket of a real server.
 
 mod cascades;
+mod cluster;
 mod conformance;
 mod controllers;
 mod faults;

@@ -1,5 +1,6 @@
 //! Servers, proxies and waits for the tests.
 
+pub(crate) mod cluster;
 pub(crate) mod keys;
 pub(crate) mod proxy;
 pub(crate) mod scripted;
@@ -37,13 +38,22 @@ pub(crate) fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static
 }
 
 /// Blocks until `check` returns a value.
-pub(crate) fn wait_for<R>(what: &str, mut check: impl FnMut() -> Option<R>) -> R {
-    let end = now() + LONG;
+pub(crate) fn wait_for<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
+    wait_within(LONG, what, check)
+}
+
+/// Blocks until `check` returns a value. Servers of a cluster take up to ten seconds for an election, and more on a busy machine.
+pub(crate) fn wait_for_long<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
+    wait_within(LONG * 6, what, check)
+}
+
+fn wait_within<R>(time: Duration, what: &str, mut check: impl FnMut() -> Option<R>) -> R {
+    let end = now() + time;
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(now() < end, "no {what} within {LONG:?}");
+        assert!(now() < end, "no {what} within {time:?}");
         pause(Duration::from_millis(2));
     }
 }
@@ -52,4 +62,10 @@ pub(crate) fn wait_for<R>(what: &str, mut check: impl FnMut() -> Option<R>) -> R
 pub(crate) fn scale(name: &str, default: usize) -> usize {
     std::env::var(name)
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")))
+}
+
+/// Returns whether a server has at least this version.
+pub(crate) fn is_at_least(version: &str, least: [u32; 3]) -> bool {
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or_default());
+    [0; 3].map(|none| numbers.next().unwrap_or(none)) >= least
 }
