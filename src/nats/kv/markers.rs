@@ -4,8 +4,8 @@
 //!
 //! - A marker is removed only after the consumer of each watch that selects its key has sent it, or was created after it. A message that
 //!   was sent and lost leads to a new consumer, as every gap does.
-//! - A new consumer is not seen here if it is created later. So a client of objects first writes down which markers it removes, and then
-//!   asks for the consumers; a watch first creates its consumer, and then reads what was written down.
+//! - A consumer that is created later is not asked. Therefore a client of objects first writes a note about the markers that it removes,
+//!   and then asks for the consumers. A watch first creates its consumer, and then reads the note.
 
 use std::time::Duration;
 
@@ -63,18 +63,16 @@ impl KvBucket {
         }
         let mut asks = 0;
         for name in self.watch_consumers()? {
-            loop {
-                let Some(consumer) = self.consumer(&name)? else { break };
+            while let Some(consumer) = self.consumer(&name)? {
                 let was_sent =
                     |marker: &KvEntry| consumer.has_sent(&format!("{}{}", self.prefix, marker.key), marker.revision);
-                // Most consumers that are behind are behind for a moment, or end now.
-                if asks < ASKS && !markers.iter().all(was_sent) {
-                    asks += 1;
-                    self.connection.pause(self.connection.clock().nanos().after(PAUSE))?;
-                    continue;
+                if asks == ASKS || markers.iter().all(was_sent) {
+                    markers.retain(was_sent);
+                    break;
                 }
-                markers.retain(was_sent);
-                break;
+                // Most consumers that are behind are behind for a moment, or end now.
+                asks += 1;
+                self.connection.pause(self.connection.clock().nanos().after(PAUSE))?;
             }
         }
         Ok(markers)
@@ -114,7 +112,7 @@ impl KvBucket {
 
 #[derive(Deserialize)]
 struct ConsumerNames {
-    /// `null` if there are none.
+    /// Without consumers, the server sends `null`.
     consumers: Option<Vec<String>>,
     #[serde(default)]
     total: usize,

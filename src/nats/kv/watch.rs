@@ -222,8 +222,8 @@ impl KvWatch {
         self.resumed.take()
     }
 
-    /// Returns whether everything that existed at the start was delivered. A consumer may belong to a copy of the bucket that lags behind:
-    /// then it counts only what this copy has.
+    /// Returns whether everything that existed at the start was delivered. The count of a consumer is not enough: its copy of
+    /// the bucket may lag behind.
     fn has_read_start(&self) -> bool {
         let position = self.ordered.position().map_or(0, |(position, _)| position);
         self.initial_known && self.initial == Some(0) && position >= self.last_at_start

@@ -7,7 +7,7 @@
 //! - `whole` is a revision up to which nothing is missing that could still be found. The watch had then delivered all that the bucket
 //!   had. The bucket removes entries of a key only for later entries of the key, and of these the last one was delivered: it has shown a
 //!   gap, if there was one. Markers are removed only after they were delivered.
-//! - So a deleted key is forgotten once `whole` has reached its deletion. If its next entry names one after `whole`, that entry is
+//! - A deleted key is forgotten once `whole` has reached its deletion. If its next entry names one after `whole`, that entry is
 //!   missing. If it names one up to `whole`, that entry was delivered, or was missing and has been found.
 
 use std::collections::{HashMap, VecDeque};
@@ -22,8 +22,8 @@ pub(super) struct DeliveredKeys {
     from: u64,
     whole: u64,
     last: HashMap<String, LastEntry>,
-    /// The last state of each key, if the query selects by content: `None` if it was not selected.
-    states: Option<HashMap<String, Option<SharedObject>>>,
+    /// The last state of each key, if the query selects by content.
+    states: Option<HashMap<String, LastState>>,
     /// The keys that were deleted and not forgotten yet, in the order of their deletions.
     deleted: VecDeque<(u64, String)>,
 }
@@ -34,7 +34,15 @@ struct LastEntry {
     is_marker: bool,
 }
 
-/// A key before an entry of it.
+/// The last state of an object, for a query that selects by content.
+#[derive(Clone, Debug)]
+pub(super) enum LastState {
+    Selected(SharedObject),
+    /// The query did not select it, or it was deleted.
+    Hidden,
+}
+
+/// The state of a key before its next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyBefore {
     /// The entry is one of those that the watch begins with, and the first one of its key.
@@ -91,12 +99,12 @@ impl DeliveredKeys {
     }
 
     /// Takes the last state of a key, `None` if it is not known.
-    pub(super) fn take_state(&mut self, key: &str) -> Option<Option<SharedObject>> {
+    pub(super) fn take_state(&mut self, key: &str) -> Option<LastState> {
         self.states.as_mut().and_then(|states| states.remove(key))
     }
 
-    /// Keeps the last state of a key, `None` if it is not selected.
-    pub(super) fn keep_state(&mut self, key: &str, state: Option<SharedObject>) {
+    /// Keeps the last state of a key.
+    pub(super) fn keep_state(&mut self, key: &str, state: LastState) {
         if let Some(states) = &mut self.states {
             states.insert(key.to_owned(), state);
         }
@@ -131,8 +139,8 @@ mod tests {
         }
     }
 
-    fn note(kind: WriteKind, previous: u64) -> Option<WriteNote> {
-        Some(WriteNote { kind, previous })
+    fn note(kind: WriteKind, previous: u64) -> WriteNote {
+        WriteNote { kind, previous }
     }
 
     #[test]
@@ -142,13 +150,16 @@ mod tests {
         for number in 0..1_000 {
             let key = format!("key-{number}");
             revision += 2;
-            assert_eq!(keys.take(&key, revision - 1, false, note(WriteKind::Created, 0), false), KeyBefore::Absent);
-            keys.keep_state(&key, None);
             assert_eq!(
-                keys.take(&key, revision, true, note(WriteKind::Deleted, revision - 1), false),
+                keys.take(&key, revision - 1, false, Some(note(WriteKind::Created, 0)), false),
+                KeyBefore::Absent
+            );
+            keys.keep_state(&key, LastState::Hidden);
+            assert_eq!(
+                keys.take(&key, revision, true, Some(note(WriteKind::Deleted, revision - 1)), false),
                 KeyBefore::Existed
             );
-            keys.keep_state(&key, None);
+            keys.keep_state(&key, LastState::Hidden);
             if number % 10 == 9 {
                 assert_eq!(keys.count(), 30, "ten keys, their deletions and their states");
                 keys.caught_up(revision);
@@ -156,25 +167,28 @@ mod tests {
             }
         }
         assert_eq!(
-            keys.take("key-7", 2_001, false, note(WriteKind::Created, 16), false),
+            keys.take("key-7", 2_001, false, Some(note(WriteKind::Created, 16)), false),
             KeyBefore::Absent,
             "its marker"
         );
         keys.caught_up(2_001);
         assert_eq!(keys.count(), 1, "an object that exists stays known");
-        assert_eq!(keys.take("key-8", 2_009, false, note(WriteKind::Created, 2_005), false), KeyBefore::Missed(2_001));
+        assert_eq!(
+            keys.take("key-8", 2_009, false, Some(note(WriteKind::Created, 2_005)), false),
+            KeyBefore::Missed(2_001)
+        );
     }
 
     #[test]
     fn a_key_that_is_created_again_is_not_forgotten() {
         let mut keys = DeliveredKeys::new(0, false);
-        keys.take("a", 1, false, note(WriteKind::Created, 0), false);
-        keys.take("a", 2, true, note(WriteKind::Deleted, 1), false);
-        assert_eq!(keys.take("a", 3, false, note(WriteKind::Created, 2), false), KeyBefore::Absent);
+        keys.take("a", 1, false, Some(note(WriteKind::Created, 0)), false);
+        keys.take("a", 2, true, Some(note(WriteKind::Deleted, 1)), false);
+        assert_eq!(keys.take("a", 3, false, Some(note(WriteKind::Created, 2)), false), KeyBefore::Absent);
         keys.caught_up(2);
         assert_eq!((keys.last.len(), keys.deleted.len()), (1, 0));
         assert_eq!(
-            keys.take("a", 9, false, note(WriteKind::Created, 0), false),
+            keys.take("a", 9, false, Some(note(WriteKind::Created, 0)), false),
             KeyBefore::Missed(3),
             "no marker came"
         );

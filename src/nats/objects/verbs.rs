@@ -18,8 +18,8 @@ use crate::objects::rules::names::Names;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::rules::txn::Txn;
 use crate::objects::{
-    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef,
-    ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
+    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Ignore, Kind, ObjectKey, ObjectList,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
 };
 
 /// The request timeouts that the longest call without owners takes: conflicts for one of them, then a read and a write.
@@ -116,11 +116,8 @@ impl Client for NatsClient {
         }
         if options.purge {
             // Only the owner has changed so far. Its dependents come first.
-            let purged = self.store.write(&|txn| txn.purge_and_orphan(kind, key, object.uid()));
-            return purged.map(|_| Deletion::Gone).or_else(|error| match error.is_not_found() {
-                true => Ok(Deletion::Gone),
-                false => Err(error),
-            });
+            self.store.write(&|txn| txn.purge_and_orphan(kind, key, object.uid())).ignore_not_found()?;
+            return Ok(Deletion::Gone);
         }
         if options.propagation == Propagation::Background {
             return Ok(Deletion::Deleting(object));

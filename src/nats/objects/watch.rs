@@ -2,15 +2,15 @@
 //!
 //! # Invariants
 //!
-//! - No deletion is lost with its marker. A client writes down which markers it removes before it removes them, and keeps those that the
-//!   consumer of a watch has not sent. A watch reads what was written down after each creation of a consumer that continues.
+//! - No deletion is lost with its marker. Before a client removes markers, it writes a note about them, and keeps the markers that the
+//!   consumer of a watch has not sent. After each creation of a consumer that continues, a watch reads the note.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::delivered::{DeliveredKeys, KeyBefore};
+use super::delivered::{DeliveredKeys, KeyBefore, LastState};
 use super::entry::{WriteKind, WriteNote};
 use super::key::EntryKey;
 use super::list::{filter_of, listed};
@@ -209,7 +209,8 @@ impl ObjectEvents {
     ) -> Result<Option<WatchEvent<SharedObject>>, ClientError> {
         let known = self.delivered.take_state(&entry.key);
         let old = match (known, note) {
-            (Some(known), _) => known,
+            (Some(LastState::Selected(known)), _) => Some(known),
+            (Some(LastState::Hidden), _) => None,
             _ if before == KeyBefore::New || self.delivered.from() == 0 => None,
             (None, Some(WriteNote { kind: WriteKind::Created, .. })) => None,
             (None, note) => self.state_before(entry, key, note)?,
@@ -218,7 +219,8 @@ impl ObjectEvents {
         let version = self.version(entry.revision);
         let event = event_of(old.as_ref(), object, removed, version, &self.query);
         let is_selected = !removed && self.query.selects_content(object);
-        self.delivered.keep_state(&entry.key, is_selected.then(|| object.clone()));
+        let state = if is_selected { LastState::Selected(object.clone()) } else { LastState::Hidden };
+        self.delivered.keep_state(&entry.key, state);
         Ok(event)
     }
 

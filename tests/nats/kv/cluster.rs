@@ -1,4 +1,4 @@
-//! A replicated bucket whose leader changes while a writer writes and readers list and watch.
+//! Changes of the leader of a replicated bucket, while a writer writes and readers list and watch.
 //!
 //! `HOMEOSTAT_NATS_LEADERS` sets the number of changes.
 
@@ -96,10 +96,10 @@ fn a_replicated_bucket_whose_leader_changes_loses_nothing() {
     let (bucket, told, stopped) =
         (answered(|| KvBucket::bind(&connect("lister"), "TEST")), Arc::clone(&acknowledged), Arc::clone(&stop));
     let lister = spawn(move || list(&bucket, &told, &stopped));
-    let watched = answered(|| KvBucket::bind(&connect("watcher"), "TEST"));
+    let source = answered(|| KvBucket::bind(&connect("watcher"), "TEST"));
     let watcher = spawn(move || {
         let options = KvWatchOptions::new().heartbeat(Duration::from_millis(500)).with_history();
-        let (mut seen, mut watch) = (Vec::new(), answered(|| watched.watch(&options)));
+        let (mut seen, mut watch) = (Vec::new(), answered(|| source.watch(&options)));
         loop {
             match watch.recv_timeout(LONG * 6).unwrap() {
                 KvUpdate::Entry(entry) if entry.key == "end" => return seen,
@@ -147,7 +147,7 @@ fn of_the_writers_that_expect_the_same_revision_one_succeeds() {
         });
         let stored: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
         assert!(stored.len() == 1, "round {round}: {results:?}");
-        assert!(results.iter().flat_map(|result| result.as_ref().err()).all(NatsError::is_conflict), "{results:?}");
+        assert!(results.iter().filter_map(|result| result.as_ref().err()).all(NatsError::is_conflict), "{results:?}");
         revision = *stored[0];
     }
 }

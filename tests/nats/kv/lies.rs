@@ -155,7 +155,7 @@ fn an_entry_that_is_deleted_while_it_is_listed_is_not_in_the_list() {
     assert_eq!(kv.keys(">").unwrap(), ["c"]);
 }
 
-/// Plays a replicated bucket whose last entry is `a` with revision 5. The consumer is on a copy that lags behind and has no entry yet. It
+/// Plays a replicated bucket with one entry, `a`, at revision 5. The consumer is on a copy that lags behind and has no entry yet. It
 /// tells of nothing to come, and then `catches_up` plays the rest.
 fn play_lagging(peer: &mut Peer, catches_up: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     let stream = STREAM

@@ -1,4 +1,4 @@
-//! Objects in a replicated bucket whose leader changes while clients write and watch.
+//! Changes of the leader of a replicated bucket with objects, while clients write and watch.
 //!
 //! `HOMEOSTAT_NATS_LEADERS` sets the number of changes.
 
