@@ -1,6 +1,7 @@
 //! Addresses of servers.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::error::NatsError;
 
@@ -15,6 +16,8 @@ pub(super) struct ServerAddress {
     pub(super) tls: bool,
     /// The user name and password, or a token alone.
     pub(super) login: Option<(String, Option<String>)>,
+    /// The name that the server's certificate must have. `None` for the host.
+    pub(super) certified: Option<String>,
 }
 
 impl ServerAddress {
@@ -61,7 +64,21 @@ impl ServerAddress {
         let port = port.map_or(Ok(DEFAULT_PORT), |port| {
             port.parse().ok().filter(|port| *port > 0).ok_or_else(|| fault("an address with a port from 1 to 65535"))
         })?;
-        Ok(Self { host: host.to_owned(), port, tls, login })
+        Ok(Self { host: host.to_owned(), port, tls, login, certified: None })
+    }
+
+    /// Returns the name that the server's certificate must have.
+    pub(super) fn certified_name(&self) -> &str {
+        self.certified.as_deref().unwrap_or(&self.host)
+    }
+
+    /// Returns the address of a server that the server at `self` names: with the same credentials, and, for a numeric address, a
+    /// certificate of the same name.
+    pub(super) fn names(&self, other: &Self) -> Self {
+        let is_numeric = |host: &str| host.parse::<IpAddr>().is_ok();
+        let takes_name = is_numeric(&other.host) && !is_numeric(self.certified_name());
+        let certified = takes_name.then(|| self.certified_name().to_owned());
+        Self { login: self.login.clone(), certified, ..other.clone() }
     }
 
     /// Returns whether both addresses are the same place.
@@ -120,11 +137,23 @@ mod tests {
             ("nats://t0ken@host", ("host", 4222, false, login("t0ken", None))),
         ];
         for (text, (host, port, tls, login)) in cases {
-            let expected = ServerAddress { host: host.to_owned(), port, tls, login };
+            let expected = ServerAddress { host: host.to_owned(), port, tls, login, certified: None };
             let address = ServerAddress::parse(text).unwrap();
             assert!(address == expected, "{text}: {address}");
             assert!(ServerAddress::parse(&address.to_string()).unwrap().is_same_place(&address));
         }
+    }
+
+    /// From nats.go's `addURLToPool` (Apache-2.0).
+    #[test]
+    fn a_numeric_address_that_a_server_names_has_a_certificate_of_its_name() {
+        let parse = |text| ServerAddress::parse(text).unwrap();
+        let named = parse("nats://me:pw@nats.example.com").names(&parse("10.0.0.2"));
+        assert_eq!((named.host.as_str(), named.certified_name()), ("10.0.0.2", "nats.example.com"));
+        assert_eq!(named.names(&parse("[::1]")).certified_name(), "nats.example.com", "also over several steps");
+        assert_eq!(named.names(&parse("other.example.com")).certified_name(), "other.example.com");
+        assert_eq!(parse("10.0.0.1").names(&parse("10.0.0.2")).certified_name(), "10.0.0.2");
+        assert_eq!(named.login, Some(("me".to_owned(), Some("pw".to_owned()))));
     }
 
     #[test]

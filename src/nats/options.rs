@@ -75,7 +75,8 @@ impl NatsOptions {
     /// Creates options with one server, such as `nats://localhost:4222`.
     ///
     /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. They are also used
-    /// with the servers that this server names. The default port is 4222.
+    /// with the servers that this server names. If such a server has a numeric address, its certificate must have the name of this
+    /// server. The default port is 4222.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],

@@ -79,7 +79,7 @@ fn secure<'a>(
     address: &ServerAddress,
     mut socket: TimedSocket<'a>,
 ) -> Result<Secured<'a>, NatsError> {
-    let mut session = tls::session(tls::config(&options.tls)?, &address.host)?;
+    let mut session = tls::session(tls::config(&options.tls)?, address.certified_name())?;
     while session.is_handshaking() {
         session
             .complete_io(&mut socket)

@@ -94,9 +94,9 @@ impl ServerPool {
     }
 
     /// Takes the servers that a server names: adds new ones, and removes those that it names no longer. Given servers stay, and so
-    /// does the last one in the order, to which the connection is. New ones get its credentials, as in the official clients.
+    /// does the last one in the order, to which the connection is. New ones get its credentials and name, as in the official clients.
     pub(super) fn update(&mut self, named: &[ServerAddress]) {
-        let login = self.entries.last().and_then(|current| current.address.login.clone());
+        let current = self.entries.last().map(|current| current.address.clone());
         let last = self.entries.len().saturating_sub(1);
         let mut at = 0;
         self.entries.retain(|entry| {
@@ -108,7 +108,7 @@ impl ServerPool {
             if !self.contains(address) {
                 // At a random place, so that not all clients choose the same next server.
                 let place = self.draw_below(self.entries.len().max(1));
-                let address = ServerAddress { login: login.clone(), ..address.clone() };
+                let address = current.as_ref().map_or_else(|| address.clone(), |current| current.names(address));
                 self.entries.insert(place, PoolEntry { address, given: false });
             }
         }

@@ -54,7 +54,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     if certificates.is_empty() { Err(fault("it has none".to_owned())) } else { Ok(certificates) }
 }
 
-/// Creates the client's side of a session with this host.
+/// Creates the client's side of a session with a server whose certificate must have this name.
 pub(super) fn session(config: Arc<ClientConfig>, host: &str) -> Result<ClientConnection, NatsError> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| NatsError::invalid("server", host, "a host name or an IP address"))?;

@@ -13,7 +13,7 @@ use rustls::{ServerConfig, ServerConnection, Stream};
 use crate::support::server::{TestServer, free_port};
 use crate::support::{options, spawn, wait_for};
 
-/// An authority, a certificate for 127.0.0.1, and one for a client. All are PEM.
+/// An authority, a certificate for a server, and one for a client. All are PEM.
 pub(super) struct Certificates {
     authority: String,
     server: [String; 2],
@@ -22,6 +22,10 @@ pub(super) struct Certificates {
 
 impl Certificates {
     pub(super) fn new() -> Self {
+        Self::of("127.0.0.1")
+    }
+
+    fn of(server: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,7 +36,7 @@ impl Certificates {
             let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
             [certificate.pem(), key.serialize_pem()]
         };
-        Self { authority, server: issue("127.0.0.1"), client: issue("client") }
+        Self { authority, server: issue(server), client: issue("client") }
     }
 
     pub(super) fn files(&self) -> [(&str, &str); 5] {
@@ -82,17 +86,40 @@ fn subscriptions_survive_reconnects_under_tls() {
     }
 }
 
-/// The connection is encrypted. A server that joins the cluster later has no TLS, and must not get anything in plain text.
-#[test]
-fn a_server_that_is_named_later_must_offer_tls_too() {
+/// Returns the configuration of the servers of a cluster by their number.
+fn cluster() -> impl Fn(usize) -> String {
     let routes = [free_port(), free_port()];
-    let cluster = |own: usize| {
+    move |own| {
         let [own, other] = [routes[own], routes[1 - own]];
         format!(
             "\ncluster {{ name: c, listen: \"127.0.0.1:{own}\", routes: [\"nats://127.0.0.1:{other}\"] }}\n\
              server_name: \"server-{own}\"\n"
         )
-    };
+    }
+}
+
+/// Servers name each other by numeric addresses, and their certificates have only the name of the cluster.
+#[test]
+fn a_server_that_is_named_by_its_number_has_a_certificate_of_the_same_name() {
+    let (cluster, certificates) = (cluster(), Certificates::of("localhost"));
+    let start = |own| TestServer::with_files(&format!("{TLS} }}{}", cluster(own)), &certificates.files());
+    let mut first = start(0);
+    let url = format!("nats://localhost:{}", first.port());
+    let connection = options(&url).root_certificates(first.folder().join("ca.pem")).connect().unwrap();
+    let second = start(1);
+    let address = second.url().replace("nats://", "");
+    wait_for("second server", || connection.status().servers.contains(&address).then_some(()));
+    first.kill();
+    wait_for("reconnect", || (connection.status().server == address && connection.status().connected).then_some(()));
+    connection.flush().unwrap();
+    let error = options(&second.url()).root_certificates(second.folder().join("ca.pem")).connect().unwrap_err();
+    assert!(text(&error).contains("certificate not valid for name"), "{error}");
+}
+
+/// The connection is encrypted. A server that joins the cluster later has no TLS, and must not get anything in plain text.
+#[test]
+fn a_server_that_is_named_later_must_offer_tls_too() {
+    let cluster = cluster();
     let mut first = TestServer::with_files(&format!("{TLS} }}{}", cluster(0)), &Certificates::new().files());
     let connection = options(&first.url()).root_certificates(first.folder().join("ca.pem")).connect().unwrap();
     assert_eq!(connection.status().servers.len(), 1);
