@@ -156,6 +156,8 @@ pub mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod queue;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod run;
 #[cfg(feature = "objects")]
 pub mod sub;

@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 10] = [
     &["controller"],
     &["manager"],
     &["objects"],
-    &["sub", "kubernetes", "nats"],
+    &["sub", "kubernetes", "nats", "serve"],
     &["testing"],
     &["guide"],
 ];

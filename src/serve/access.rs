@@ -1,0 +1,72 @@
+//! Who asks for what, and whether that is allowed.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The user of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UserInfo {
+    /// The name. Empty for an anonymous user.
+    pub name: String,
+    /// The groups of the user.
+    pub groups: Vec<String>,
+}
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccessRequest {
+    /// The user.
+    pub user: UserInfo,
+    /// The verb of Kubernetes' RBAC: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: &'static str,
+    /// The target.
+    pub target: AccessTarget,
+}
+
+/// The target of an [`AccessRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessTarget {
+    /// Objects.
+    #[non_exhaustive]
+    Objects {
+        /// The group of the kind. Empty for the core group.
+        group: String,
+        /// The plural of the kind, in lower case, with its subresource: `pods`, `pods/status`.
+        resource: String,
+        /// The namespace. Empty for all namespaces and for kinds of the cluster.
+        namespace: String,
+        /// The name. Empty for many objects.
+        name: String,
+    },
+    /// Another page, by its path: `/metrics`.
+    Path(String),
+}
+
+/// The answer to an [`AccessRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The request is served.
+    Allow,
+    /// The request is refused, for this reason.
+    Deny(String),
+}
+
+/// Decides about each request.
+pub(crate) type Authorizer = Arc<dyn Fn(&AccessRequest) -> Access + Send + Sync>;
+
+impl fmt::Display for AccessRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = if self.user.name.is_empty() { "an anonymous user" } else { &self.user.name };
+        match &self.target {
+            AccessTarget::Path(path) => write!(f, "{user}: {} {path}", self.verb),
+            AccessTarget::Objects { group, resource, namespace, name } => {
+                write!(f, "{user}: {} {resource}", self.verb)?;
+                let parts = [(".", group), (" in ", namespace), (" named ", name)];
+                parts.iter().filter(|(_, part)| !part.is_empty()).try_for_each(|(word, part)| write!(f, "{word}{part}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Requests and replies.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use crate::base::cancel::CancellationToken;
+use crate::serve::access::UserInfo;
+
+/// A request that was read completely. Its user was authenticated.
+#[derive(Clone, Debug)]
+pub(crate) struct IncomingRequest {
+    pub(crate) method: Method,
+    /// The path as it was sent, without the query. Begins with `/`.
+    pub(crate) path: String,
+    /// The decoded parts of the path. None is empty, `.` or `..`. Empty for `/`.
+    pub(crate) segments: Vec<String>,
+    /// The decoded names and values of the query, in order.
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    pub(crate) user: UserInfo,
+    pub(crate) peer: SocketAddr,
+}
+
+impl IncomingRequest {
+    /// Returns the first value of a parameter of the query.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the value of a header, if it is text.
+    pub(crate) fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// A reply to a request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    /// Without `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`, which the connection sets.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: ReplyBody,
+}
+
+/// The body of a [`Reply`].
+pub(crate) enum ReplyBody {
+    Full(Vec<u8>),
+    /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
+    /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off.
+    Stream(Box<dyn FnOnce(&mut dyn ReplySink, &CancellationToken) -> io::Result<()> + Send>),
+}
+
+/// The receiver of a body in parts.
+pub(crate) trait ReplySink {
+    /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Answers requests.
+pub(crate) trait Handler: Send + Sync {
+    fn handle(&self, request: &IncomingRequest) -> Reply;
+}
+
+impl Reply {
+    /// Returns a reply with a body of this content type.
+    pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
+        Self { status, headers, body: ReplyBody::Full(body.into()) }
+    }
+
+    /// Returns a reply of plain text.
+    pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Self {
+        Self::new(status, "text/plain; charset=utf-8", text.into())
+    }
+
+    /// Returns a reply of JSON.
+    pub(crate) fn json(status: StatusCode, json: &serde_json::Value) -> Self {
+        Self::new(status, "application/json", json.to_string())
+    }
+}
+
+impl fmt::Debug for ReplyBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(bytes) => write!(f, "Full({} bytes)", bytes.len()),
+            Self::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}

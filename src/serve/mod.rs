@@ -1,0 +1,7 @@
+//! An HTTP server for people and tools, on plain threads. Feature `serve`.
+#![allow(dead_code, unused_imports, reason = "the parts are written at the same time; remove this at the end")]
+
+mod access;
+mod http;
+
+pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
