@@ -156,9 +156,9 @@ pub mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod queue;
+pub mod run;
 #[cfg(feature = "serve")]
 pub mod serve;
-pub mod run;
 #[cfg(feature = "objects")]
 pub mod sub;
 #[cfg(feature = "testing")]

@@ -54,6 +54,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     max_failed_keys: usize,
     own_write_bound: Duration,
     shards: Option<(Shards, ShardHashOf<K>)>,
+    records_runs: bool,
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
@@ -80,6 +81,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             max_failed_keys: 10_000,
             own_write_bound: DEFAULT_BOUND,
             shards: None,
+            records_runs: false,
             own_threads: None,
             grace: Duration::from_secs(30),
             options: None,
@@ -128,6 +130,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             max_failed_keys: self.max_failed_keys,
             own_write_bound: self.own_write_bound,
             shards: self.shards,
+            records_runs: self.records_runs,
             own_threads: self.own_threads,
             grace: self.grace,
             options: self.options,
@@ -294,6 +297,12 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
+    /// Records the last 512 runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not recorded.
+    pub fn record_runs(mut self) -> Self {
+        self.records_runs = true;
+        self
+    }
+
     /// Runs the keys on this number of dedicated threads instead of the shared pool.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.own_threads = Some(threads);
@@ -358,6 +367,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             unready_after: self.unready_after,
             own_write_bound: self.own_write_bound,
             shards: self.shards,
+            records_runs: self.records_runs,
         });
         Ok(Controller {
             state: Unstarted::new(state),

@@ -23,7 +23,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
     #[must_use]
     pub fn failing(&self) -> Vec<FailedKey<K>> {
-        self.state.failed.list(false)
+        self.state.failing()
     }
 
     /// Enqueues all parked and failing keys now, regardless of backoff. Returns their number.

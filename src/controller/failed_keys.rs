@@ -44,6 +44,10 @@ pub struct FailedKey<K> {
     pub failures: u32,
     /// The end of the last failed run.
     pub since: Instant,
+    /// The end of the first of these failed runs. If that failure was not kept, the end of the earliest one that was.
+    pub failing_since: Instant,
+    /// The time of the next try. `None` if the key is parked, in line or running.
+    pub next_try: Option<Instant>,
     /// Whether the key is parked: no retry is scheduled, because the policy gave up or the error is terminal. A new request runs
     /// it again.
     pub parked: bool,
@@ -51,8 +55,8 @@ pub struct FailedKey<K> {
 
 impl<K> FailedKey<K> {
     pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> FailedKey<J> {
-        let Self { key, error, failures, since, parked } = self;
-        FailedKey { key: show(&key), error, failures, since, parked }
+        let Self { key, error, failures, since, failing_since, next_try, parked } = self;
+        FailedKey { key: show(&key), error, failures, since, failing_since, next_try, parked }
     }
 }
 
@@ -134,6 +138,17 @@ impl<K: Key> FailedKeys<K> {
         found
     }
 
+    /// Returns the failure of a key, if its error is kept.
+    pub(super) fn of_key(&self, key: &K) -> Option<FailedKey<K>> {
+        if self.is_empty() {
+            return None;
+        }
+        let table = self.table.lock();
+        let (number, parked) = *table.known.get(key)?;
+        let kept = if parked { &table.parked } else { &table.failing };
+        kept.failed.get(&number).cloned()
+    }
+
     /// Returns all failed keys, including keys without kept errors.
     pub(super) fn keys(&self) -> Vec<K> {
         let mut keys = self.table.lock().keys();
@@ -189,7 +204,7 @@ impl<K: Key> FailedKeyTable<K> {
         self.known.get(key).map(|(_, parked)| *parked)
     }
 
-    fn add(&mut self, failed: FailedKey<K>) -> RemovedKeys<K> {
+    fn add(&mut self, mut failed: FailedKey<K>) -> RemovedKeys<K> {
         // User code runs before any change.
         let key = failed.key.clone();
         self.number += 1;
@@ -202,6 +217,9 @@ impl<K: Key> FailedKeyTable<K> {
             None
         };
         let before = before.and_then(|(number, parked)| self.kept(parked).remove(number));
+        if let Some(before) = before.as_ref().filter(|_| failed.failures > 1) {
+            failed.failing_since = before.failing_since;
+        }
         let oldest = self.kept(parked).add(number, failed, most);
         (Some(key), [before, oldest])
     }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::key_status::KeyStatus;
 use super::rate::check_rate;
+use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
@@ -203,6 +205,33 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     #[must_use]
     pub fn owns(&self, key: &K) -> bool {
         self.state.gate.as_ref().is_none_or(|gate| gate.owns(key))
+    }
+
+    /// Records the last 512 runs from now on. It costs some memory and, at the end of each run, a lock that all threads of the
+    /// controller share.
+    ///
+    /// The recorded runs are part of the [status](Self::status). A server of status pages calls this for all controllers of its
+    /// manager.
+    pub fn record_runs(&self) {
+        self.state.recent_runs.record();
+    }
+
+    /// Returns the recorded runs, the oldest first. Empty unless runs are [recorded](Self::record_runs).
+    #[must_use]
+    pub fn recent_runs(&self) -> Vec<RecentRun<K>> {
+        self.state.recent_runs.list()
+    }
+
+    /// Returns the status of one key. A key that is not known has [`KeyState::Idle`](crate::queue::KeyState::Idle).
+    #[must_use]
+    pub fn key_status(&self, key: &K) -> KeyStatus<K> {
+        self.state.key_status(key)
+    }
+
+    /// Returns the status of the key that `Debug` formats as `shown`, if it is known; see [`KeyStatus`].
+    #[cfg(feature = "serve")]
+    pub(crate) fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
+        self.state.find_key(shown)
     }
 
     /// Returns the status of the controller. Visits every key of the queue, under its lock.

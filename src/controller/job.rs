@@ -22,7 +22,7 @@ use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
 use crate::run::runner::{
-    Admission, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun,
+    Admission, EndedRun, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun,
 };
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
@@ -65,11 +65,14 @@ impl<K: Key> RunRecorder<K> {
 
     fn failed(&self, key: &K, failed: &Failed<'_>) {
         let Failed { error, failures, next } = *failed;
+        let now = self.state.clock.now();
         self.state.failed.add(FailedKey {
             key: key.clone(),
             error: bounded(Chain(error).to_string()),
             failures,
-            since: self.state.clock.now(),
+            since: now,
+            failing_since: now,
+            next_try: None,
             parked: !matches!(next, NextAttempt::Retry(_)),
         });
         if let Some(hook) = &self.on_error {
@@ -132,6 +135,15 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
     #[inline]
     fn begin(&self, key: &K) {
         self.state.waiters.begin(key);
+    }
+
+    #[inline]
+    fn is_recording(&self) -> bool {
+        self.state.recent_runs.is_on()
+    }
+
+    fn record(&self, key: &K, outcome: &RunResult<'_>, run: &EndedRun<'_>) {
+        self.state.recent_runs.add(&self.state.clock, key, outcome, run);
     }
 
     fn note(&self, key: &K, outcome: RunResult<'_>) {

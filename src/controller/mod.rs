@@ -9,8 +9,10 @@ mod failed;
 mod failed_keys;
 mod handle;
 mod job;
+mod key_status;
 mod own_writes;
 mod rate;
+mod recent_runs;
 mod running;
 #[cfg_attr(not(feature = "objects"), allow(dead_code, reason = "only objects divide keys"))]
 mod shards;
@@ -34,6 +36,8 @@ pub use self::control::ControllerError;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
+pub use self::key_status::KeyStatus;
+pub use self::recent_runs::{RecentRun, RecentRunResult};
 #[cfg(feature = "objects")]
 pub(crate) use self::shards::{EarlierMember, ShardTable};
 pub use self::shards::{ShardHash, ShardStatus, Shards};

@@ -11,6 +11,7 @@ use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
 use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
+use super::recent_runs::RecentRuns;
 use super::shards::{ShardGate, ShardHashOf, ShardListener, Shards};
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
@@ -48,6 +49,8 @@ pub(super) struct StateSettings<K: Key> {
     pub(super) own_write_bound: Duration,
     /// Divides the keys among processes.
     pub(super) shards: Option<(Shards, ShardHashOf<K>)>,
+    /// Whether the last runs are recorded.
+    pub(super) records_runs: bool,
 }
 
 /// The state of a controller, from its build on.
@@ -58,6 +61,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) abort: CancellationToken,
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
+    pub(super) recent_runs: RecentRuns<K>,
     pub(super) own_writes: Arc<OwnWrites<K>>,
     /// The keys of other processes, if keys are divided.
     pub(super) gate: Option<ShardGate<K>>,
@@ -159,6 +163,7 @@ impl<K: Key> ControllerState<K> {
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
+                recent_runs: RecentRuns::new(settings.records_runs),
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKey;
+use super::recent_runs::RecentRun;
 use super::shards::ShardStatus;
 use super::state::ControllerState;
 use crate::base::group::WorkerSlot;
@@ -97,6 +98,9 @@ pub struct ControllerStatus<K> {
     pub suspended: Vec<K>,
     /// The members among which the keys are divided. `None` if they are not.
     pub shards: Option<ShardStatus>,
+    /// The last runs, the oldest first. Empty unless runs are recorded; see
+    /// [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
+    pub recent_runs: Vec<RecentRun<K>>,
     /// The health of the sources, in the order in which they were added. Empty before the start.
     pub sources: Vec<SourceStatus>,
     /// The same facts as numbers.
@@ -177,7 +181,7 @@ impl<K: fmt::Debug> ControllerHealth<K> {
 }
 
 impl<K: fmt::Debug> RunningKey<K> {
-    fn shown(self) -> RunningKey<String> {
+    pub(super) fn shown(self) -> RunningKey<String> {
         let Self { key, thread, elapsed, overdue } = self;
         RunningKey { key: format!("{key:?}"), thread, elapsed, overdue }
     }
@@ -250,6 +254,11 @@ impl<K: Key> ControllerState<K> {
         metrics
     }
 
+    /// Returns the failing keys with the times of their next tries, the oldest error first.
+    pub(super) fn failing(&self) -> Vec<FailedKey<K>> {
+        self.failed.list(false).into_iter().map(|failed| self.with_next_try(failed)).collect()
+    }
+
     pub(super) fn status(&self) -> ControllerStatus<K> {
         let now = self.clock.nanos();
         let shared = &self.queue.shared;
@@ -260,10 +269,11 @@ impl<K: Key> ControllerState<K> {
             running: self.running(),
             oldest_waiting: shared.oldest().map(|(key, since): (K, Nanos)| (key, now.since(since))),
             next_due: due,
-            failing: self.failed.list(false),
+            failing: self.failing(),
             parked: self.failed.list(true),
             suspended: self.suspended.list(),
             shards: self.gate.as_ref().map(|gate| gate.shards().status()),
+            recent_runs: self.recent_runs.list(),
             sources: self.source_statuses(),
             metrics: self.metrics(),
         }
@@ -286,6 +296,7 @@ impl<K: fmt::Debug> ControllerStatus<K> {
             parked: failed(self.parked),
             shards: self.shards,
             suspended: self.suspended.iter().map(show).collect(),
+            recent_runs: self.recent_runs.into_iter().map(|run| run.with_key(show)).collect(),
             sources: self.sources,
             metrics: self.metrics,
         }

@@ -175,6 +175,7 @@ impl ManagerBuilder {
             sources: HashMap::new(),
             failure: None,
             leading: false,
+            records_runs: false,
             #[cfg(feature = "metrics")]
             exported_leader: None,
             term: None,

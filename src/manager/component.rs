@@ -13,6 +13,8 @@ use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, panic_message};
 use crate::controller::{Controller, ControllerHealth, ControllerStatus};
+#[cfg(feature = "serve")]
+use crate::controller::{ControllerMetrics, KeyStatus};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
@@ -58,6 +60,14 @@ pub(super) struct ControllerEntry {
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
+    /// Returns the counts and measurements, without a visit of keys.
+    #[cfg(feature = "serve")]
+    pub(super) metrics: Box<dyn Fn() -> ControllerMetrics + Send + Sync>,
+    /// Returns the status of the key that is formatted like this.
+    #[cfg(feature = "serve")]
+    pub(super) find_key: Box<dyn Fn(&str) -> Option<KeyStatus<String>> + Send + Sync>,
+    /// Records the last runs from now on.
+    pub(super) record_runs: Box<dyn Fn() + Send + Sync>,
     /// Lets the controller run keys, because this process leads.
     pub(super) lead: Box<dyn Fn(&Fence) + Send + Sync>,
     /// Stops the controller, even if it was never started.
@@ -151,6 +161,9 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
         let (asked, checked, leading, stopped) = (handle.clone(), handle.clone(), handle.clone(), handle.clone());
+        let recorded = handle.clone();
+        #[cfg(feature = "serve")]
+        let (measured, searched) = (handle.clone(), handle.clone());
         #[cfg(feature = "metrics")]
         let exporter = handle.clone();
         let name = controller.name().to_owned();
@@ -165,6 +178,11 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             handle: Box::new(handle),
             status,
             health: Box::new(move || checked.health().shown()),
+            #[cfg(feature = "serve")]
+            metrics: Box::new(move || measured.metrics()),
+            #[cfg(feature = "serve")]
+            find_key: Box::new(move |shown| searched.find_key(shown).map(KeyStatus::shown)),
+            record_runs: Box::new(move || recorded.record_runs()),
             lead: Box::new(move |fence| leading.lead(fence)),
             stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]

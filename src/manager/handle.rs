@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "serve")]
+use std::sync::Weak;
 use std::time::Duration;
 
 use super::component::Component;
@@ -143,6 +145,19 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
+    /// Lets all controllers record their last runs from now on, also controllers that are added later; see
+    /// [`ControllerHandle::record_runs`].
+    pub fn record_runs(&self) {
+        let controllers: Vec<_> = {
+            let mut state = self.inner.state.lock();
+            state.records_runs = true;
+            state.controllers.values().cloned().collect()
+        };
+        for controller in controllers {
+            (controller.record_runs)();
+        }
+    }
+
     /// Returns the clock of the manager and its controllers.
     #[must_use]
     pub fn clock(&self) -> &Clock {
@@ -184,6 +199,27 @@ impl Manager {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.inner.state.lock().leading
+    }
+}
+
+/// A manager that may be gone. A component holds its own manager like this, so that the two do not keep each other.
+#[cfg(feature = "serve")]
+#[derive(Clone)]
+pub(crate) struct WeakManager(Weak<ManagerInner>);
+
+#[cfg(feature = "serve")]
+impl WeakManager {
+    /// Returns the manager, if it still exists.
+    pub(crate) fn upgrade(&self) -> Option<Manager> {
+        self.0.upgrade().map(|inner| Manager { inner })
+    }
+}
+
+#[cfg(feature = "serve")]
+impl Manager {
+    /// Returns a reference that does not keep the manager.
+    pub(crate) fn downgrade(&self) -> WeakManager {
+        WeakManager(Arc::downgrade(&self.inner))
     }
 }
 

@@ -24,5 +24,7 @@ pub use self::election::{
 };
 pub use self::error::ManagerError;
 pub use self::handle::Manager;
+#[cfg(feature = "serve")]
+pub(crate) use self::handle::WeakManager;
 pub use self::removal::RemoveError;
 pub use self::status::{Health, ManagerStatus};

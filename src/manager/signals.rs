@@ -1,13 +1,14 @@
-//! Operating system signals: a manager that runs until SIGINT or SIGTERM, and a component that reloads on SIGHUP.
+//! Operating system signals: a manager that runs until SIGINT or SIGTERM and prints its status at SIGUSR1, and a component that
+//! reloads on SIGHUP.
 
-use std::io;
+use std::io::{self, Write};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::{Component, Manager, ManagerError};
 use crate::base::cancel::CancellationToken;
-use crate::base::thread::ThreadOptions;
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 
@@ -17,6 +18,8 @@ impl Manager {
     /// Starts all components and blocks. The first signal stops the manager with its grace period, as [`stop`](Self::stop) does.
     /// Each further signal [aborts](Self::abort) it. Also returns after a component has failed or [`stop`](Self::stop) was
     /// called. Once this call has begun, these signals no longer end the process by themselves.
+    ///
+    /// SIGUSR1 writes the [status](Self::status) of the manager to standard error, as a table: `kill -USR1 <pid>`.
     ///
     /// # Errors
     ///
@@ -43,13 +46,15 @@ impl Manager {
     #[doc(alias = "ctrl_c")]
     pub fn run_until_signal(&self) -> Result<(), ManagerError> {
         let failed = |error: io::Error| ManagerError::of("signals", error);
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
         let stopped = stop.clone();
         let watch = move || {
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                if stopped.is_cancelled() {
+                if signal == SIGUSR1 {
+                    manager.print_status();
+                } else if stopped.is_cancelled() {
                     log::warn!(signal = name; "{name} again: aborting what still runs");
                     manager.abort();
                 } else {
@@ -63,6 +68,17 @@ impl Manager {
         handle.close();
         thread.join();
         ended
+    }
+
+    /// Writes the status to standard error. Formatting a key is user code.
+    fn print_status(&self) {
+        shielded("the status of a manager", || {
+            let status = self.status().to_string();
+            if let Err(error) = io::stderr().lock().write_all(status.as_bytes()) {
+                let manager = self.inner.name.as_str();
+                log::warn!(manager, error:%; "{manager}: the status cannot be written to standard error: {error}");
+            }
+        });
     }
 }
 

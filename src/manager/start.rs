@@ -72,6 +72,9 @@ impl ManagerInner {
                 state.sources.insert(name.clone(), source.named(&name));
             }
             if let Some(entry) = component.controller.take() {
+                if state.records_runs {
+                    (entry.record_runs)();
+                }
                 state.controllers.insert(name.clone(), Arc::new(entry));
             }
             let running = state.pool.clone().filter(|_| state.phase == ManagerPhase::Running);

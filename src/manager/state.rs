@@ -72,6 +72,8 @@ pub(super) struct ManagerState {
     pub(super) sources: HashMap<String, SourceHandle>,
     pub(super) failure: Option<ComponentFailure>,
     pub(super) leading: bool,
+    /// Whether all controllers record their last runs.
+    pub(super) records_runs: bool,
     /// The term, once this process has been elected.
     pub(super) term: Option<Fence>,
     /// The leader that the metrics name.

@@ -2,21 +2,25 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 #[cfg(feature = "metrics")]
 use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::component::ControllerEntry;
 use super::election::Holder;
 use super::handle::Manager;
 use super::state::ManagerPhase;
-use crate::base::text::{OneLine, one_line};
+use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
 use crate::controller::{self, ControllerStatus};
+#[cfg(feature = "serve")]
+use crate::controller::{ControllerMetrics, KeyStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// The status of a manager, its controllers and its sources. Displays as a table.
+///
+/// With the feature `signals`, [`Manager::run_until_signal`] prints the same table at SIGUSR1.
 ///
 /// # Examples
 ///
@@ -36,12 +40,24 @@ use crate::watch::source::{SourceHandle, SourceStatus};
 pub struct ManagerStatus {
     /// The manager's name.
     pub name: String,
+    /// The time of this status. Ages and delays count from here.
+    pub taken_at: Instant,
+    /// The same time on the wall clock.
+    pub time_of_day: SystemTime,
     /// Its current activity, in a few words.
     pub doing: &'static str,
     /// The leader, if there is an elector and it knows the leader.
     pub leader: Option<Holder>,
     /// The time for which the leader has led. It compares the wall clocks of two processes, so it may be wrong by their difference.
     pub leader_for: Option<Duration>,
+    /// Whether this process leads. Without an elector, it leads from the start of the manager.
+    pub leading: bool,
+    /// Whether there is an elector.
+    pub elected: bool,
+    /// The names of its components, sorted.
+    pub components: Vec<String>,
+    /// The component whose failure stopped the manager, and its error with all sources.
+    pub failure: Option<(String, String)>,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,
     /// Its pollers and watches, by name. The status of a controller contains the sources that it owns.
@@ -65,6 +81,9 @@ pub struct ManagerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     reasons: Vec<String>,
+    /// The name of the part of each reason.
+    #[cfg(feature = "serve")]
+    names: Vec<String>,
 }
 
 impl Health {
@@ -82,8 +101,16 @@ impl Health {
 }
 
 impl Health {
+    /// Returns the reasons with the names of their components.
+    #[cfg(feature = "serve")]
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names.iter().zip(&self.reasons).map(|(name, reason)| (name.as_str(), reason.as_str()))
+    }
+
     /// Adds one line. Control characters are escaped.
     fn add(&mut self, name: &str, reason: &dyn fmt::Display) {
+        #[cfg(feature = "serve")]
+        self.names.push(name.to_owned());
         self.reasons.push(format!("{}: {}", OneLine(name), OneLine(reason)));
     }
 }
@@ -103,13 +130,52 @@ impl Manager {
         let leader = self.leader();
         let since = leader.as_ref().and_then(Holder::since);
         let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
-        let name = self.inner.name.clone();
-        ManagerStatus { name, doing, leader, leader_for, controllers, sources: self.sources() }
+        ManagerStatus {
+            name: self.inner.name.clone(),
+            taken_at: self.inner.clock.now(),
+            time_of_day: self.inner.clock.time_of_day(),
+            doing,
+            leader,
+            leader_for,
+            leading: self.is_leading(),
+            elected: self.inner.elector.is_some(),
+            components: self.components(),
+            failure: self.failure(),
+            controllers,
+            sources: self.sources(),
+        }
     }
 
     /// Asks the elector for the leader, without the lock: it may read a file.
     fn leader(&self) -> Option<Holder> {
         self.inner.elector.as_ref().and_then(|elector| elector.leader())
+    }
+
+    /// Returns the names of the components, sorted.
+    fn components(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.inner.state.lock().names.iter().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Returns the first component that has failed, and its error with all sources.
+    fn failure(&self) -> Option<(String, String)> {
+        let failure = self.inner.state.lock().failure.clone()?;
+        // Without the lock: formatting an error is user code.
+        Some((failure.component, bounded(Chain(&**failure.error).to_string())))
+    }
+
+    /// Returns the counts and measurements of each controller by its name. Visits no keys.
+    #[cfg(feature = "serve")]
+    pub(crate) fn controller_metrics(&self) -> Vec<(String, ControllerMetrics)> {
+        self.entries().into_iter().map(|(name, entry)| (name, (entry.metrics)())).collect()
+    }
+
+    /// Returns the status of the key that `Debug` formats as `shown`, if this controller knows it.
+    #[cfg(feature = "serve")]
+    pub(crate) fn find_key(&self, controller: &str, shown: &str) -> Option<KeyStatus<String>> {
+        let entry = self.inner.state.lock().controllers.get(controller).cloned()?;
+        (entry.find_key)(shown)
     }
 
     fn doing(&self) -> &'static str {
@@ -191,10 +257,8 @@ impl Manager {
     #[must_use]
     pub fn live(&self) -> Health {
         let mut health = Health::default();
-        let failure = self.inner.state.lock().failure.clone();
-        // Without the lock: formatting an error is user code.
-        if let Some(failure) = failure {
-            health.add(&failure.component, &Chain(&**failure.error));
+        if let Some((component, error)) = self.failure() {
+            health.add(&component, &error);
         }
         for source in self.sources().iter().filter(|source| source.overdue) {
             health.add(&source.name, &source.overdue_text());
@@ -301,12 +365,15 @@ impl fmt::Display for ManagerStatus {
                 metrics.runs.errors(),
             )?;
         }
-        self.controllers.iter().try_for_each(|controller| details(f, controller))?;
+        if let Some((component, error)) = &self.failure {
+            writeln!(f, "{}: failed: {}", OneLine(component), OneLine(error))?;
+        }
+        self.controllers.iter().try_for_each(|controller| details(f, controller, self.taken_at))?;
         self.sources.iter().filter(|source| source.fault().is_some()).try_for_each(|source| writeln!(f, "{source}"))
     }
 }
 
-fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) -> fmt::Result {
+fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>, now: Instant) -> fmt::Result {
     let name = OneLine(&controller.name);
     if let Some(shards) = &controller.shards {
         writeln!(f, "{name}: {}", OneLine(shards))?;
@@ -326,7 +393,11 @@ fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) ->
     for failed in failed_keys.clone().take(SHOWN_KEYS) {
         let fate = if failed.parked { "is parked" } else { "is failing" };
         let (key, error) = (OneLine(&failed.key), OneLine(&failed.error));
-        writeln!(f, "{name}: {key} {fate} after {} tries: {error}", failed.failures)?;
+        write!(f, "{name}: {key} {fate} after {} tries", failed.failures)?;
+        if let Some(next) = failed.next_try {
+            write!(f, ", next try in {}", Rounded(next.saturating_duration_since(now)))?;
+        }
+        writeln!(f, ": {error}")?;
     }
     let more = failed_keys.count().saturating_sub(SHOWN_KEYS);
     if more > 0 {

@@ -113,6 +113,11 @@ impl Context {
         self.slot = Some(Arc::clone(slot));
     }
 
+    /// Returns the name of the thread of the run.
+    pub(crate) fn thread(&self) -> Option<&str> {
+        self.slot.as_deref().map(|slot| slot.name.as_str())
+    }
+
     /// Prepares the context for the next run on the same slot. The previous run must have [ended](Self::end).
     #[inline]
     pub(crate) fn renew(&mut self, deadline: Nanos, call: RunInfo) {

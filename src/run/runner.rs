@@ -79,6 +79,15 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn timed(&self, _queued: Duration, _worked: Duration) {}
 
+    /// Returns whether [`record`](Self::record) is called at the end of each run.
+    #[inline]
+    fn is_recording(&self) -> bool {
+        false
+    }
+
+    /// Called with the outcome, the reasons and the times of a run, before [`note`](Self::note).
+    fn record(&self, _key: &K, _outcome: &RunResult<'_>, _run: &EndedRun<'_>) {}
+
     /// Called with the outcome of a run, before its claim ends.
     #[inline]
     fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
@@ -115,6 +124,14 @@ pub(crate) trait KeyTurn {
     fn more(&self);
 }
 
+/// A run that has ended, without its result.
+pub(crate) struct EndedRun<'a> {
+    pub(crate) call: RunInfo,
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+    pub(crate) thread: &'a str,
+}
+
 /// The result of a run.
 pub(crate) enum RunResult<'a> {
     Succeeded,
@@ -148,6 +165,8 @@ pub(crate) struct Runner<K, R, P, H> {
     counters: Arc<RunCounters>,
     /// The context of all runs, one after the other.
     cx: Context,
+    /// The start and the end of the last run, if runs are timed.
+    times: (Nanos, Nanos),
     draws: Draws,
     key: PhantomData<fn(K)>,
 }
@@ -165,7 +184,7 @@ where
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
         let cx = cx.in_term(runs.hooks.fence());
         let draws = runs.clock.draws();
-        Self { runs, counters, cx, draws, key: PhantomData }
+        Self { runs, counters, cx, times: (Nanos::NEVER, Nanos::ZERO), draws, key: PhantomData }
     }
 
     /// Moves the runner to another worker slot.
@@ -232,7 +251,7 @@ where
 
     /// Runs the key of a claim.
     fn run(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending {
-        let Self { runs, cx, counters, .. } = self;
+        let Self { runs, cx, counters, times, .. } = self;
         let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), claim.key());
         log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
         runs.hooks.begin(claim.key());
@@ -259,6 +278,7 @@ where
             counters.queue_time.add(queued);
             counters.work_time.add(worked);
             runs.hooks.timed(queued, worked);
+            *times = (start, end);
         }
         match outcome {
             Ok(Ok(action)) => self.succeeded(claim, action),
@@ -267,14 +287,25 @@ where
         }
     }
 
+    /// Passes the outcome of a run to the hooks.
+    fn note(&self, key: &K, outcome: RunResult<'_>) {
+        let hooks = &self.runs.hooks;
+        if hooks.is_recording() {
+            let (start, end) = self.times;
+            let thread = self.cx.thread().unwrap_or_default();
+            hooks.record(key, &outcome, &EndedRun { call: self.cx.call, start, end, thread });
+        }
+        hooks.note(key, outcome);
+    }
+
     fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
-        let Self { counters, runs, .. } = self;
+        let counters = &self.counters;
         let (controller, key) = (self.name(), claim.key());
         let (after, ending) = match action.0 {
             Follow::Nothing => {
                 counters.successes.count();
                 log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
-                runs.hooks.note(key, RunResult::Succeeded);
+                self.note(key, RunResult::Succeeded);
                 return Ending::Done;
             }
             Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
@@ -283,7 +314,7 @@ where
         counters.requeues.count();
         let shown = Rounded(after);
         log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
-        runs.hooks.note(key, RunResult::Requeued(after));
+        self.note(key, RunResult::Requeued(after));
         ending
     }
 
@@ -296,7 +327,7 @@ where
             let shown = Chain(error);
             log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
-            runs.hooks.note(key, RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
+            self.note(key, RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
             return Ending::Done;
         }
         if let Some(requeue) = RequeueAfter::find(error) {
@@ -307,7 +338,7 @@ where
                 controller, key:?, after:% = shown, error:% = error_shown;
                 "{controller}: {key:?} requested a requeue after {shown}: {error_shown}"
             );
-            runs.hooks.note(key, RunResult::Requeued(after));
+            self.note(key, RunResult::Requeued(after));
             return Ending::RequeueAfter(after);
         }
         // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
@@ -319,7 +350,7 @@ where
         if is_aborted {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
-            runs.hooks.note(key, RunResult::Aborted);
+            self.note(key, RunResult::Aborted);
             return Ending::PutBack(claim.reasons());
         }
         self.decide(claim, error)
@@ -362,7 +393,7 @@ where
                 (NextAttempt::Drop, Ending::Done)
             }
         };
-        runs.hooks.note(key, RunResult::Failed(Failed { error, failures, next }));
+        self.note(key, RunResult::Failed(Failed { error, failures, next }));
         ending
     }
 }

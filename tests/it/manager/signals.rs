@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager, terminal};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The environment variable that marks the processes of a test.
@@ -24,6 +24,7 @@ impl Process {
             .env(CHILD, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -130,5 +131,43 @@ fn a_second_signal_aborts_what_still_runs() {
     process.signal(Signal::TERM);
     process.wait_for("stopping");
     process.signal(Signal::INT);
+    process.ends_well();
+}
+
+#[test]
+fn sigusr1_prints_the_status_and_stops_nothing() {
+    if is_child() {
+        let manager = Manager::builder().name("appliance").build().unwrap();
+        let reconcile = |_cx: &Context, _key: &&str| -> Result<Action, BoxError> { Err(terminal("no such image")) };
+        let controller = Controller::builder("vm", reconcile).build().unwrap();
+        let handle = controller.handle();
+        manager.add(controller).unwrap();
+        let failed = move |_cx: &Context| {
+            handle.enqueue("vm-1");
+            handle.wait(&"vm-1", Duration::MAX)?;
+            say("failed");
+            Ok::<_, BoxError>(())
+        };
+        manager.add(Component::function("failed", failed)).unwrap();
+        manager.run_until_signal().unwrap();
+        return say("ended");
+    }
+    let mut process = Process::start("sigusr1_prints_the_status_and_stops_nothing");
+    let mut errors = BufReader::new(process.child.stderr.take().unwrap()).lines();
+    process.wait_for("failed");
+    for _ in 0..2 {
+        process.signal(Signal::USR1);
+        let expected = [
+            "appliance: ",
+            "controller  phase",
+            "vm          running",
+            "vm: \"vm-1\" is parked after 1 tries: no such image",
+        ];
+        for expected in expected {
+            let line = errors.next().unwrap().unwrap();
+            assert!(line.starts_with(expected), "{line}");
+        }
+    }
+    process.signal(Signal::TERM);
     process.ends_well();
 }

@@ -1,0 +1,203 @@
+//! The recent runs of a controller, for status pages.
+//!
+//! Recording is off until somebody asks for it. While it is off, a run reads one flag.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::failed_keys::bounded;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::queue::{Key, Reasons};
+use crate::run::error::Chain;
+use crate::run::runner::{EndedRun, NextAttempt, RunResult};
+
+/// The number of runs that a controller keeps.
+const MOST_RUNS: usize = 512;
+
+/// A run that has ended.
+///
+/// A controller keeps its last 512 runs while they are [recorded](super::ControllerHandle::record_runs).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use homeostat::controller::RecentRunResult;
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().start()?;
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let vms = Controller::builder("vm", reconcile).record_runs().build()?.start(&pool)?;
+/// vms.enqueue("vm-1");
+/// vms.wait(&"vm-1", Duration::from_secs(10))?;
+/// let runs = vms.recent_runs();
+/// assert_eq!((runs[0].key, runs[0].reasons.to_string(), runs[0].attempt), ("vm-1", "manual".to_owned(), 1));
+/// assert_eq!(runs[0].result, RecentRunResult::Succeeded);
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecentRun<K> {
+    /// The key.
+    pub key: K,
+    /// The reasons for the run.
+    pub reasons: Reasons,
+    /// The number of the try: one more than the failed runs in a row before it.
+    pub attempt: u32,
+    /// The time that the key was queued before the run.
+    pub queued_for: Duration,
+    /// The start of the run.
+    pub started: Instant,
+    /// The duration of the run.
+    pub took: Duration,
+    /// The name of the thread.
+    pub thread: String,
+    /// The result.
+    pub result: RecentRunResult,
+}
+
+/// The result of a [`RecentRun`]. Displays as a few words, without the error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecentRunResult {
+    /// The run succeeded and requested no other run.
+    Succeeded,
+    /// The run requested another run after this time.
+    Requeued(Duration),
+    /// The run failed and is retried.
+    #[non_exhaustive]
+    Failed {
+        /// The error with its sources, at most 1,024 bytes.
+        error: String,
+        /// The time until the retry, as the policy decided.
+        retry_after: Duration,
+    },
+    /// The run failed and is not retried. Holds the error with its sources, at most 1,024 bytes.
+    Parked(String),
+    /// The run was aborted. Its key returned to the queue.
+    Aborted,
+}
+
+impl RecentRunResult {
+    fn new(result: &RunResult<'_>) -> Self {
+        match result {
+            RunResult::Succeeded => Self::Succeeded,
+            RunResult::Requeued(after) => Self::Requeued(*after),
+            RunResult::Aborted => Self::Aborted,
+            RunResult::Failed(failed) => {
+                let error = bounded(Chain(failed.error).to_string());
+                match failed.next {
+                    NextAttempt::Retry(retry_after) => Self::Failed { error, retry_after },
+                    NextAttempt::Drop | NextAttempt::Terminal => Self::Parked(error),
+                }
+            }
+        }
+    }
+
+    /// Returns the error of a failed run.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed { error, .. } | Self::Parked(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RecentRunResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Succeeded => "succeeded",
+            Self::Requeued(_) => "requeued",
+            Self::Failed { .. } => "failed",
+            Self::Parked(_) => "parked",
+            Self::Aborted => "aborted",
+        })
+    }
+}
+
+impl<K> RecentRun<K> {
+    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> RecentRun<J> {
+        let Self { key, reasons, attempt, queued_for, started, took, thread, result } = self;
+        RecentRun { key: show(&key), reasons, attempt, queued_for, started, took, thread, result }
+    }
+}
+
+/// The recent runs of one controller.
+pub(super) struct RecentRuns<K> {
+    on: AtomicBool,
+    /// The oldest run first. Its lock is held for no other lock and for no user code, except clones of keys.
+    runs: Mutex<VecDeque<RecentRun<K>>>,
+}
+
+impl<K: Key> RecentRuns<K> {
+    pub(super) fn new(on: bool) -> Self {
+        Self { on: AtomicBool::new(on), runs: Mutex::new(VecDeque::new()) }
+    }
+
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    /// Records runs from now on.
+    pub(super) fn record(&self) {
+        self.on.store(true, Relaxed);
+    }
+
+    /// Adds a run. Drops the oldest one outside the lock.
+    #[cold]
+    pub(super) fn add(&self, clock: &Clock, key: &K, result: &RunResult<'_>, run: &EndedRun<'_>) {
+        let run = RecentRun {
+            key: key.clone(),
+            reasons: run.call.reasons,
+            attempt: run.call.failures.saturating_add(1),
+            queued_for: run.call.queued_for.unwrap_or_default(),
+            started: clock.instant(run.start).unwrap_or_else(|| clock.now()),
+            took: run.end.since(run.start),
+            thread: run.thread.to_owned(),
+            result: RecentRunResult::new(result),
+        };
+        let mut runs = self.runs.lock();
+        let oldest = if runs.len() < MOST_RUNS { None } else { runs.pop_front() };
+        runs.push_back(run);
+        drop(runs);
+        drop(oldest);
+    }
+
+    /// Returns the runs, the oldest first.
+    pub(super) fn list(&self) -> Vec<RecentRun<K>> {
+        self.runs.lock().iter().cloned().collect()
+    }
+
+    /// Returns the runs of one key, the oldest first.
+    pub(super) fn of_key(&self, key: &K) -> Vec<RecentRun<K>> {
+        self.runs.lock().iter().filter(|run| run.key == *key).cloned().collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::time::Nanos;
+    use crate::run::context::RunInfo;
+
+    #[test]
+    fn the_last_512_runs_are_kept() {
+        let (clock, runs) = (Clock::system(), RecentRuns::new(false));
+        assert!(!runs.is_on());
+        runs.record();
+        assert!(runs.is_on());
+        for key in 0..MOST_RUNS + 2 {
+            let ended = EndedRun { call: RunInfo::default(), start: Nanos(5), end: Nanos(12), thread: "pool-0" };
+            runs.add(&clock, &key, &RunResult::Succeeded, &ended);
+        }
+        let list = runs.list();
+        assert_eq!((list.len(), list[0].key, list[MOST_RUNS - 1].key), (MOST_RUNS, 2, MOST_RUNS + 1));
+        assert_eq!((list[0].took, list[0].thread.as_str()), (Duration::from_nanos(7), "pool-0"));
+        assert_eq!((runs.of_key(&1).len(), runs.of_key(&2).len()), (0, 1));
+    }
+}
