@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::server::Server;
+use super::server::EmbeddedEngine;
 use super::state::ServerState;
 #[cfg(feature = "testing")]
 use crate::objects::{Kind, json::text_of};
@@ -39,7 +39,7 @@ use crate::objects::{Kind, json::text_of};
 /// ```
 #[derive(Clone)]
 pub struct MemoryClient {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<EmbeddedEngine>,
 }
 
 impl MemoryClient {
@@ -73,7 +73,7 @@ impl EmbeddedBuilder {
     #[must_use]
     pub fn build(self) -> MemoryClient {
         let state = ServerState::new(&self);
-        MemoryClient { server: Server::new(self, None, state) }
+        MemoryClient { server: EmbeddedEngine::new(self, None, state) }
     }
 }
 

@@ -34,7 +34,7 @@ use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, Obje
 use crate::run::error::BoxError;
 
 /// The engine behind an embedded client.
-pub(super) struct Server {
+pub(super) struct EmbeddedEngine {
     pub(super) clock: Clock,
     /// `None` if the objects are in memory only.
     journal: Option<Box<dyn ChangeJournal>>,
@@ -50,7 +50,7 @@ pub(super) struct Server {
     pub(super) watchers: Mutex<Watchers>,
 }
 
-impl Server {
+impl EmbeddedEngine {
     pub(super) fn new(
         settings: EmbeddedBuilder,
         journal: Option<Box<dyn ChangeJournal>>,
@@ -210,7 +210,7 @@ impl Server {
     }
 }
 
-impl Ledger for Server {
+impl Ledger for EmbeddedEngine {
     type State = Arc<ServerState>;
     type Change = Arc<ObjectChange>;
 

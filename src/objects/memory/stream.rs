@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::server::Server;
+use super::server::EmbeddedEngine;
 use super::state::ServerState;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::time::Nanos;
@@ -18,7 +18,7 @@ const ANY: [&str; 2] = ["", "0"];
 const BATCH: usize = 256;
 
 pub(super) struct Stream {
-    server: Arc<Server>,
+    server: Arc<EmbeddedEngine>,
     kind: Kind,
     query: Query,
     /// The version up to which the history has been read.
@@ -36,7 +36,7 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(
-        server: &Arc<Server>,
+        server: &Arc<EmbeddedEngine>,
         kind: &Kind,
         query: &Query,
         from: Option<&str>,
@@ -142,7 +142,7 @@ fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
 
 /// A registered stream. Dropping it removes the stream from the server's watchers.
 struct Registration {
-    server: Arc<Server>,
+    server: Arc<EmbeddedEngine>,
     kind: Kind,
     namespace: String,
     number: u64,
@@ -150,7 +150,7 @@ struct Registration {
 
 impl Registration {
     /// Registers a stream of a kind, in one namespace or (empty) in all.
-    fn new(server: &Arc<Server>, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> Self {
+    fn new(server: &Arc<EmbeddedEngine>, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> Self {
         let number = server.watchers.lock().add(kind, namespace, signal);
         Self { server: Arc::clone(server), kind: kind.clone(), namespace: namespace.to_owned(), number }
     }

@@ -16,7 +16,7 @@ use redb::DatabaseError;
 use self::disk::{Disk, LockedFile};
 use self::store::FileStore;
 use super::builder::EmbeddedBuilder;
-use super::server::Server;
+use super::server::EmbeddedEngine;
 use super::state::ServerState;
 use crate::run::error::BoxError;
 
@@ -70,7 +70,7 @@ use crate::run::error::BoxError;
 /// ```
 #[derive(Clone)]
 pub struct FileClient {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<EmbeddedEngine>,
     store: Arc<FileStore>,
 }
 
@@ -149,7 +149,7 @@ impl FileClient {
         let store = Arc::new(store.map_err(|source| OpenError { path: path.to_owned(), source })?);
         let (shown, version) = (path.display(), state.head);
         log::debug!(path:% = shown, version; "{shown}: opened the file of objects at version {version}");
-        let server = Server::new(settings, Some(Box::new(Arc::clone(&store))), state);
+        let server = EmbeddedEngine::new(settings, Some(Box::new(Arc::clone(&store))), state);
         server.expire();
         Ok(Self { server, store })
     }
