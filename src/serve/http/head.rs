@@ -1,0 +1,152 @@
+//! The head of a request: its request line and its headers.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+
+use super::limits::MOST_HEADERS;
+use super::target::{RequestTarget, parse_target};
+
+/// The head of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
+    pub(crate) target: RequestTarget,
+    pub(crate) headers: HeaderMap,
+    /// The host and port that the client asks for, in lower case. Only clients of HTTP/1.0 send none.
+    pub(crate) host: Option<String>,
+    pub(crate) framing: BodyFraming,
+    /// Whether the client speaks HTTP/1.0: it knows no chunks.
+    pub(crate) is_old: bool,
+    /// Whether the client sends no more requests on this connection.
+    pub(crate) is_last: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(crate) expects_continue: bool,
+}
+
+/// How the body of a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFraming {
+    /// After this many bytes.
+    Length(usize),
+    Chunked,
+}
+
+/// The reason why a request cannot be read. The connection ends after the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpRefusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: &'static str,
+}
+
+impl HttpRefusal {
+    pub(crate) fn new(status: StatusCode, message: &'static str) -> Self {
+        Self { status, message }
+    }
+
+    pub(super) fn bad(message: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+}
+
+impl RequestHead {
+    /// Returns whether a body follows.
+    pub(crate) fn has_body(&self) -> bool {
+        self.framing != BodyFraming::Length(0)
+    }
+
+    /// Returns the value of a header, if it is text and the request has this header once.
+    pub(crate) fn single(&self, name: &HeaderName) -> Option<&str> {
+        single(&self.headers, name).ok().flatten()
+    }
+}
+
+/// Parses a complete head, with the empty line at its end.
+pub(super) fn parse_head(bytes: &[u8], most_body: usize) -> Result<RequestHead, HttpRefusal> {
+    let lone_feed = bytes.iter().enumerate().any(|(at, byte)| *byte == b'\n' && (at == 0 || bytes[at - 1] != b'\r'));
+    if lone_feed {
+        return Err(HttpRefusal::bad("a line does not end with CR LF"));
+    }
+    let mut parsed_headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut parsed_headers);
+    match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+        Ok(_) => return Err(HttpRefusal::bad("the head is not complete")),
+        Err(error) => return Err(refusal_of(error)),
+    }
+    let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes());
+    let method = method.map_err(|_| HttpRefusal::bad("the method is invalid"))?;
+    if matches!(method, Method::CONNECT | Method::TRACE) {
+        return Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "the server is no proxy"));
+    }
+    let target = parse_target(parsed.path.unwrap_or_default()).map_err(HttpRefusal::bad)?;
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    for header in &*parsed.headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let name = name.map_err(|_| HttpRefusal::bad("the name of a header is invalid"))?;
+        let value = HeaderValue::from_bytes(header.value);
+        let value = value.map_err(|_| HttpRefusal::bad("the value of a header is invalid"))?;
+        headers.append(name, value);
+    }
+    let is_old = parsed.version == Some(0);
+    let sent_host = single(&headers, &header::HOST)?.map(str::to_ascii_lowercase);
+    if sent_host.is_none() && !is_old {
+        return Err(HttpRefusal::bad("the request has no Host"));
+    }
+    let closes = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let closes = closes.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("close"));
+    let expects_continue = match single(&headers, &header::EXPECT)? {
+        None => false,
+        Some(value) if value.eq_ignore_ascii_case("100-continue") => !is_old,
+        Some(_) => return Err(HttpRefusal::new(StatusCode::EXPECTATION_FAILED, "the server knows only 100-continue")),
+    };
+    let framing = framing(&headers, is_old, most_body)?;
+    let host = target.authority.clone().or(sent_host);
+    Ok(RequestHead { method, host, framing, is_old, is_last: is_old || closes, expects_continue, target, headers })
+}
+
+fn refusal_of(error: httparse::Error) -> HttpRefusal {
+    match error {
+        httparse::Error::TooManyHeaders => too_large("the request has too many headers"),
+        httparse::Error::Version => {
+            HttpRefusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1")
+        }
+        _ => HttpRefusal::bad("the request is not HTTP/1.1"),
+    }
+}
+
+pub(super) fn too_large(message: &'static str) -> HttpRefusal {
+    HttpRefusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+}
+
+pub(super) fn body_too_large() -> HttpRefusal {
+    HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
+}
+
+/// Returns the value of a header that a request may have once.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, HttpRefusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(HttpRefusal::bad("a header that may occur once occurs twice"));
+    }
+    value.to_str().map(Some).map_err(|_| HttpRefusal::bad("the value of a header is not text"))
+}
+
+/// Decides how the body ends. Refuses all that two readers may understand differently.
+fn framing(headers: &HeaderMap, is_old: bool, most: usize) -> Result<BodyFraming, HttpRefusal> {
+    let length = single(headers, &header::CONTENT_LENGTH)?;
+    let coding = single(headers, &header::TRANSFER_ENCODING)?;
+    match (length, coding) {
+        (None, None) => Ok(BodyFraming::Length(0)),
+        (Some(_), Some(_)) => Err(HttpRefusal::bad("the request has both Content-Length and Transfer-Encoding")),
+        (None, Some(_)) if is_old => Err(HttpRefusal::bad("HTTP/1.0 has no Transfer-Encoding")),
+        (None, Some(coding)) if coding.eq_ignore_ascii_case("chunked") => Ok(BodyFraming::Chunked),
+        (None, Some(_)) => Err(HttpRefusal::new(StatusCode::NOT_IMPLEMENTED, "the server knows only chunked bodies")),
+        (Some(length), None) => {
+            if length.is_empty() || length.len() > 18 || !length.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(HttpRefusal::bad("Content-Length is not a number"));
+            }
+            let length = length.parse().map_err(|_| body_too_large())?;
+            if length > most { Err(body_too_large()) } else { Ok(BodyFraming::Length(length)) }
+        }
+    }
+}
