@@ -29,6 +29,8 @@ enum StartErrorKind {
     Stopped { watch: String },
     Panicked { component: String, message: String },
     NotSimulated { name: String },
+    #[cfg(feature = "serve")]
+    Unavailable { what: String, source: Box<dyn Error + Send + Sync> },
 }
 
 impl StartError {
@@ -53,6 +55,12 @@ impl StartError {
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
         Self(StartErrorKind::Thread { name: name.to_owned(), source })
+    }
+
+    /// Creates the error of an address or a file, such as `cannot listen on 127.0.0.1:80`.
+    #[cfg(feature = "serve")]
+    pub(crate) fn unavailable(what: String, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(StartErrorKind::Unavailable { what, source: source.into() })
     }
 
     pub(crate) fn not_simulated(name: &str) -> Self {
@@ -85,6 +93,13 @@ impl StartError {
         matches!(self.0, StartErrorKind::Stopped { .. })
     }
 
+    /// Returns whether an address or a file cannot be used. The message names it. The source is the reason.
+    #[cfg(feature = "serve")]
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.0, StartErrorKind::Unavailable { .. })
+    }
+
     /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or runs user
     /// code.
     ///
@@ -114,13 +129,20 @@ impl fmt::Display for StartError {
             StartErrorKind::NotSimulated { name } => {
                 write!(f, "{name} cannot be simulated: it waits for something other than the clock")
             }
+            #[cfg(feature = "serve")]
+            StartErrorKind::Unavailable { what, .. } => f.write_str(what),
         }
     }
 }
 
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        if let StartErrorKind::Thread { source, .. } = &self.0 { Some(source) } else { None }
+        match &self.0 {
+            StartErrorKind::Thread { source, .. } => Some(source),
+            #[cfg(feature = "serve")]
+            StartErrorKind::Unavailable { source, .. } => Some(&**source),
+            _ => None,
+        }
     }
 }
 

@@ -13,6 +13,20 @@ pub struct UserInfo {
     pub groups: Vec<String>,
 }
 
+impl UserInfo {
+    /// Creates a user without groups.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), groups: Vec::new() }
+    }
+
+    /// Adds a group.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.groups.push(group.into());
+        self
+    }
+}
+
 /// What a user asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

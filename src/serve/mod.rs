@@ -3,5 +3,7 @@
 
 mod access;
 mod http;
+mod server;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
+pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};

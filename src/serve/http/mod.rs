@@ -1,5 +1,37 @@
 //! HTTP/1.1 on plain threads.
 
+mod accept;
+#[cfg(feature = "serve-tls")]
+mod certificate;
+mod connection;
+mod counts;
+mod date;
+mod head;
+mod idle;
+mod limits;
 mod message;
+mod parser;
+mod poll;
+mod registry;
+mod reply;
+mod roster;
+mod service;
+mod target;
+#[cfg(feature = "serve-tls")]
+mod tls;
+mod transport;
 
+pub(crate) use self::accept::Acceptor;
+pub(crate) use self::connection::HttpShared;
+pub(crate) use self::counts::HttpCounts;
+pub(crate) use self::head::RequestHead;
+pub(crate) use self::idle::IdleSockets;
+pub(crate) use self::limits::HttpLimits;
 pub(crate) use self::message::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
+pub(crate) use self::poll::Poll;
+pub(crate) use self::registry::ConnectionRegistry;
+pub(crate) use self::roster::ThreadRoster;
+pub(crate) use self::service::{PeerInfo, Service};
+pub(crate) use self::target::canonical_path;
+#[cfg(feature = "serve-tls")]
+pub(crate) use self::tls::{ServerTls, TlsFiles};

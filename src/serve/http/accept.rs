@@ -1,0 +1,130 @@
+//! Accepts connections, each for a thread of its own.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use super::connection::{HttpShared, serve_connection};
+use super::date::http_date;
+use super::poll::{Poll, PolledSocket};
+use super::registry::Overload;
+use super::reply::{ReplyFrame, full_reply};
+use super::roster::ThreadRoster;
+use crate::base::time::Nanos;
+
+/// The connections that are accepted before other listeners have their turn.
+const MOST_AT_ONCE: usize = 64;
+/// The time without accepting after the system refused a connection or a thread.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections.
+pub(crate) struct Acceptor {
+    pub(crate) shared: Arc<HttpShared>,
+    pub(crate) roster: Arc<ThreadRoster>,
+    pub(crate) poll: Arc<Poll>,
+    pub(crate) listeners: Vec<Arc<TcpListener>>,
+}
+
+impl Acceptor {
+    /// The body of the thread.
+    pub(crate) fn run(self) {
+        let listeners: Vec<_> = self.listeners.iter().map(|socket| PolledSocket::Listener(Arc::clone(socket))).collect();
+        let mut pause = None;
+        while !self.shared.registry.is_stopping() {
+            let ready = match pause.take() {
+                Some(until) => self.poll.wait(&[], until),
+                None => self.poll.wait(&listeners, Nanos::NEVER),
+            };
+            for at in ready {
+                if let Some(listener) = self.listeners.get(at)
+                    && let Err(error) = self.accept(listener)
+                {
+                    self.warn(&error);
+                    pause = Some(self.shared.clock.nanos().after(PAUSE));
+                }
+            }
+            self.roster.reap();
+        }
+    }
+
+    fn accept(&self, listener: &TcpListener) -> io::Result<()> {
+        for _ in 0..MOST_AT_ONCE {
+            match listener.accept() {
+                Ok((socket, peer)) => self.take(socket, peer)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                // The client gave up before it was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a connection a thread. Fails only if the system refuses a thread.
+    fn take(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        if socket.set_nonblocking(false).is_err() || socket.set_nodelay(true).is_err() {
+            // The client has gone.
+            return Ok(());
+        }
+        let slot = match self.shared.registry.open(socket, peer) {
+            Ok(slot) => slot,
+            Err((socket, overload)) => {
+                self.shared.counts.refuse();
+                let (status, message) = match overload {
+                    Overload::Server => (StatusCode::SERVICE_UNAVAILABLE, "the server has too many connections\n"),
+                    Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "this address has too many connections\n"),
+                };
+                self.refuse(Arc::new(socket), status, message);
+                return Ok(());
+            }
+        };
+        let (shared, socket) = (Arc::clone(&self.shared), Arc::clone(&slot.connection.socket));
+        let spawned = self.roster.spawn(&format!("connection-{}", slot.number), move || {
+            serve_connection(&shared, &slot);
+            drop(slot);
+            if shared.registry.is_stopping() {
+                shared.idle.wake();
+            }
+        });
+        match &spawned {
+            Ok(()) => self.shared.counts.accept(),
+            Err(_) => {
+                self.shared.counts.refuse();
+                self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
+            }
+        }
+        spawned
+    }
+
+    /// Refuses a connection without a thread.
+    fn refuse(&self, socket: Arc<TcpStream>, status: StatusCode, message: &str) {
+        let headers = HeaderMap::from_iter([
+            (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+            (header::RETRY_AFTER, HeaderValue::from_static("1")),
+        ]);
+        let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
+        let date = http_date(self.shared.clock.time_of_day());
+        let reply = full_reply(status, &headers, message.as_bytes(), frame, &date);
+        let reply = if self.shared.is_tls() { TLS_REFUSAL.to_vec() } else { reply };
+        // A new socket has room for this. The client may have gone.
+        if socket.set_nonblocking(true).is_ok() && (&*socket).write(&reply).is_ok() {
+            let _ = socket.shutdown(Shutdown::Write);
+            self.shared.idle.linger(socket);
+        }
+    }
+
+    fn warn(&self, error: &io::Error) {
+        let component = self.shared.name.as_str();
+        log::warn!(
+            component, error:%;
+            "{component}: a connection cannot be served, because the system refuses it; trying again soon: {error}"
+        );
+    }
+}
+
+/// TLS' own message for an internal error of the server.
+const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];

@@ -1,0 +1,368 @@
+//! One connection: requests in, replies out, until either side ends it.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::counts::HttpCounts;
+use super::date::http_date;
+use super::head::{BodyFraming, HttpRefusal, RequestHead};
+use super::idle::{IdleSockets, LAST_WORDS};
+use super::message::{IncomingRequest, Reply, ReplyBody};
+use super::parser::RequestParser;
+use super::registry::{ConnectionPhase, ConnectionRegistry, ConnectionSlot};
+use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
+use super::service::{PeerInfo, Service};
+use super::transport::ServerTransport;
+use crate::base::clock::Clock;
+use crate::base::text::one_line;
+use crate::base::thread::panic_message;
+use crate::base::time::Nanos;
+use crate::serve::access::UserInfo;
+
+/// The bytes that one call reads.
+const PIECE: usize = 8 << 10;
+
+/// The parts of a server that its connections share.
+pub(crate) struct HttpShared {
+    /// The name of the server.
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) idle: Arc<IdleSockets>,
+    pub(crate) counts: Arc<HttpCounts>,
+    pub(crate) service: Box<dyn Service>,
+    #[cfg(feature = "serve-tls")]
+    pub(crate) tls: Option<super::tls::ServerTls>,
+}
+
+/// How a connection goes on after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goes {
+    On,
+    /// The client reads the last reply, then the connection ends.
+    ToItsEnd,
+    /// The connection has ended.
+    Away,
+}
+
+/// Serves a connection until it ends.
+pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
+    let socket = Arc::clone(&slot.connection.socket);
+    let transport = ServerTransport::new(socket, shared.clock.clone());
+    let parser = RequestParser::new(&shared.registry.limits);
+    let mut server = ConnectionServer { shared, slot, transport, parser };
+    let lingers = match server.run() {
+        Ok(goes) => goes == Goes::ToItsEnd,
+        // TLS has sent the reason. Other errors mean that the client has gone, is too slow, or that the server stops.
+        Err(error) => error.kind() == io::ErrorKind::InvalidData,
+    };
+    if lingers {
+        server.transport.finish();
+        shared.idle.linger(Arc::clone(&slot.connection.socket));
+    }
+}
+
+struct ConnectionServer<'a> {
+    shared: &'a HttpShared,
+    slot: &'a ConnectionSlot,
+    transport: ServerTransport,
+    parser: RequestParser,
+}
+
+impl ConnectionServer<'_> {
+    fn run(&mut self) -> io::Result<Goes> {
+        let limits = &self.shared.registry.limits;
+        let mut wait = limits.head_time;
+        let Some(peer) = self.begin()? else { return Ok(Goes::ToItsEnd) };
+        loop {
+            let request = self.serve_request(&peer, wait);
+            match request {
+                Ok(Goes::On) => wait = limits.idle_time,
+                Ok(goes) => return Ok(goes),
+                Err(RequestFailure::Ended(error)) => return Err(error),
+                Err(RequestFailure::Refused(refusal)) => {
+                    let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
+                    self.send(frame, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
+                    return Ok(Goes::ToItsEnd);
+                }
+            }
+        }
+    }
+
+    /// Begins TLS, if the server has it. Returns `None` if the client speaks HTTP without it.
+    fn begin(&mut self) -> io::Result<Option<PeerInfo>> {
+        let connection = &self.slot.connection;
+        let local = connection.socket.local_addr()?.ip().to_canonical();
+        #[cfg_attr(not(feature = "serve-tls"), expect(unused_mut, reason = "only TLS changes it"))]
+        let mut peer = PeerInfo { peer: connection.peer, local, is_tls: false, certificate: None };
+        #[cfg(feature = "serve-tls")]
+        if let Some(tls) = &self.shared.tls {
+            let deadline = self.deadline(self.shared.registry.limits.head_time);
+            self.enter(ConnectionPhase::Reads)?;
+            if self.transport.first_byte(deadline)?.is_some_and(|byte| byte.is_ascii_uppercase()) {
+                let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
+                self.send(frame, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
+                return Ok(None);
+            }
+            let leaf = self.transport.handshake(tls.config(), deadline)?;
+            peer.certificate = leaf.and_then(|leaf| super::certificate::user_of(&leaf));
+            peer.is_tls = true;
+        }
+        Ok(Some(peer))
+    }
+
+    /// Reads and answers one request. The first byte must arrive within `wait`.
+    fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<Goes, RequestFailure> {
+        let Some(head) = self.read_head(wait)? else { return Ok(Goes::Away) };
+        let mut frame = ReplyFrame::of(&head);
+        frame.closes |= self.shared.registry.is_stopping();
+        let user = match self.shared.service.admit(&head, peer) {
+            Ok(user) => user,
+            Err(refusal) => {
+                // The body of a refused request is not read.
+                frame.closes |= head.has_body();
+                return Ok(self.send(frame, refusal)?);
+            }
+        };
+        // Held until the handler has returned.
+        let Some(_reservation) = self.shared.registry.reserve(self.size_of_body(&head)) else {
+            frame.closes = true;
+            return Ok(self.send(frame, overloaded("the bodies of other requests use all memory for bodies"))?);
+        };
+        let body = self.read_body(&head)?;
+        self.slot.connection.enter(ConnectionPhase::Handles);
+        let reply = self.handle(head, body, user);
+        frame.closes |= self.shared.registry.is_stopping();
+        Ok(self.send(frame, reply)?)
+    }
+
+    /// Reads a head. Returns `None` if the client sends no more requests.
+    fn read_head(&mut self, wait: Duration) -> Result<Option<RequestHead>, RequestFailure> {
+        let head_time = self.shared.registry.limits.head_time;
+        let mut is_empty = self.parser.is_empty();
+        let mut deadline = self.deadline(if is_empty { wait } else { head_time });
+        self.enter(ConnectionPhase::Reads)?;
+        self.parser.shrink();
+        loop {
+            if let Some(head) = self.parser.head()? {
+                return Ok(Some(head));
+            }
+            match self.read(deadline) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && is_empty => return Ok(None),
+                Err(error) => return Err(late(error, "the head of the request did not arrive in time")),
+            }
+            if is_empty {
+                is_empty = false;
+                deadline = self.deadline(head_time);
+            }
+        }
+    }
+
+    fn read_body(&mut self, head: &RequestHead) -> Result<Vec<u8>, RequestFailure> {
+        let deadline = self.deadline(self.shared.registry.limits.body_time);
+        let mut waits = head.expects_continue && head.has_body();
+        loop {
+            if let Some(body) = self.parser.body()? {
+                self.parser.shrink();
+                return Ok(body);
+            }
+            if waits && self.parser.is_empty() {
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n", self.write_time())?;
+            }
+            waits = false;
+            match self.read(deadline) {
+                Ok(0) => return Err(RequestFailure::Ended(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(late(error, "the body of the request did not arrive in time")),
+            }
+        }
+    }
+
+    fn read(&mut self, deadline: Nanos) -> io::Result<usize> {
+        let mut bytes = [0; PIECE];
+        let count = self.transport.read(&mut bytes, deadline)?;
+        self.parser.feed(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn handle(&self, head: RequestHead, body: Vec<u8>, user: UserInfo) -> Reply {
+        let RequestHead { method, target, headers, .. } = head;
+        let peer = self.slot.connection.peer;
+        // The connection leaves the body out.
+        let method = if method == Method::HEAD { Method::GET } else { method };
+        let path = target.path.clone();
+        let request = IncomingRequest {
+            method,
+            path: target.path,
+            segments: target.segments,
+            query: target.query,
+            headers,
+            body,
+            user,
+            peer,
+        };
+        match catch_unwind(AssertUnwindSafe(|| self.shared.service.answer(request))) {
+            Ok(reply) => reply,
+            Err(panic) => {
+                self.shared.log_panic(&path, panic_message(&*panic));
+                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request panicked\n")
+            }
+        }
+    }
+
+    /// Sends a reply.
+    fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
+        let Reply { status, headers, body } = reply;
+        self.slot.connection.enter(ConnectionPhase::Writes);
+        match body {
+            ReplyBody::Full(body) => {
+                self.shared.counts.reply(status);
+                self.transport.write(&full_reply(status, &headers, &body, frame, &self.date()), self.write_time())?;
+                Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
+            }
+            ReplyBody::Stream(_) if frame.head_only => {
+                self.shared.counts.reply(status);
+                // The length of the body is unknown.
+                let frame = ReplyFrame { closes: true, ..frame };
+                self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.write_time())?;
+                Ok(Goes::ToItsEnd)
+            }
+            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body),
+        }
+    }
+
+    fn send_stream(
+        &mut self,
+        frame: ReplyFrame,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: StreamBody,
+    ) -> io::Result<Goes> {
+        let Some(_slot) = self.slot.open_stream() else {
+            let refusal = Reply::failure(
+                StatusCode::TOO_MANY_REQUESTS,
+                "TooManyRequests",
+                "this client address has too many open streams: end some, or raise `streams_per_client`",
+            );
+            return self.send(frame, refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("10")));
+        };
+        self.shared.counts.reply(status);
+        let frame = ReplyFrame { closes: true, ..frame };
+        let date = self.date();
+        self.transport.write(&stream_head(status, headers, frame, &date), self.write_time())?;
+        let shared = self.shared;
+        let token = shared.registry.stop.child();
+        // From here on, another thread drops the bytes that the client sends.
+        self.parser.shrink();
+        let life = shared.registry.limits.stream_life;
+        let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
+        let timeout = Box::new(|| write_time(shared));
+        let mut writer =
+            StreamWriter { transport: &mut self.transport, timeout, chunks: frame.chunks, failed: false };
+        let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
+        let ended = match result {
+            Ok(Ok(())) => writer.end(),
+            Ok(Err(error)) => Err(error),
+            Err(panic) => {
+                shared.log_panic("a stream", panic_message(&*panic));
+                Err(io::ErrorKind::Other.into())
+            }
+        };
+        drop(guard);
+        ended.map(|()| Goes::ToItsEnd)
+    }
+
+    /// Enters a phase in which the client must act. Fails if the server stops.
+    fn enter(&self, phase: ConnectionPhase) -> io::Result<()> {
+        self.slot.connection.enter(phase);
+        if self.shared.registry.is_stopping() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
+    /// Returns the memory that a body needs at most.
+    fn size_of_body(&self, head: &RequestHead) -> usize {
+        match head.framing {
+            BodyFraming::Length(length) => length,
+            BodyFraming::Chunked => self.shared.registry.limits.body,
+        }
+    }
+
+    fn deadline(&self, time: Duration) -> Nanos {
+        self.shared.clock.nanos().after(time)
+    }
+
+    fn write_time(&self) -> Duration {
+        write_time(self.shared)
+    }
+
+    fn date(&self) -> String {
+        http_date(self.shared.clock.time_of_day())
+    }
+}
+
+type StreamBody =
+    Box<dyn FnOnce(&mut dyn super::message::ReplySink, &crate::base::cancel::CancellationToken) -> io::Result<()> + Send>;
+
+/// Returns the time in which a client must take a part of a reply.
+fn write_time(shared: &HttpShared) -> Duration {
+    let timeout = shared.registry.limits.write_time;
+    if shared.registry.is_stopping() { timeout.min(LAST_WORDS) } else { timeout }
+}
+
+fn overloaded(message: &str) -> Reply {
+    Reply::failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+/// Why no request was read.
+enum RequestFailure {
+    Refused(HttpRefusal),
+    /// The connection has ended.
+    Ended(io::Error),
+}
+
+impl From<HttpRefusal> for RequestFailure {
+    fn from(refusal: HttpRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<io::Error> for RequestFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Ended(error)
+    }
+}
+
+/// Returns the answer to a client that is too slow.
+fn late(error: io::Error, message: &'static str) -> RequestFailure {
+    if error.kind() == io::ErrorKind::TimedOut {
+        RequestFailure::Refused(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, message))
+    } else {
+        RequestFailure::Ended(error)
+    }
+}
+
+impl HttpShared {
+    fn log_panic(&self, path: &str, panic: &str) {
+        let (component, path) = (self.name.as_str(), one_line(path));
+        log::error!(component, path, panic; "{component}: the handler of {path} panicked: {panic}");
+    }
+
+    /// Returns whether clients must speak TLS.
+    #[cfg(feature = "serve-tls")]
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns whether clients must speak TLS.
+    #[cfg(not(feature = "serve-tls"))]
+    #[expect(clippy::unused_self, reason = "the signature with TLS")]
+    pub(super) fn is_tls(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,157 @@
+//! Waits for several sockets at once, for a wake, and for a time.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use crate::base::clock::Clock;
+use crate::base::time::Nanos;
+
+/// A socket that a [`Poll`] waits for.
+pub(crate) enum PolledSocket {
+    Listener(Arc<TcpListener>),
+    Stream(Arc<TcpStream>),
+}
+
+#[cfg(unix)]
+pub(crate) use self::unix::Poll;
+#[cfg(unix)]
+pub(super) use self::unix::discard;
+
+#[cfg(not(unix))]
+pub(crate) use self::others::Poll;
+#[cfg(not(unix))]
+pub(super) use self::others::discard;
+
+/// The result of reading bytes that nobody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discarded {
+    /// The number of bytes. Zero if none had arrived.
+    Bytes(usize),
+    /// The client has closed the connection, or it failed.
+    Ended,
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::io::{Read, Write};
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+    use rustix::net::{RecvFlags, recv};
+
+    use super::{Arc, Clock, Discarded, Nanos, PolledSocket, TcpStream, io};
+
+    impl AsFd for PolledSocket {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self {
+                Self::Listener(listener) => listener.as_fd(),
+                Self::Stream(stream) => stream.as_fd(),
+            }
+        }
+    }
+
+    /// Lets one thread wait, and other threads wake it.
+    #[derive(Debug)]
+    pub(crate) struct Poll {
+        clock: Clock,
+        waker: UnixStream,
+        woken: UnixStream,
+    }
+
+    impl Poll {
+        pub(crate) fn new(clock: Clock) -> io::Result<Arc<Self>> {
+            let (waker, woken) = UnixStream::pair()?;
+            waker.set_nonblocking(true)?;
+            woken.set_nonblocking(true)?;
+            Ok(Arc::new(Self { clock, waker, woken }))
+        }
+
+        /// Wakes the waiting thread, or lets its next wait return at once.
+        pub(crate) fn wake(&self) {
+            // If the buffer is full, the thread is being woken.
+            let _ = (&self.waker).write(&[0]);
+        }
+
+        /// Blocks until a socket is readable, until a wake or until `deadline`. Returns the positions of the readable sockets.
+        pub(crate) fn wait(&self, sockets: &[PolledSocket], deadline: Nanos) -> Vec<usize> {
+            let timeout = match deadline {
+                Nanos::NEVER => None,
+                deadline => Some(deadline.since(self.clock.nanos())),
+            };
+            // The system counts milliseconds in part; a wait must not end before its time again and again.
+            let timeout = timeout.map(|left| left.saturating_add(Duration::from_micros(100)));
+            let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
+            let mut polled = vec![PollFd::new(&self.woken, PollFlags::IN)];
+            polled.extend(sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+            if poll(&mut polled, timeout.as_ref()).is_err() {
+                // A signal interrupted the wait, or the system lacks memory. The caller tries again.
+                return Vec::new();
+            }
+            if !polled[0].revents().is_empty() {
+                let mut bytes = [0; 64];
+                while (&self.woken).read(&mut bytes).is_ok_and(|read| read > 0) {}
+            }
+            let ready = polled[1..].iter().enumerate().filter(|(_, socket)| !socket.revents().is_empty());
+            ready.map(|(at, _)| at).collect()
+        }
+    }
+
+    /// Reads bytes that have arrived, without blocking, and drops them.
+    pub(crate) fn discard(socket: &TcpStream) -> Discarded {
+        let mut bytes = [0_u8; 4_096];
+        match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Discarded::Ended,
+            Ok((read, _)) => Discarded::Bytes(read),
+            Err(Errno::AGAIN | Errno::INTR) => Discarded::Bytes(0),
+            Err(_) => Discarded::Ended,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod others {
+    use std::time::Duration;
+
+    use super::{Arc, Clock, Discarded, Nanos, PolledSocket, TcpStream, io};
+    use crate::base::wait::AutoResetEvent;
+
+    /// The time between two looks at the listeners.
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    /// Lets one thread wait, and other threads wake it.
+    ///
+    /// The system has no safe call that waits for sockets. Listeners are tried again and again. A client that goes away is noticed at
+    /// the next write.
+    #[derive(Debug)]
+    pub(crate) struct Poll {
+        clock: Clock,
+        event: Arc<AutoResetEvent>,
+    }
+
+    impl Poll {
+        pub(crate) fn new(clock: Clock) -> io::Result<Arc<Self>> {
+            Ok(Arc::new(Self { event: AutoResetEvent::new(clock.clone()), clock }))
+        }
+
+        pub(crate) fn wake(&self) {
+            self.event.set();
+        }
+
+        pub(crate) fn wait(&self, sockets: &[PolledSocket], deadline: Nanos) -> Vec<usize> {
+            let listeners = sockets.iter().enumerate().filter(|(_, socket)| matches!(socket, PolledSocket::Listener(_)));
+            let listeners: Vec<_> = listeners.map(|(at, _)| at).collect();
+            let soon = self.clock.nanos().after(PERIOD);
+            self.event.wait_until(if listeners.is_empty() { deadline } else { deadline.min(soon) });
+            listeners
+        }
+    }
+
+    /// Reads nothing: the system has no safe call that does not block.
+    pub(crate) fn discard(_: &TcpStream) -> Discarded {
+        Discarded::Bytes(0)
+    }
+}

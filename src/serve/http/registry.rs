@@ -1,0 +1,240 @@
+//! The open connections: their limits, and their end when the server stops.
+//!
+//! # Invariants
+//!
+//! - A connection first shows that it reads, then looks at `stopping`. A stop first sets `stopping`, then ends the connections that
+//!   read. So no connection blocks in a read after a stop.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use crate::base::cancel::CancellationToken;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use super::limits::HttpLimits;
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ConnectionPhase {
+    /// It waits for bytes of the client.
+    Reads,
+    /// A handler works on a request.
+    Handles,
+    /// It sends a reply.
+    Writes,
+}
+
+/// An open connection.
+pub(super) struct ServedConnection {
+    pub(super) socket: Arc<TcpStream>,
+    pub(super) peer: SocketAddr,
+    phase: AtomicU8,
+}
+
+/// The open connections of a server.
+pub(crate) struct ConnectionRegistry {
+    pub(super) limits: HttpLimits,
+    state: Mutex<RegistryState>,
+    stopping: AtomicBool,
+    /// Cancelled when the server stops. Streams have child tokens.
+    pub(super) stop: CancellationToken,
+    /// The bytes of all bodies that are read or handled.
+    bodies: AtomicUsize,
+}
+
+#[derive(Default)]
+struct RegistryState {
+    next: u64,
+    open: HashMap<u64, Arc<ServedConnection>>,
+    streams: usize,
+    clients: HashMap<IpAddr, ClientUse>,
+}
+
+/// The connections and streams of one client address.
+#[derive(Default)]
+struct ClientUse {
+    connections: usize,
+    streams: usize,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overload {
+    Server,
+    Client,
+}
+
+impl ConnectionRegistry {
+    pub(crate) fn new(limits: HttpLimits) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            state: Mutex::new(RegistryState::default()),
+            stopping: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            bodies: AtomicUsize::new(0),
+        })
+    }
+
+    /// Adds a connection, unless there are too many.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Result<ConnectionSlot, (TcpStream, Overload)> {
+        let client = client_of(peer.ip());
+        let mut state = self.state.lock();
+        if state.open.len() >= self.limits.connections {
+            return Err((socket, Overload::Server));
+        }
+        let usage = state.clients.entry(client).or_default();
+        if usage.connections >= self.limits.connections_per_client {
+            return Err((socket, Overload::Client));
+        }
+        usage.connections += 1;
+        let connection = ServedConnection { socket: Arc::new(socket), peer, phase: AtomicU8::new(0) };
+        let connection = Arc::new(connection);
+        state.next += 1;
+        let number = state.next;
+        state.open.insert(number, Arc::clone(&connection));
+        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, connection })
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.state.lock().open.len()
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        self.state.lock().streams
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    /// Ends all connections that wait for their client, and cancels all streams.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+        self.end(|phase| phase == ConnectionPhase::Reads);
+        self.stop.cancel();
+    }
+
+    /// Ends all connections that send a reply.
+    pub(super) fn cut_writes(&self) {
+        self.end(|phase| phase != ConnectionPhase::Handles);
+    }
+
+    /// Ends all connections.
+    pub(crate) fn abort(&self) {
+        self.stop();
+        self.end(|_| true);
+    }
+
+    fn end(&self, which: impl Fn(ConnectionPhase) -> bool) {
+        let open: Vec<_> = self.state.lock().open.values().cloned().collect();
+        for connection in open.iter().filter(|connection| which(connection.phase())) {
+            // Fails if the socket has ended.
+            let _ = connection.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Reserves memory for a body. Returns `None` if the bodies of other requests need too much.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<BodyReservation> {
+        let reserve = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limits.bodies);
+        self.bodies.fetch_update(SeqCst, SeqCst, reserve).ok()?;
+        Some(BodyReservation { registry: Arc::clone(self), bytes })
+    }
+}
+
+impl ServedConnection {
+    fn phase(&self) -> ConnectionPhase {
+        match self.phase.load(SeqCst) {
+            0 => ConnectionPhase::Reads,
+            1 => ConnectionPhase::Handles,
+            _ => ConnectionPhase::Writes,
+        }
+    }
+
+    pub(super) fn enter(&self, phase: ConnectionPhase) {
+        self.phase.store(phase as u8, SeqCst);
+    }
+}
+
+/// A connection that counts as open until this is dropped.
+pub(super) struct ConnectionSlot {
+    registry: Arc<ConnectionRegistry>,
+    pub(super) number: u64,
+    client: IpAddr,
+    pub(super) connection: Arc<ServedConnection>,
+}
+
+impl ConnectionSlot {
+    /// Counts a stream. Returns `None` if the client has too many.
+    pub(super) fn open_stream(&self) -> Option<StreamSlot> {
+        let mut state = self.registry.state.lock();
+        let usage = state.clients.entry(self.client).or_default();
+        if usage.streams >= self.registry.limits.streams_per_client {
+            return None;
+        }
+        usage.streams += 1;
+        state.streams += 1;
+        Some(StreamSlot { registry: Arc::clone(&self.registry), client: self.client })
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        // The last handle of a socket closes it, which must not happen under the lock.
+        let _socket = {
+            let mut state = self.registry.state.lock();
+            state.release(self.client, |usage| usage.connections -= 1);
+            state.open.remove(&self.number)
+        };
+    }
+}
+
+/// A stream that counts as open until this is dropped.
+pub(super) struct StreamSlot {
+    registry: Arc<ConnectionRegistry>,
+    client: IpAddr,
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let mut state = self.registry.state.lock();
+        state.streams -= 1;
+        state.release(self.client, |usage| usage.streams -= 1);
+    }
+}
+
+impl RegistryState {
+    fn release(&mut self, client: IpAddr, release: impl FnOnce(&mut ClientUse)) {
+        let Some(usage) = self.clients.get_mut(&client) else { return };
+        release(usage);
+        if usage.connections == 0 && usage.streams == 0 {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+/// Memory for a body that is reserved until this is dropped.
+pub(super) struct BodyReservation {
+    registry: Arc<ConnectionRegistry>,
+    bytes: usize,
+}
+
+impl Drop for BodyReservation {
+    fn drop(&mut self) {
+        self.registry.bodies.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
+/// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses.
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}

@@ -1,0 +1,181 @@
+//! Writes replies to a connection.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::json;
+
+use super::head::RequestHead;
+use super::message::{Reply, ReplyBody, ReplySink};
+use super::transport::ServerTransport;
+
+/// How a reply is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyFrame {
+    /// Whether the connection ends after the reply.
+    pub(super) closes: bool,
+    /// Whether the client asks for the head only.
+    pub(super) head_only: bool,
+    /// Whether the client knows chunks.
+    pub(super) chunks: bool,
+}
+
+impl ReplyFrame {
+    pub(super) fn of(head: &RequestHead) -> Self {
+        Self { closes: head.is_last, head_only: head.method == Method::HEAD, chunks: !head.is_old }
+    }
+}
+
+/// Returns the bytes of a reply without a body, or with a full one. `date` is the time for the header `Date`.
+pub(super) fn full_reply(status: StatusCode, headers: &HeaderMap, body: &[u8], frame: ReplyFrame, date: &str) -> Vec<u8> {
+    let mut bytes = head(status, headers, frame.closes, date);
+    let has_no_body = status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !has_no_body {
+        // Writing to a vector does not fail.
+        let _ = write!(bytes, "content-length: {}\r\n", body.len());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    if !has_no_body && !frame.head_only {
+        bytes.extend_from_slice(body);
+    }
+    bytes
+}
+
+/// Returns the head of a stream.
+pub(super) fn stream_head(status: StatusCode, headers: &HeaderMap, frame: ReplyFrame, date: &str) -> Vec<u8> {
+    let mut bytes = head(status, headers, frame.closes, date);
+    if frame.chunks {
+        bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+fn head(status: StatusCode, headers: &HeaderMap, closes: bool, date: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512);
+    let reason = status.canonical_reason().unwrap_or("Unknown");
+    let _ = write!(bytes, "HTTP/1.1 {} {reason}\r\ndate: {date}\r\n", status.as_str());
+    for (name, value) in headers {
+        if is_of_the_connection(name) {
+            continue;
+        }
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    for (name, value) in [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")] {
+        if !headers.contains_key(&name) {
+            let _ = write!(bytes, "{name}: {value}\r\n");
+        }
+    }
+    if closes {
+        bytes.extend_from_slice(b"connection: close\r\n");
+    }
+    bytes
+}
+
+/// Returns whether only the connection sets this header.
+fn is_of_the_connection(name: &HeaderName) -> bool {
+    matches!(*name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION | header::DATE)
+}
+
+/// Sends the parts of a stream.
+pub(super) struct StreamWriter<'a> {
+    pub(super) transport: &'a mut ServerTransport,
+    pub(super) timeout: Box<dyn Fn() -> Duration + 'a>,
+    pub(super) chunks: bool,
+    /// Whether a part was not sent. Then the client cannot read what follows.
+    pub(super) failed: bool,
+}
+
+impl StreamWriter<'_> {
+    /// Ends the body.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        if self.chunks { self.write(b"0\r\n\r\n") } else { Ok(()) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.failed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let written = self.transport.write(bytes, (self.timeout)());
+        self.failed = written.is_err();
+        written
+    }
+}
+
+impl ReplySink for StreamWriter<'_> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            // An empty chunk would end the body.
+            return Ok(());
+        }
+        if !self.chunks {
+            return self.write(bytes);
+        }
+        let mut chunk = Vec::with_capacity(bytes.len() + 12);
+        write!(chunk, "{:x}\r\n", bytes.len())?;
+        chunk.extend_from_slice(bytes);
+        chunk.extend_from_slice(b"\r\n");
+        self.write(&chunk)
+    }
+}
+
+impl Reply {
+    /// Returns a reply with a `Status` of Kubernetes, as its clients expect.
+    pub(crate) fn failure(status: StatusCode, reason: &str, message: &str) -> Self {
+        let json = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": status.as_u16(),
+        });
+        Self::json(status, &json)
+    }
+
+    /// Sets a header.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Returns whether the body takes its time.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.body, ReplyBody::Stream(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: ReplyFrame = ReplyFrame { closes: false, head_only: false, chunks: true };
+
+    fn text(status: StatusCode, frame: ReplyFrame) -> String {
+        let headers = HeaderMap::from_iter([
+            (header::CONTENT_TYPE, HeaderValue::from_static("text/plain")),
+            (header::CONTENT_LENGTH, HeaderValue::from_static("7")),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        ]);
+        String::from_utf8(full_reply(status, &headers, b"hello", frame, "now")).unwrap()
+    }
+
+    #[test]
+    fn a_reply_has_one_length_and_the_headers_of_its_handler() {
+        let expected = "HTTP/1.1 200 OK\r\ndate: now\r\ncontent-type: text/plain\r\ncache-control: no-cache\r\n\
+                        x-content-type-options: nosniff\r\ncontent-length: 5\r\n\r\nhello";
+        assert_eq!(text(StatusCode::OK, FRAME), expected);
+    }
+
+    #[test]
+    fn a_reply_to_head_has_the_length_without_the_body() {
+        let reply = text(StatusCode::OK, ReplyFrame { head_only: true, closes: true, ..FRAME });
+        assert!(reply.ends_with("connection: close\r\ncontent-length: 5\r\n\r\n"), "{reply}");
+    }
+
+    #[test]
+    fn no_content_has_no_length() {
+        let reply = text(StatusCode::NO_CONTENT, FRAME);
+        assert!(!reply.contains("content-length") && reply.ends_with("\r\n\r\n"), "{reply}");
+    }
+}

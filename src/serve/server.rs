@@ -1,0 +1,157 @@
+//! The server: its settings, its start and its handle.
+
+mod builder;
+mod control;
+mod hosts;
+mod service;
+mod users;
+
+pub use self::builder::ServerBuilder;
+pub use self::control::{ServerControl, ServerCounts};
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::builder::ServerSettings;
+use self::control::ServerThreads;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::running::{Runnable, Running};
+use crate::serve::http::{Acceptor, ConnectionRegistry, HttpCounts, HttpShared, IdleSockets, Poll, ThreadRoster};
+
+/// The time after a drop in which requests may be answered.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// An HTTP server for people and tools.
+///
+/// Each connection has a thread with a small stack. Two more threads accept connections, and look after streams and ended connections.
+/// A stop ends connections that wait for their client, lets handlers finish, and gives streams 50 ms to end. Writes are logged with
+/// their user.
+///
+/// # Security
+///
+/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without any user, each
+/// process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows. Requests with a foreign `Host`
+/// or `Origin` are refused, so pages in a browser cannot use the server.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::{Access, Server, UserInfo};
+/// use homeostat::{BoxError, Component, Manager};
+/// use std::io::{Read, Write};
+/// use std::net::{Ipv4Addr, TcpStream};
+///
+/// let server = Server::builder((Ipv4Addr::LOCALHOST, 0))
+///     .token("a-long-secret", UserInfo::new("ada").group("admins"))
+///     .authorize(|request| match request.verb {
+///         "get" => Access::Allow,
+///         _ => Access::Deny("this server is read-only".to_owned()),
+///     })
+///     .build()?
+///     .start()?;
+/// let address = server.addresses()[0];
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(Component::running("door", server))?;
+/// let running = manager.start()?;
+///
+/// let mut client = TcpStream::connect(address)?;
+/// client.write_all(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+/// let mut reply = String::new();
+/// client.read_to_string(&mut reply)?;
+/// assert!(reply.starts_with("HTTP/1.1 401 Unauthorized"));
+/// # drop(running);
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "a server does nothing until it is started"]
+pub struct Server(ServerSettings);
+
+impl Server {
+    /// Begins the settings of a server that listens on this address.
+    ///
+    /// Port 0 lets the system choose a port; see [`ServerControl::addresses`].
+    pub fn builder(address: impl Into<SocketAddr>) -> ServerBuilder {
+        ServerBuilder::new(address.into())
+    }
+
+    /// Starts the server.
+    ///
+    /// The handle shows the addresses. To let a manager stop the server, add the handle with
+    /// [`Component::running`](crate::Component::running).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an address is in use, if a file for TLS cannot be used, or if the system refuses a thread.
+    pub fn start(self) -> Result<Running<ServerControl>, StartError> {
+        let ServerSettings { name, addresses, limits, options, service, .. } = self.0;
+        let clock = Clock::system();
+        #[cfg(feature = "serve-tls")]
+        let tls = {
+            let files = self.0.tls;
+            let new = |files| crate::serve::http::ServerTls::new(name.clone(), clock.clone(), files);
+            files.map(new).transpose()?
+        };
+        let listeners = addresses.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
+        let bound = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>();
+        let bound = bound.map_err(|error| StartError::unavailable("cannot read the address of a socket".into(), error))?;
+        let refused = |error| StartError::unavailable("cannot create a socket to wake threads".to_owned(), error);
+        let registry = ConnectionRegistry::new(limits);
+        let idle = IdleSockets::new(clock.clone(), Arc::clone(&registry)).map_err(refused)?;
+        let accept = Poll::new(clock.clone()).map_err(refused)?;
+        let roster = ThreadRoster::new(name.clone(), options, clock.clone());
+        let shared = Arc::new(HttpShared {
+            name: name.clone(),
+            clock,
+            registry,
+            idle,
+            counts: Arc::new(HttpCounts::default()),
+            service: Box::new(service),
+            #[cfg(feature = "serve-tls")]
+            tls,
+        });
+        let threads = ServerThreads { shared: Arc::clone(&shared), roster, accept };
+        let idle = Arc::clone(&shared.idle);
+        threads.spawn("sockets", move || idle.run())?;
+        let acceptor = Acceptor {
+            shared: Arc::clone(&shared),
+            roster: Arc::clone(&threads.roster),
+            poll: Arc::clone(&threads.accept),
+            listeners,
+        };
+        threads.spawn("accept", move || acceptor.run())?;
+        let component = name.as_str();
+        let server = bound.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        log::info!(component, server; "{component}: the server listens on {server}");
+        Ok(Running::new(ServerControl { shared, addresses: bound.into() }, threads, GRACE))
+    }
+}
+
+impl ServerThreads {
+    /// Starts a thread. Stops the others if the system refuses it.
+    fn spawn(&self, role: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        self.roster.spawn(role, body).map_err(|error| {
+            self.stop();
+            StartError::thread(&format!("{}-{role}", self.shared.name), error)
+        })
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, StartError> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(Arc::new(listener))
+    });
+    listener.map_err(|error| StartError::unavailable(format!("cannot listen on {address}"), error))
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("name", &self.0.name)
+            .field("addresses", &self.0.addresses)
+            .finish_non_exhaustive()
+    }
+}

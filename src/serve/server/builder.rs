@@ -1,0 +1,371 @@
+//! The settings of a server.
+
+use std::fmt;
+use std::net::SocketAddr;
+#[cfg(feature = "serve-tls")]
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Server;
+use super::hosts::AllowedHosts;
+use super::service::ServerService;
+use super::users::KnownUsers;
+use crate::base::error::StartError;
+use crate::base::thread::ThreadOptions;
+use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
+#[cfg(feature = "serve-tls")]
+use crate::serve::http::TlsFiles;
+use crate::serve::http::{Handler, HttpLimits};
+
+/// The stack of a connection's thread. Handlers run on it.
+const STACK: usize = 512 << 10;
+
+/// Makes a handler that asks this authorizer.
+type HandlerFactory = Box<dyn FnOnce(&Authorizer) -> Arc<dyn Handler> + Send>;
+
+/// The valid settings of a server.
+pub(super) struct ServerSettings {
+    pub(super) name: String,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) limits: HttpLimits,
+    pub(super) options: ThreadOptions,
+    pub(super) service: ServerService,
+    #[cfg(feature = "serve-tls")]
+    pub(super) tls: Option<TlsFiles>,
+}
+
+/// The settings of a [`Server`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::Server;
+/// use std::net::Ipv4Addr;
+///
+/// // Everyone in the network could use a server without users.
+/// let error = Server::builder((Ipv4Addr::UNSPECIFIED, 8080)).build().unwrap_err();
+/// assert!(error.is_invalid_setting());
+/// assert_eq!(
+///     error.to_string(),
+///     "address is 0.0.0.0:8080, but must be on loopback; to serve a network, call `listen_on_network`",
+/// );
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ServerBuilder {
+    name: String,
+    addresses: Vec<SocketAddr>,
+    on_network: bool,
+    hosts: AllowedHosts,
+    users: KnownUsers,
+    allows_anonymous: bool,
+    public_paths: Vec<String>,
+    authorizer: Authorizer,
+    objects: Option<HandlerFactory>,
+    pages: Option<HandlerFactory>,
+    limits: HttpLimits,
+    options: ThreadOptions,
+    #[cfg(feature = "serve-tls")]
+    tls: Option<(PathBuf, PathBuf)>,
+    #[cfg(feature = "serve-tls")]
+    client_authority: Option<PathBuf>,
+}
+
+impl ServerBuilder {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            name: "serve".to_owned(),
+            addresses: vec![address],
+            on_network: false,
+            hosts: AllowedHosts::default(),
+            users: KnownUsers::default(),
+            allows_anonymous: false,
+            public_paths: Vec::new(),
+            authorizer: Arc::new(|_| Access::Allow),
+            objects: None,
+            pages: None,
+            limits: HttpLimits::default(),
+            options: ThreadOptions::new().stack_size(STACK),
+            #[cfg(feature = "serve-tls")]
+            tls: None,
+            #[cfg(feature = "serve-tls")]
+            client_authority: None,
+        }
+    }
+
+    /// Sets the name for threads and logs. Default: `serve`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds an address to listen on.
+    pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Allows addresses other than loopback.
+    ///
+    /// Then the server needs users, or [`allow_anonymous`](Self::allow_anonymous). Without TLS, others on the network can read tokens
+    /// and objects.
+    pub fn listen_on_network(mut self) -> Self {
+        self.on_network = true;
+        self
+    }
+
+    /// Allows clients to call the server by this host name, without a port.
+    ///
+    /// Loopback names and the addresses of the server are always allowed. All other names are refused: a foreign page could give its
+    /// own name the address of this server.
+    pub fn allow_host(mut self, host: impl Into<String>) -> Self {
+        self.hosts.0.push(host.into().to_ascii_lowercase());
+        self
+    }
+
+    /// Adds a user who presents this bearer token: `Authorization: Bearer <token>`.
+    pub fn token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
+        self.users.add_token(token.into(), user);
+        self
+    }
+
+    /// Adds a user who presents his name and this password: `Authorization: Basic …`.
+    ///
+    /// Passwords are accepted on loopback and over TLS only.
+    pub fn password(mut self, password: impl AsRef<str>, user: UserInfo) -> Self {
+        self.users.add_password(password.as_ref(), user);
+        self
+    }
+
+    /// Serves requests without credentials too, although the server has users. Their user has an empty name.
+    pub fn allow_anonymous(mut self) -> Self {
+        self.allows_anonymous = true;
+        self
+    }
+
+    /// Lets everyone read this path, without credentials and without authorization: `/livez`.
+    pub fn public_path(mut self, path: impl Into<String>) -> Self {
+        self.public_paths.push(path.into());
+        self
+    }
+
+    /// Sets the authorization: a function that decides about each request. Default: each known user may do everything.
+    ///
+    /// It runs on the threads of connections. If it panics, the request is answered with status 500 or the connection ends.
+    pub fn authorize(mut self, authorize: impl Fn(&AccessRequest) -> Access + Send + Sync + 'static) -> Self {
+        self.authorizer = Arc::new(authorize);
+        self
+    }
+
+    /// Serves HTTPS only, with the certificates and the key of these PEM files.
+    ///
+    /// The files are read again when they change. If the new ones cannot be used, the server logs a warning and keeps the old ones.
+    #[cfg(feature = "serve-tls")]
+    pub fn tls(mut self, certificates: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls = Some((certificates.into(), key.into()));
+        self
+    }
+
+    /// Adds the users with a certificate of an authority in this PEM file.
+    ///
+    /// The common name of a certificate is the user's name, and its organizations are the groups. The file is read again when it
+    /// changes. Requires [`tls`](Self::tls).
+    #[cfg(feature = "serve-tls")]
+    pub fn client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.client_authority = Some(authorities.into());
+        self
+    }
+
+    /// Sets the time for the head of a request, from its first byte. Default: 10 s.
+    ///
+    /// A client that is slower gets status 408.
+    pub fn head_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.head_time = timeout;
+        self
+    }
+
+    /// Sets the time for the body of a request, from the end of its head. Default: 30 s.
+    ///
+    /// A client that is slower gets status 408.
+    pub fn body_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.body_time = timeout;
+        self
+    }
+
+    /// Sets the time between two requests of a connection. Default: 90 s. Then the server closes the connection.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.idle_time = timeout;
+        self
+    }
+
+    /// Sets the time in which a client must take each 64 KiB of a reply. Default: 30 s. Then the server closes the connection.
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.write_time = timeout;
+        self
+    }
+
+    /// Sets the longest life of a stream, for example of a watch. Default: 30 min.
+    ///
+    /// A client without power or network cannot close its connection. The server would keep its stream for ever.
+    pub fn stream_life(mut self, life: Duration) -> Self {
+        self.limits.stream_life = life;
+        self
+    }
+
+    /// Sets the most bytes of a request's body. Default: 3 MiB. Larger bodies get status 413.
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.limits.body = bytes;
+        self
+    }
+
+    /// Sets the most open connections. Default: 1,024. Each has a thread. Further connections get status 503.
+    pub fn connections(mut self, count: usize) -> Self {
+        self.limits.connections = count;
+        self
+    }
+
+    /// Sets the most open connections of one client address. Default: 512. Further connections get status 429.
+    ///
+    /// IPv6 addresses with the same first 64 bits count as one.
+    pub fn connections_per_client(mut self, count: usize) -> Self {
+        self.limits.connections_per_client = count;
+        self
+    }
+
+    /// Sets the most open streams of one client address. Default: 256. Further streams get status 429.
+    pub fn streams_per_client(mut self, count: usize) -> Self {
+        self.limits.streams_per_client = count;
+        self
+    }
+
+    /// Sets the options of the threads. Default: a stack of 512 KiB. Handlers and the authorization run on these threads.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets the handler of the paths below `/api`, `/apis`, `/openapi` and `/version`. It asks the authorizer itself.
+    pub(crate) fn object_handler(
+        mut self,
+        make: impl FnOnce(&Authorizer) -> Arc<dyn Handler> + Send + 'static,
+    ) -> Self {
+        self.objects = Some(Box::new(make));
+        self
+    }
+
+    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler.
+    pub(crate) fn page_handler(mut self, make: impl FnOnce(&Authorizer) -> Arc<dyn Handler> + Send + 'static) -> Self {
+        self.pages = Some(Box::new(make));
+        self
+    }
+
+    /// Creates the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting is invalid. The message names the setting.
+    pub fn build(self) -> Result<Server, StartError> {
+        StartError::check_name(&self.name)?;
+        let network = self.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
+        #[cfg(feature = "serve-tls")]
+        let knows_certificates = self.client_authority.is_some();
+        #[cfg(not(feature = "serve-tls"))]
+        let knows_certificates = false;
+        let has_authentication = knows_certificates || !self.users.is_empty();
+        if let Some(address) = network {
+            let address = PlainAddress(address);
+            if !self.on_network {
+                let rule = "on loopback; to serve a network, call `listen_on_network`";
+                return Err(StartError::setting("address", &address, rule));
+            }
+            if !has_authentication && !self.allows_anonymous {
+                let rule = "on loopback, because the server has no users; add users, or call `allow_anonymous`";
+                return Err(StartError::setting("address", &address, rule));
+            }
+        }
+        if let Some(fault) = self.users.fault() {
+            return Err(fault);
+        }
+        self.check_limits()?;
+        #[cfg(feature = "serve-tls")]
+        let tls = match (self.tls, self.client_authority) {
+            (Some((certificate, key)), clients) => Some(TlsFiles { certificate, key, clients }),
+            (None, None) => None,
+            (None, Some(path)) => {
+                let rule = "unset without `tls`, because only TLS has certificates";
+                return Err(StartError::setting("client_certificates", &path, rule));
+            }
+        };
+        let authorizer = self.authorizer;
+        let service = ServerService {
+            name: self.name.clone(),
+            hosts: self.hosts,
+            users: self.users,
+            allows_anonymous: self.allows_anonymous,
+            has_authentication,
+            public_paths: self.public_paths,
+            objects: self.objects.map(|make| make(&authorizer)),
+            pages: self.pages.map(|make| make(&authorizer)),
+            authorizer,
+        };
+        Ok(Server(ServerSettings {
+            name: self.name,
+            addresses: self.addresses,
+            limits: self.limits,
+            options: self.options,
+            service,
+            #[cfg(feature = "serve-tls")]
+            tls,
+        }))
+    }
+
+    fn check_limits(&self) -> Result<(), StartError> {
+        let limits = &self.limits;
+        let times = [
+            ("head_timeout", limits.head_time),
+            ("body_timeout", limits.body_time),
+            ("idle_timeout", limits.idle_time),
+            ("write_timeout", limits.write_time),
+            ("stream_life", limits.stream_life),
+        ];
+        for (field, time) in times {
+            if time.is_zero() {
+                return Err(StartError::setting(field, &time, "longer than zero"));
+            }
+        }
+        let counts = [
+            ("connections", limits.connections),
+            ("connections_per_client", limits.connections_per_client),
+            ("streams_per_client", limits.streams_per_client),
+        ];
+        for (field, count) in counts {
+            if count == 0 {
+                return Err(StartError::setting(field, &count, "above zero"));
+            }
+        }
+        if limits.body > limits.bodies {
+            return Err(StartError::setting("body_limit", &limits.body, "at most 96 MiB"));
+        }
+        Ok(())
+    }
+}
+
+/// Shows an address without quotes.
+struct PlainAddress<'a>(&'a SocketAddr);
+
+impl fmt::Debug for PlainAddress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.0, f)
+    }
+}
+
+impl fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("name", &self.name)
+            .field("addresses", &self.addresses)
+            .field("users", &self.users)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! The handle of a running server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::StillRunning;
+use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
+use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::serve::http::{HttpShared, Poll, ThreadRoster};
+
+/// Shows the addresses and counts of a running [`Server`](super::Server).
+#[derive(Clone)]
+pub struct ServerControl {
+    pub(super) shared: Arc<HttpShared>,
+    pub(super) addresses: Arc<[SocketAddr]>,
+}
+
+/// The counts of a server since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerCounts {
+    /// The connections that are open now.
+    pub open_connections: usize,
+    /// The streams that are open now, for example watches. Each has a connection.
+    pub open_streams: usize,
+    /// The connections that were accepted.
+    pub accepted_connections: u64,
+    /// The connections that were refused, because there were too many.
+    pub refused_connections: u64,
+    /// The replies with a status from 200 to 299.
+    pub succeeded: u64,
+    /// The replies with a status from 300 to 399.
+    pub redirected: u64,
+    /// The replies with a status from 400 to 499: the client made an error.
+    pub client_errors: u64,
+    /// The replies with a status from 500 to 599: the server failed.
+    pub server_errors: u64,
+}
+
+impl ServerControl {
+    /// Returns the addresses that the server listens on, with their ports.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the counts.
+    #[must_use]
+    pub fn counts(&self) -> ServerCounts {
+        let HttpShared { registry, counts, .. } = &*self.shared;
+        let [_, succeeded, redirected, client_errors, server_errors] =
+            counts.replies.each_ref().map(|count| count.load(Relaxed));
+        ServerCounts {
+            open_connections: registry.connections(),
+            open_streams: registry.streams(),
+            accepted_connections: counts.accepted.load(Relaxed),
+            refused_connections: counts.refused.load(Relaxed),
+            succeeded,
+            redirected,
+            client_errors,
+            server_errors,
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerControl")
+            .field("name", &self.shared.name)
+            .field("addresses", &self.addresses)
+            .field("counts", &self.counts())
+            .finish()
+    }
+}
+
+/// The threads of a server.
+pub(super) struct ServerThreads {
+    pub(super) shared: Arc<HttpShared>,
+    pub(super) roster: Arc<ThreadRoster>,
+    pub(super) accept: Arc<Poll>,
+}
+
+impl Runnable for ServerThreads {
+    fn stop(&self) {
+        self.shared.registry.stop();
+        self.accept.wake();
+        self.shared.idle.stop();
+    }
+
+    fn abort(&self) {
+        self.stop();
+        self.shared.registry.abort();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.roster.join_timeout(timeout)
+    }
+
+    fn detach(&mut self) {}
+
+    fn status(&self) -> RunStatus {
+        let threads = self.roster.names();
+        let phase = RunPhase::of(self.shared.registry.is_stopping(), &threads);
+        RunStatus::new(self.shared.name.as_str(), phase, threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.roster.on_end(hook);
+    }
+}
