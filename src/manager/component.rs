@@ -22,6 +22,8 @@ use crate::run::fence::Fence;
 use crate::run::pool::WorkerPool;
 use crate::watch::poller::Poller;
 use crate::watch::source::SourceHandle;
+#[cfg(feature = "serve")]
+use crate::watch::source::SourceStatus;
 use crate::watch::{PollWatchControl, Watch};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch or a function.
@@ -60,9 +62,9 @@ pub(super) struct ControllerEntry {
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
-    /// Returns the counts and measurements, without a visit of keys.
+    /// Returns the counts and measurements, and the sources, without a visit of keys.
     #[cfg(feature = "serve")]
-    pub(super) metrics: Box<dyn Fn() -> ControllerMetrics + Send + Sync>,
+    pub(super) metrics: Box<dyn Fn() -> (ControllerMetrics, Vec<SourceStatus>) + Send + Sync>,
     /// Returns the status of the key that is formatted like this.
     #[cfg(feature = "serve")]
     pub(super) find_key: Box<dyn Fn(&str) -> Option<KeyStatus<String>> + Send + Sync>,
@@ -179,7 +181,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             status,
             health: Box::new(move || checked.health().shown()),
             #[cfg(feature = "serve")]
-            metrics: Box::new(move || measured.metrics()),
+            metrics: Box::new(move || (measured.metrics(), measured.health().sources)),
             #[cfg(feature = "serve")]
             find_key: Box::new(move |shown| searched.find_key(shown).map(KeyStatus::shown)),
             record_runs: Box::new(move || recorded.record_runs()),

@@ -66,6 +66,12 @@ pub struct Manager {
 }
 
 impl Manager {
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
     /// Adds a component. Starts it with the manager, or now if the manager runs.
     ///
     /// Components start in the order of these calls.

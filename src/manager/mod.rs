@@ -8,6 +8,8 @@ mod error;
 mod handle;
 mod lead;
 mod member;
+#[cfg(feature = "serve")]
+mod metrics;
 mod removal;
 mod running;
 #[cfg(all(unix, feature = "signals"))]
@@ -26,5 +28,7 @@ pub use self::error::ManagerError;
 pub use self::handle::Manager;
 #[cfg(feature = "serve")]
 pub(crate) use self::handle::WeakManager;
+#[cfg(feature = "serve")]
+pub(crate) use self::metrics::{ManagerMetrics, NamedMetrics};
 pub use self::removal::RemoveError;
 pub use self::status::{Health, ManagerStatus};

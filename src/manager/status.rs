@@ -12,9 +12,9 @@ use super::handle::Manager;
 use super::state::ManagerPhase;
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
-use crate::controller::{self, ControllerStatus};
 #[cfg(feature = "serve")]
-use crate::controller::{ControllerMetrics, KeyStatus};
+use crate::controller::KeyStatus;
+use crate::controller::{self, ControllerStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -147,12 +147,12 @@ impl Manager {
     }
 
     /// Asks the elector for the leader, without the lock: it may read a file.
-    fn leader(&self) -> Option<Holder> {
+    pub(super) fn leader(&self) -> Option<Holder> {
         self.inner.elector.as_ref().and_then(|elector| elector.leader())
     }
 
     /// Returns the names of the components, sorted.
-    fn components(&self) -> Vec<String> {
+    pub(crate) fn components(&self) -> Vec<String> {
         let mut names: Vec<_> = self.inner.state.lock().names.iter().cloned().collect();
         names.sort_unstable();
         names
@@ -163,12 +163,6 @@ impl Manager {
         let failure = self.inner.state.lock().failure.clone()?;
         // Without the lock: formatting an error is user code.
         Some((failure.component, bounded(Chain(&**failure.error).to_string())))
-    }
-
-    /// Returns the counts and measurements of each controller by its name. Visits no keys.
-    #[cfg(feature = "serve")]
-    pub(crate) fn controller_metrics(&self) -> Vec<(String, ControllerMetrics)> {
-        self.entries().into_iter().map(|(name, entry)| (name, (entry.metrics)())).collect()
     }
 
     /// Returns the status of the key that `Debug` formats as `shown`, if this controller knows it.
@@ -230,7 +224,7 @@ impl Manager {
     }
 
     /// Returns the controllers, to be queried without the lock: formatting a key is user code.
-    fn entries(&self) -> Vec<(String, Arc<ControllerEntry>)> {
+    pub(super) fn entries(&self) -> Vec<(String, Arc<ControllerEntry>)> {
         let state = self.inner.state.lock();
         let mut entries: Vec<_> =
             state.controllers.iter().map(|(name, entry)| (name.clone(), Arc::clone(entry))).collect();
@@ -240,7 +234,7 @@ impl Manager {
     }
 
     /// Returns the status of the components that list, by name.
-    fn sources(&self) -> Vec<SourceStatus> {
+    pub(super) fn sources(&self) -> Vec<SourceStatus> {
         let handles: Vec<_> = self.inner.state.lock().sources.values().cloned().collect();
         let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
         sources.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -4,6 +4,7 @@
 mod access;
 mod http;
 mod server;
+mod status;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
 pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};

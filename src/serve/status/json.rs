@@ -1,0 +1,215 @@
+//! The status of a manager as JSON.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::checks::{CheckResult, all_ok};
+use super::process::ProcessFacts;
+use crate::controller::{ControllerStatus, FailedKey, RecentRun, RecentRunResult, RunningKey};
+use crate::manager::ManagerStatus;
+use crate::run::histogram::Histogram;
+use crate::watch::source::SourceStatus;
+
+/// Returns the status as JSON, with at most `most` failing keys, parked keys, suspended keys and recent runs of each controller.
+///
+/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field whose name ends in `Seconds` is a
+/// number of seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
+/// durations. A field without a value is null. Keys are formatted with `Debug`.
+///
+/// | field | value |
+/// |---|---|
+/// | `name`, `phase` | the name of the manager, and its activity in a few words |
+/// | `timeSeconds` | the time of this status |
+/// | `live`, `ready` | `ok`, and `checks`: `name`, `ok`, `reason` |
+/// | `leadership` | `elected` (whether there is an elector), `leading`, `leader`: `name`, `pid`, `sinceSeconds`, `forSeconds` |
+/// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads` |
+/// | `components` | the names of all components |
+/// | `failure` | the failure that stopped the manager: `component`, `error` |
+/// | `controllers` | a list, see below |
+/// | `sources` | the pollers and watches of the manager, see below |
+///
+/// A controller:
+///
+/// | field | value |
+/// |---|---|
+/// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
+/// | `maxConcurrentReconciles` | the limit on active runs |
+/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `overdue` |
+/// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
+/// | `oldestWaiting` | `key`, `ageSeconds` |
+/// | `nextDue` | the delayed key that is due first: `key`, `inSeconds` |
+/// | `runs` | counts: `total`, `successes`, `requeues`, `retries`, `drops`, `terminalErrors`, `errors`, `aborted`, `panics`, `timeouts`, `overruns` |
+/// | `queueTime`, `workTime` | `count`, `sumSeconds`, `buckets`: `upToSeconds` (null: any time), `count` of this bucket alone |
+/// | `failingCount`, `parkedCount`, `suspendedCount` | all keys of that kind |
+/// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTrySecondsAgo`, `nextTryInSeconds` (null: never, or now) |
+/// | `suspended` | keys |
+/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedSecondsAgo`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
+/// | `sources` | its sources |
+///
+/// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`, `listingForSeconds`,
+/// `overdue`, `undecodable`, `undecodableError`.
+pub(crate) fn status_json(
+    status: &ManagerStatus,
+    live: &[CheckResult],
+    ready: &[CheckResult],
+    process: &ProcessFacts,
+    most: usize,
+) -> Value {
+    let leader = status.leader.as_ref().map(|leader| {
+        json!({
+            "name": leader.name(),
+            "pid": leader.pid(),
+            "sinceSeconds": leader.since().map(unix_seconds),
+            "forSeconds": status.leader_for.map(seconds),
+        })
+    });
+    let controllers = status.controllers.iter().map(|controller| of_controller(controller, status.taken_at, most));
+    json!({
+        "name": status.name,
+        "phase": status.doing,
+        "timeSeconds": unix_seconds(status.time_of_day),
+        "live": health(live),
+        "ready": health(ready),
+        "leadership": { "elected": status.elected, "leading": status.leading, "leader": leader },
+        "process": {
+            "pid": process.id,
+            "startTimeSeconds": process.started.map(unix_seconds),
+            "cpuSeconds": process.cpu.map(seconds),
+            "residentBytes": process.resident_bytes,
+            "virtualBytes": process.virtual_bytes,
+            "openFiles": process.open_files,
+            "maxFiles": process.max_files,
+            "threads": process.threads,
+        },
+        "components": status.components,
+        "failure": status.failure.as_ref().map(|(component, error)| json!({ "component": component, "error": error })),
+        "controllers": controllers.collect::<Vec<_>>(),
+        "sources": status.sources.iter().map(of_source).collect::<Vec<_>>(),
+    })
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn health(results: &[CheckResult]) -> Value {
+    let check =
+        |result: &CheckResult| json!({ "name": result.name, "ok": result.failure.is_none(), "reason": result.failure });
+    json!({ "ok": all_ok(results), "checks": results.iter().map(check).collect::<Vec<_>>() })
+}
+
+fn of_controller(controller: &ControllerStatus<String>, now: Instant, most: usize) -> Value {
+    let metrics = &controller.metrics;
+    let (runs, queue) = (&metrics.runs, &metrics.queue);
+    let failed =
+        |keys: &[FailedKey<String>]| keys.iter().take(most).map(|key| failed_key(key, now)).collect::<Vec<_>>();
+    let recent = &controller.recent_runs[controller.recent_runs.len().saturating_sub(most)..];
+    let oldest = controller.oldest_waiting.as_ref();
+    let due = controller.next_due.as_ref();
+    json!({
+        "name": controller.name,
+        "phase": controller.phase.to_string(),
+        "maxConcurrentReconciles": metrics.max_concurrent_reconciles,
+        "running": controller.running.iter().map(active_run).collect::<Vec<_>>(),
+        "queue": {
+            "depth": queue.depth(),
+            "high": queue.high,
+            "normal": queue.normal,
+            "low": queue.low,
+            "delayed": queue.delayed,
+            "processing": queue.processing,
+            "adds": queue.adds,
+        },
+        "oldestWaiting": oldest.map(|(key, age)| json!({ "key": key, "ageSeconds": seconds(*age) })),
+        "nextDue": due.map(|(key, due)| json!({ "key": key, "inSeconds": seconds(due.saturating_duration_since(now)) })),
+        "runs": {
+            "total": runs.runs(),
+            "successes": runs.successes,
+            "requeues": runs.requeues,
+            "retries": runs.retries,
+            "drops": runs.drops,
+            "terminalErrors": runs.terminal_errors,
+            "errors": runs.errors(),
+            "aborted": runs.aborted,
+            "panics": runs.panics,
+            "timeouts": runs.timeouts,
+            "overruns": runs.overruns,
+        },
+        "queueTime": of_histogram(&metrics.queue_time),
+        "workTime": of_histogram(&metrics.work_time),
+        "failingCount": metrics.failing,
+        "parkedCount": metrics.parked,
+        "suspendedCount": controller.suspended.len(),
+        "failing": failed(&controller.failing),
+        "parked": failed(&controller.parked),
+        "suspended": controller.suspended.iter().take(most).collect::<Vec<_>>(),
+        "recentRuns": recent.iter().map(|run| recent_run(run, now)).collect::<Vec<_>>(),
+        "sources": controller.sources.iter().map(of_source).collect::<Vec<_>>(),
+    })
+}
+
+fn active_run(run: &RunningKey<String>) -> Value {
+    json!({ "key": run.key, "thread": run.thread, "ageSeconds": seconds(run.elapsed), "overdue": run.overdue })
+}
+
+fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
+    let next = failed.next_try.map(|next| seconds(next.saturating_duration_since(now)));
+    json!({
+        "key": failed.key,
+        "error": failed.error,
+        "tries": failed.failures,
+        "failingForSeconds": seconds(now.saturating_duration_since(failed.failing_since)),
+        "lastTrySecondsAgo": seconds(now.saturating_duration_since(failed.since)),
+        "nextTryInSeconds": next,
+    })
+}
+
+fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
+    let again = match &run.result {
+        RecentRunResult::Requeued(after) | RecentRunResult::Failed { retry_after: after, .. } => Some(seconds(*after)),
+        _ => None,
+    };
+    json!({
+        "key": run.key,
+        "reasons": run.reasons.to_string(),
+        "try": run.attempt,
+        "queuedSeconds": seconds(run.queued_for),
+        "startedSecondsAgo": seconds(now.saturating_duration_since(run.started)),
+        "tookSeconds": seconds(run.took),
+        "thread": run.thread,
+        "result": run.result.to_string(),
+        "error": run.result.error(),
+        "againInSeconds": again,
+    })
+}
+
+fn of_histogram(histogram: &Histogram) -> Value {
+    // The last bound is infinite, which JSON writes as null.
+    let bucket = |(bound, count): (f64, u64)| json!({ "upToSeconds": bound, "count": count });
+    json!({
+        "count": histogram.count(),
+        "sumSeconds": seconds(histogram.sum()),
+        "buckets": histogram.buckets().map(bucket).collect::<Vec<_>>(),
+    })
+}
+
+fn of_source(source: &SourceStatus) -> Value {
+    json!({
+        "name": source.name,
+        "synced": source.synced,
+        "listings": source.listings,
+        "failures": source.failures,
+        "failuresInARow": source.failures_in_a_row,
+        "failingForSeconds": source.failing_for.map(seconds),
+        "lastError": source.last_error,
+        "listingForSeconds": source.listing_for.map(seconds),
+        "overdue": source.overdue,
+        "undecodable": source.undecodable,
+        "undecodableError": source.undecodable_error,
+    })
+}
