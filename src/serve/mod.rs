@@ -3,8 +3,10 @@
 
 mod access;
 mod http;
+mod page;
 mod server;
 mod status;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
+pub use self::page::StatusPages;
 pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};

@@ -12,43 +12,7 @@ use crate::run::histogram::Histogram;
 use crate::watch::source::SourceStatus;
 
 /// Returns the status as JSON, with at most `most` failing keys, parked keys, suspended keys and recent runs of each controller.
-///
-/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field whose name ends in `Seconds` is a
-/// number of seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
-/// durations. A field without a value is null. Keys are formatted with `Debug`.
-///
-/// | field | value |
-/// |---|---|
-/// | `name`, `phase` | the name of the manager, and its activity in a few words |
-/// | `timeSeconds` | the time of this status |
-/// | `live`, `ready` | `ok`, and `checks`: `name`, `ok`, `reason` |
-/// | `leadership` | `elected` (whether there is an elector), `leading`, `leader`: `name`, `pid`, `sinceSeconds`, `forSeconds` |
-/// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads` |
-/// | `components` | the names of all components |
-/// | `failure` | the failure that stopped the manager: `component`, `error` |
-/// | `controllers` | a list, see below |
-/// | `sources` | the pollers and watches of the manager, see below |
-///
-/// A controller:
-///
-/// | field | value |
-/// |---|---|
-/// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
-/// | `maxConcurrentReconciles` | the limit on active runs |
-/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `overdue` |
-/// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
-/// | `oldestWaiting` | `key`, `ageSeconds` |
-/// | `nextDue` | the delayed key that is due first: `key`, `inSeconds` |
-/// | `runs` | counts: `total`, `successes`, `requeues`, `retries`, `drops`, `terminalErrors`, `errors`, `aborted`, `panics`, `timeouts`, `overruns` |
-/// | `queueTime`, `workTime` | `count`, `sumSeconds`, `buckets`: `upToSeconds` (null: any time), `count` of this bucket alone |
-/// | `failingCount`, `parkedCount`, `suspendedCount` | all keys of that kind |
-/// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTrySecondsAgo`, `nextTryInSeconds` (null: never, or now) |
-/// | `suspended` | keys |
-/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedSecondsAgo`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
-/// | `sources` | its sources |
-///
-/// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`, `listingForSeconds`,
-/// `overdue`, `undecodable`, `undecodableError`.
+/// [`StatusPages`](crate::serve::StatusPages) documents the fields.
 pub(crate) fn status_json(
     status: &ManagerStatus,
     live: &[CheckResult],

@@ -1,0 +1,92 @@
+//! Small charts as inline SVG. All charts of a column have one scale, so that their heights can be compared.
+
+use std::fmt::Write;
+
+use super::history::{SAMPLES, Sample};
+
+/// The width of one sample, in units of the chart.
+const STEP: usize = 2;
+const WIDTH: usize = SAMPLES * STEP;
+const HEIGHT: f64 = 24.0;
+
+/// Draws bars: whole values, with a part of each in the colour of failures.
+pub(super) fn bars(samples: &[Sample], most: f64, label: &str) -> String {
+    let (mut whole, mut failed) = (String::new(), String::new());
+    for (x, sample) in places(samples) {
+        bar(&mut whole, x, sample.runs, most);
+        bar(&mut failed, x, sample.errors, most);
+    }
+    frame(label, &format!("<path class=\"bar\" d=\"{whole}\"/><path class=\"bad\" d=\"{failed}\"/>"))
+}
+
+/// Draws an area below the values.
+pub(super) fn area(samples: &[Sample], of: fn(&Sample) -> f64, most: f64, label: &str) -> String {
+    let mut path = String::new();
+    for (x, sample) in places(samples) {
+        bar(&mut path, x, of(sample), most);
+    }
+    frame(label, &format!("<path class=\"area\" d=\"{path}\"/>"))
+}
+
+/// Draws a mark at each value. There is none where a sample has no value.
+pub(super) fn marks(samples: &[Sample], of: fn(&Sample) -> Option<f64>, most: f64, label: &str) -> String {
+    let mut path = String::new();
+    for (x, sample) in places(samples) {
+        if let Some(value) = of(sample) {
+            let y = (HEIGHT - height(value, most)).min(HEIGHT - 2.0);
+            // A `String` takes any text.
+            let _ = write!(path, "M{x} {y:.1}h{STEP}v2h-{STEP}z");
+        }
+    }
+    frame(label, &format!("<path class=\"mark\" d=\"{path}\"/>"))
+}
+
+/// Returns the samples with their left edges. The newest one is at the right.
+fn places(samples: &[Sample]) -> impl Iterator<Item = (usize, &Sample)> {
+    let first = SAMPLES - samples.len().min(SAMPLES);
+    samples.iter().enumerate().map(move |(number, sample)| ((first + number) * STEP, sample))
+}
+
+fn bar(path: &mut String, x: usize, value: f64, most: f64) {
+    let height = height(value, most);
+    if height > 0.0 {
+        let _ = write!(path, "M{x} {HEIGHT}v-{height:.1}h{STEP}v{height:.1}z");
+    }
+}
+
+/// Returns the height of a value. A value above zero is at least one unit high.
+fn height(value: f64, most: f64) -> f64 {
+    if value > 0.0 && most > 0.0 { (value / most * HEIGHT).clamp(1.0, HEIGHT) } else { 0.0 }
+}
+
+/// `label` is escaped.
+fn frame(label: &str, content: &str) -> String {
+    format!(
+        "<svg class=\"spark\" role=\"img\" aria-label=\"{label}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         preserveAspectRatio=\"none\"><path class=\"base\" d=\"M0 {HEIGHT}h{WIDTH}\"/>{content}</svg>"
+    )
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_sample_is_at_the_right_and_the_highest_fills_the_height() {
+        let samples = [
+            Sample { runs: 1.0, errors: 0.0, ..Sample::default() },
+            Sample { runs: 4.0, errors: 2.0, ..Sample::default() },
+        ];
+        let svg = bars(&samples, 4.0, "runs");
+        assert!(svg.contains("class=\"bar\" d=\"M116 24v-6.0h2v6.0zM118 24v-24.0h2v24.0z\""), "{svg}");
+        assert!(svg.contains("class=\"bad\" d=\"M118 24v-12.0h2v12.0z\""), "{svg}");
+    }
+
+    #[test]
+    fn small_values_are_seen_and_missing_ones_are_not() {
+        assert!((height(0.001, 1000.0) - 1.0).abs() < 1e-9);
+        assert!(height(0.0, 1000.0).abs() < 1e-9 && height(5.0, 0.0).abs() < 1e-9);
+        let svg = marks(&[Sample::default()], |_| None, 1.0, "times");
+        assert!(svg.contains("class=\"mark\" d=\"\""), "{svg}");
+    }
+}

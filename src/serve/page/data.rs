@@ -1,0 +1,85 @@
+//! The facts that a page shows, and small parts that several sections use.
+
+use std::fmt::{Display, Write};
+use std::time::Instant;
+
+use super::escape::{Esc, key, key_path, line, lines};
+use super::history::History;
+use crate::manager::ManagerStatus;
+use crate::serve::status::{CheckResult, ProcessFacts};
+
+/// The facts of one moment.
+pub(super) struct PageData<'a> {
+    pub(super) status: &'a ManagerStatus,
+    pub(super) live: &'a [CheckResult],
+    pub(super) ready: &'a [CheckResult],
+    pub(super) process: &'a ProcessFacts,
+    pub(super) history: &'a History,
+}
+
+impl PageData<'_> {
+    pub(super) fn now(&self) -> Instant {
+        self.status.taken_at
+    }
+}
+
+/// The tone of a chip. Its text says the same, for people who do not see colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Good,
+    Warn,
+    Bad,
+    Calm,
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+            Self::Calm => "calm",
+        }
+    }
+}
+
+/// Returns a short state with a frame.
+pub(super) fn chip(tone: Tone, text: impl Display) -> String {
+    format!("<span class=\"chip {}\">{}</span>", tone.class(), Esc(text))
+}
+
+/// Returns the link to a key's page.
+pub(super) fn key_link(controller: &str, shown: &str) -> String {
+    format!("<a class=\"key\" href=\"{}\">{}</a>", key_path(controller, shown), key(shown))
+}
+
+/// Adds a cell of a table. On narrow screens its label stands before it. `content` is HTML.
+pub(super) fn cell(out: &mut String, class: &str, label: &str, content: impl Display) {
+    // A `String` takes any text.
+    let _ = write!(out, "<td class=\"{class}\" data-label=\"{label}\">{content}</td>");
+}
+
+/// Returns a number, in a quiet colour if it is zero, and with this tone otherwise.
+pub(super) fn number(count: usize, tone: Tone) -> String {
+    let class = if count == 0 { "none" } else { tone.class() };
+    format!("<span class=\"{class}\">{}</span>", super::units::size(count))
+}
+
+/// The longest text that a table shows without a click.
+const SHORT: usize = 88;
+
+/// Returns a text that may be long: its beginning, and the rest after a click. `id` finds the detail again after a refresh.
+pub(super) fn detail(id: &str, text: &str) -> String {
+    let is_short = text.chars().count() <= SHORT && !text.contains('\n');
+    if is_short {
+        return line(text).to_string();
+    }
+    let begin: String = text.lines().next().unwrap_or_default().chars().take(SHORT - 8).collect();
+    format!("<details data-id=\"{}\"><summary>{}…</summary><pre>{}</pre></details>", Esc(id), line(&begin), lines(text))
+}
+
+/// Returns the heading of a section, with a remark.
+pub(super) fn heading(id: &str, title: &str, remark: &str) -> String {
+    let remark = if remark.is_empty() { String::new() } else { format!(" <small>{remark}</small>") };
+    format!("<h2 id=\"{id}\">{title}{remark}</h2>")
+}

@@ -1,0 +1,145 @@
+//! The page of one key: its state, why it ran, its last runs, its next run.
+
+use std::fmt::Write;
+use std::time::{Instant, SystemTime};
+
+use super::data::{Tone, cell, chip, detail, heading};
+use super::escape::{key, line, lines};
+use super::units::{span, stamp, time_of_day};
+use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
+use crate::manager::ManagerStatus;
+use crate::queue::{KeyState, PendingRerun};
+
+/// Returns the changing part of the page.
+pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, manager: &ManagerStatus) -> String {
+    let now = manager.taken_at;
+    let (state, tone) = state(status);
+    let mut out = String::new();
+    // A `String` takes any text.
+    let _ = write!(
+        out,
+        "<header data-health=\"{}\"><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><div class=\"title\">\
+         <h1 class=\"key\">{}</h1><p class=\"chips\">{}</p></div><p class=\"facts\"><time datetime=\"{}\">{} UTC</time></p></header>\
+         <main id=\"main\">",
+        line(state),
+        line(&manager.name),
+        line(controller),
+        key(&status.key),
+        chip(tone, state),
+        stamp(manager.time_of_day),
+        time_of_day(manager.time_of_day),
+    );
+    out.push_str("<dl class=\"about\">");
+    about(&mut out, status, now);
+    out.push_str("</dl>");
+    last_runs(&mut out, &status.recent_runs, now, manager.time_of_day);
+    out.push_str("</main>");
+    out
+}
+
+/// Returns the changing part of the page of a key that is not known.
+pub(super) fn unknown(controller: &str, shown: &str, manager: &ManagerStatus) -> String {
+    format!(
+        "<header><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><h1 class=\"key\">{}</h1></header>\
+         <main id=\"main\"><p>This key is not known here. It does not run, has not failed, and is not among the recent runs of \
+         its controller.</p></main>",
+        line(&manager.name),
+        line(controller),
+        key(shown)
+    )
+}
+
+fn state(status: &KeyStatus<String>) -> (&'static str, Tone) {
+    let parked = status.failed.as_ref().map(|failed| failed.parked);
+    match (&status.running, status.state, parked) {
+        (Some(run), ..) if run.overdue => ("overdue", Tone::Bad),
+        (Some(_), ..) | (None, KeyState::Processing(_), _) => ("running", Tone::Good),
+        _ if status.suspended => ("suspended", Tone::Warn),
+        (_, _, Some(true)) => ("given up", Tone::Bad),
+        (_, _, Some(false)) => ("failing", Tone::Warn),
+        (_, KeyState::Ready(_), _) => ("waiting", Tone::Calm),
+        (_, KeyState::Delayed(_), _) => ("delayed", Tone::Calm),
+        _ => ("idle", Tone::Calm),
+    }
+}
+
+fn about(out: &mut String, status: &KeyStatus<String>, now: Instant) {
+    let mut fact = |name: &str, value: &str| {
+        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    if let Some(run) = &status.running {
+        fact("Now", &format!("runs for {} on {}", span(run.elapsed), line(&run.thread)));
+    }
+    if let Some(last) = status.recent_runs.last() {
+        let ended = span(now.saturating_duration_since(last.started).saturating_sub(last.took));
+        let reasons = line(&last.reasons.to_string()).to_string();
+        fact("Why it ran", &format!("{reasons} <small>the run that ended {ended} ago</small>"));
+    }
+    fact("Next run", &next(status, now));
+    if let Some(failed) = &status.failed {
+        let time = span(now.saturating_duration_since(failed.failing_since));
+        fact("Fails", &format!("for {time}, {} tries in a row", failed.failures));
+        fact("Last error", &format!("<pre>{}</pre>", lines(&failed.error)));
+    }
+}
+
+/// Tells when the key runs next.
+fn next(status: &KeyStatus<String>, now: Instant) -> String {
+    let at = |due: Option<Instant>| match due {
+        Some(due) if due <= now => "now".to_owned(),
+        Some(due) => format!("in {}", span(due.saturating_duration_since(now))),
+        None => "not before it is resumed or requested".to_owned(),
+    };
+    let next = match status.state {
+        KeyState::Ready(priority) => {
+            format!("as soon as a thread is free <small>priority: {}</small>", format!("{priority:?}").to_lowercase())
+        }
+        KeyState::Delayed(due) => at(due),
+        KeyState::Processing(PendingRerun::None) => "as the active run decides".to_owned(),
+        KeyState::Processing(PendingRerun::At(due)) => format!("after the active run, {}", at(due)),
+        KeyState::Processing(_) => "right after the active run: the key was requested meanwhile".to_owned(),
+        KeyState::Idle => "at its next change or request".to_owned(),
+    };
+    if status.suspended { format!("{next} <small>the key is suspended</small>") } else { next }
+}
+
+fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: SystemTime) {
+    out.push_str("<section aria-labelledby=\"runs\">");
+    out.push_str(&heading("runs", "Last runs", "of the 512 that the controller keeps"));
+    if runs.is_empty() {
+        out.push_str("<p class=\"calm\">None.</p></section>");
+        return;
+    }
+    out.push_str(
+        "<table class=\"cards\"><thead><tr><th>began</th><th>why</th><th>result</th><th class=\"n\">try</th>\
+         <th class=\"n\">waited</th><th class=\"n\">took</th><th>thread</th><th>error or next</th></tr></thead><tbody>",
+    );
+    for run in runs.iter().rev() {
+        let ago = now.saturating_duration_since(run.started);
+        let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
+        let _ = write!(out, "<tr><th scope=\"row\" data-label=\"began\">{began} <small>{} ago</small></th>", span(ago));
+        cell(out, "", "why", line(&run.reasons.to_string()));
+        cell(out, "", "result", result(&run.result));
+        cell(out, "n", "try", run.attempt);
+        cell(out, "n", "waited", span(run.queued_for));
+        cell(out, "n", "took", span(run.took));
+        cell(out, "", "thread", line(&run.thread));
+        let end = match &run.result {
+            RecentRunResult::Requeued(after) => format!("again after {}", span(*after)),
+            result => detail(&format!("run {began} {}", run.attempt), result.error().unwrap_or_default()),
+        };
+        cell(out, "why", "error or next", end);
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></section>");
+}
+
+fn result(result: &RecentRunResult) -> String {
+    let tone = match result {
+        RecentRunResult::Failed { .. } => Tone::Warn,
+        RecentRunResult::Parked(_) => Tone::Bad,
+        RecentRunResult::Aborted => Tone::Calm,
+        _ => Tone::Good,
+    };
+    chip(tone, result)
+}

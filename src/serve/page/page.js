@@ -1,0 +1,76 @@
+// Fetches the live part of the page every two seconds, while somebody looks at it and reads no detail.
+(() => {
+  "use strict";
+  const PERIOD = 2000;
+  const [live, bar, state, pause, said] = ["live", "refresh", "state", "pause", "said"].map((id) => document.getElementById(id));
+  let paused = false;
+  let timer = 0;
+  let health = "";
+
+  const health_now = () => live.querySelector("[data-health]")?.dataset.health ?? "";
+
+  // Returns why the page must not change now; empty if it may.
+  const why_not = () => {
+    if (paused) return "paused";
+    if (document.hidden) return "paused while hidden";
+    if (live.querySelector("details[open]")) return "paused while a detail is open";
+    const selection = getSelection();
+    if (selection && !selection.isCollapsed && live.contains(selection.anchorNode)) return "paused while text is selected";
+    return "";
+  };
+
+  const show = (text, stale) => {
+    if (state.textContent !== text) state.textContent = text;
+    document.body.classList.toggle("stale", stale);
+  };
+
+  // Returns a name of the focused element by which it is found again.
+  const focus_name = (element) => element?.getAttribute("href") ?? element?.closest("[data-id]")?.dataset.id;
+
+  const replace = (html) => {
+    const name = live.contains(document.activeElement) ? focus_name(document.activeElement) : undefined;
+    live.innerHTML = html;
+    if (name !== undefined) {
+      const same = [...live.querySelectorAll("a, summary")].find((element) => focus_name(element) === name);
+      same?.focus({ preventScroll: true });
+    }
+    const now = health_now();
+    if (now !== health) {
+      health = now;
+      said.textContent = now;
+    }
+  };
+
+  const refresh = async () => {
+    clearTimeout(timer);
+    const why = why_not();
+    if (why) {
+      show(why, false);
+    } else {
+      try {
+        const reply = await fetch(location.pathname + "?live=1", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+        if (!reply.ok) throw new Error(reply.statusText);
+        const html = await reply.text();
+        if (!why_not()) {
+          replace(html);
+          show("live", false);
+        }
+      } catch {
+        const since = live.querySelector("time")?.textContent ?? "";
+        show("no answer since " + since, true);
+      }
+    }
+    clearTimeout(timer);
+    timer = setTimeout(refresh, PERIOD);
+  };
+
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    refresh();
+  });
+  document.addEventListener("visibilitychange", refresh);
+  health = health_now();
+  bar.hidden = false;
+  timer = setTimeout(refresh, PERIOD);
+})();

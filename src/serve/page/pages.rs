@@ -1,0 +1,282 @@
+//! The handler of all pages about a manager: health, metrics, status, and the pages for people.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::data::PageData;
+use super::history::History;
+use super::shell::{live_part, protect, whole_page};
+use super::{attention, controllers, key_page, sources, summary, timeline};
+use crate::base::error::StartError;
+use crate::base::running::Running;
+use crate::base::thread::panic_message;
+use crate::manager::{Manager, WeakManager};
+use crate::run::error::BoxError;
+use crate::serve::http::{Handler, IncomingRequest, Reply};
+use crate::serve::status::{
+    CONTENT_TYPE, CheckKind, HealthChecks, ProcessFacts, metrics_text, reply_to_group, reply_to_one, status_json,
+};
+
+/// The number of keys and runs of each kind in `/statusz`, unless the request says otherwise.
+const MOST_KEYS: usize = 1000;
+
+/// The pages about a manager: health, metrics, status, and a page for people. They change nothing.
+///
+/// | path | answer |
+/// |---|---|
+/// | `/` | the status page: what needs attention, controllers, runs, sources; it works without scripts |
+/// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
+/// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks with reasons |
+/// | `/readyz` | the same for [`Manager::ready`] |
+/// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
+/// | `/metrics` | metrics in the text format of Prometheus; their names are those of the `metrics` facade |
+/// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
+/// | `/statusz?format=text` | the status as a table |
+///
+/// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out.
+///
+/// The value does not keep the manager, so it may belong to a component of the same manager. It lets all controllers
+/// [record their runs](Manager::record_runs), and its thread, `<manager>-history-0`, samples their counters every five seconds for
+/// the charts. The thread ends when the value is dropped.
+///
+/// # The fields of `/statusz`
+///
+/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field whose name ends in `Seconds` is a
+/// number of seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
+/// durations. A field without a value is null. Keys are formatted with `Debug`.
+///
+/// | field | value |
+/// |---|---|
+/// | `name`, `phase` | the name of the manager, and its activity in a few words |
+/// | `timeSeconds` | the time of this status |
+/// | `live`, `ready` | `ok`, and `checks`: `name`, `ok`, `reason` |
+/// | `leadership` | `elected` (whether there is an elector), `leading`, `leader`: `name`, `pid`, `sinceSeconds`, `forSeconds` |
+/// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads` |
+/// | `components` | the names of all components |
+/// | `failure` | the failure that stopped the manager: `component`, `error` |
+/// | `controllers` | a list, see below |
+/// | `sources` | the pollers and watches of the manager, see below |
+///
+/// A controller:
+///
+/// | field | value |
+/// |---|---|
+/// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
+/// | `maxConcurrentReconciles` | the limit on active runs |
+/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `overdue` |
+/// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
+/// | `oldestWaiting` | `key`, `ageSeconds` |
+/// | `nextDue` | the delayed key that is due first: `key`, `inSeconds` |
+/// | `runs` | counts: `total`, `successes`, `requeues`, `retries`, `drops`, `terminalErrors`, `errors`, `aborted`, `panics`, `timeouts`, `overruns` |
+/// | `queueTime`, `workTime` | `count`, `sumSeconds`, `buckets`: `upToSeconds` (null: any time), `count` of this bucket alone |
+/// | `failingCount`, `parkedCount`, `suspendedCount` | all keys of that kind |
+/// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTrySecondsAgo`, `nextTryInSeconds` (null: never, or now) |
+/// | `suspended` | keys |
+/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedSecondsAgo`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
+/// | `sources` | its sources |
+///
+/// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`, `listingForSeconds`,
+/// `overdue`, `undecodable`, `undecodableError`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::StatusPages;
+/// use homeostat::{BoxError, Manager};
+///
+/// let manager = Manager::builder().build()?;
+/// let pages = StatusPages::new(&manager)?
+///     .ready_check("disk", || if std::fs::exists("/")? { Ok(()) } else { Err(BoxError::from("there is no disk")) });
+/// # let _ = pages;
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "the pages are not served until a server has them"]
+pub struct StatusPages {
+    name: String,
+    manager: WeakManager,
+    checks: HealthChecks,
+    history: Arc<History>,
+    /// Ends the sampling thread.
+    _sampler: Running<()>,
+}
+
+impl StatusPages {
+    /// Creates the pages of a manager.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if the system refuses the thread that samples.
+    pub fn new(manager: &Manager) -> Result<Self, StartError> {
+        let (history, sampler) = History::start(manager)?;
+        manager.record_runs();
+        Ok(Self {
+            name: manager.name().to_owned(),
+            manager: manager.downgrade(),
+            checks: HealthChecks::default(),
+            history,
+            _sampler: sampler,
+        })
+    }
+
+    /// Adds a check to `/livez`. It should return at once: it is called for each request.
+    ///
+    /// An error or a panic fails the check. A process that is not live is usually restarted.
+    pub fn live_check<E: Into<BoxError>>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.with_check(CheckKind::Live, name.into(), check)
+    }
+
+    /// Adds a check to `/readyz`. It should return at once: it is called for each request.
+    ///
+    /// An error or a panic fails the check. A process that is not ready usually gets no work.
+    pub fn ready_check<E: Into<BoxError>>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.with_check(CheckKind::Ready, name.into(), check)
+    }
+
+    fn with_check<E: Into<BoxError>>(
+        mut self,
+        kind: CheckKind,
+        name: String,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.checks.add(kind, name, Box::new(move || check().map_err(Into::into)));
+        self
+    }
+
+    /// Returns whether these pages have a path with these parts.
+    pub(crate) fn has_path(segments: &[String]) -> bool {
+        match segments.first().map(String::as_str) {
+            None => true,
+            Some("livez" | "readyz" | "healthz") => true,
+            Some("metrics" | "statusz") => segments.len() == 1,
+            Some("keys") => segments.len() >= 3,
+            _ => false,
+        }
+    }
+
+    fn reply(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        let parts: Vec<_> = request.segments.iter().map(String::as_str).collect();
+        match parts.as_slice() {
+            [] => self.overview(request, manager),
+            ["livez" | "healthz", name @ ..] => self.health(CheckKind::Live, parts[0], name, request, manager),
+            ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
+            ["metrics"] => {
+                let text = metrics_text(&manager.metrics(), &ProcessFacts::read());
+                Reply::new(StatusCode::OK, CONTENT_TYPE, text)
+            }
+            ["statusz"] => self.status(request, manager),
+            ["keys", controller, key @ .., last] => {
+                let key: String = key.iter().flat_map(|part| [part, "/"]).chain([*last]).collect();
+                key_reply(request, manager, controller, &key)
+            }
+            _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
+        }
+    }
+
+    fn health(
+        &self,
+        kind: CheckKind,
+        group: &str,
+        name: &[&str],
+        request: &IncomingRequest,
+        manager: &Manager,
+    ) -> Reply {
+        let results = self.checks.run(kind, manager);
+        if !name.is_empty() {
+            return reply_to_one(&name.join("/"), &results);
+        }
+        let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
+        let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
+        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>())
+    }
+
+    fn status(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        if request.parameter("format") == Some("text") {
+            return Reply::text(StatusCode::OK, manager.status().to_string());
+        }
+        let most = match request.parameter("limit").map(str::parse) {
+            None => MOST_KEYS,
+            Some(Ok(most)) => most,
+            Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
+        };
+        let (live, ready) = (self.checks.run(CheckKind::Live, manager), self.checks.run(CheckKind::Ready, manager));
+        let json = status_json(&manager.status(), &live, &ready, &ProcessFacts::read(), most);
+        Reply::json(StatusCode::OK, &json)
+    }
+
+    fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        let data = PageData {
+            status: &manager.status(),
+            live: &self.checks.run(CheckKind::Live, manager),
+            ready: &self.checks.run(CheckKind::Ready, manager),
+            process: &ProcessFacts::read(),
+            history: &self.history,
+        };
+        let mut live = String::new();
+        summary::header(&mut live, &data);
+        live.push_str("<main id=\"main\">");
+        summary::figures(&mut live, data.status);
+        attention::section(&mut live, &data);
+        controllers::section(&mut live, &data);
+        timeline::section(&mut live, &data);
+        sources::section(&mut live, &data);
+        live.push_str("</main>");
+        page(request, StatusCode::OK, manager.name(), live)
+    }
+}
+
+/// Returns the page of a key.
+fn key_reply(request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
+    let status = manager.status();
+    let title = format!("{shown} · {controller} · {}", status.name);
+    match manager.find_key(controller, shown) {
+        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &status)),
+        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &status)),
+    }
+}
+
+/// Returns a whole page, or only its changing part if the request asks for that.
+fn page(request: &IncomingRequest, status: StatusCode, title: &str, live: String) -> Reply {
+    match request.parameter("live") {
+        // The script of the page shows also the part of a key that is no longer known.
+        Some(_) => live_part(StatusCode::OK, live),
+        None => whole_page(status, title, &live),
+    }
+}
+
+impl Handler for StatusPages {
+    fn handle(&self, request: &IncomingRequest) -> Reply {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            let mut reply = Reply::text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
+            reply.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return reply;
+        }
+        let mut reply = match self.manager.upgrade() {
+            None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the manager has ended\n"),
+            // Formatting a key is user code.
+            Some(manager) => catch_unwind(AssertUnwindSafe(|| self.reply(request, &manager))).unwrap_or_else(|panic| {
+                let (manager, path, message) = (self.name.as_str(), request.path.as_str(), panic_message(&*panic));
+                log::error!(manager, path, panic = message; "{manager}: the page {path} panicked: {message}");
+                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the page panicked; the log has the message\n")
+            }),
+        };
+        protect(&mut reply.headers);
+        reply
+    }
+}
+
+impl fmt::Debug for StatusPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusPages").field("manager", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! The top of the status page: phase, health with reasons, leadership, and a line of figures.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::data::{PageData, Tone, chip};
+use super::escape::{line, lines};
+use super::units::{size, span, stamp, time_of_day};
+use crate::controller::ControllerStatus;
+use crate::manager::ManagerStatus;
+use crate::serve::status::{CheckResult, all_ok};
+
+/// Adds the header of the page.
+pub(super) fn header(out: &mut String, data: &PageData<'_>) {
+    let PageData { status, live, ready, .. } = data;
+    // A `String` takes any text.
+    let _ = write!(
+        out,
+        "<header data-health=\"{}\"><div class=\"title\"><h1>{}</h1><p class=\"chips\">{}{}{}</p></div>",
+        line(&in_words(live, ready)),
+        line(&status.name),
+        phase(status),
+        health("live", "not live", live),
+        health("ready", "not ready", ready)
+    );
+    let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
+    reasons(out, "not live", live);
+    // A reason that stands under both is told once.
+    let new: Vec<_> = ready.iter().filter(|result| !live.contains(result)).cloned().collect();
+    reasons(out, "not ready", &new);
+    out.push_str("</header>");
+}
+
+/// Returns the health as a sentence, for announcements when it changes.
+fn in_words(live: &[CheckResult], ready: &[CheckResult]) -> String {
+    match (all_ok(live), all_ok(ready)) {
+        (true, true) => "live and ready".to_owned(),
+        (true, false) => "live, not ready".to_owned(),
+        (false, true) => "not live, but ready".to_owned(),
+        (false, false) => "not live, not ready".to_owned(),
+    }
+}
+
+fn phase(status: &ManagerStatus) -> String {
+    let tone = match status.doing {
+        "running" => Tone::Good,
+        "ended" | "stopping" => Tone::Bad,
+        _ => Tone::Warn,
+    };
+    chip(tone, status.doing)
+}
+
+fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
+    let failed = results.iter().filter(|result| result.failure.is_some()).count();
+    if failed == 0 { chip(Tone::Good, good) } else { chip(Tone::Bad, format_args!("{bad}: {failed}")) }
+}
+
+/// Adds the failed checks with their reasons.
+fn reasons(out: &mut String, kind: &str, results: &[CheckResult]) {
+    let failed: Vec<_> = results.iter().filter_map(|result| Some((&result.name, result.failure.as_ref()?))).collect();
+    if failed.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<ul class=\"reasons\" aria-label=\"{kind}\">");
+    for (name, reason) in failed {
+        let _ = write!(out, "<li><b>{}</b> {kind}: {}</li>", line(name), lines(reason));
+    }
+    out.push_str("</ul>");
+}
+
+fn facts(data: &PageData<'_>) -> Vec<String> {
+    let PageData { status, process, .. } = data;
+    let mut facts = Vec::new();
+    if let Some(leadership) = leadership(status) {
+        facts.push(leadership);
+    }
+    facts.push(format!("pid {}", process.id));
+    if let Some(up) = process.started.and_then(|started| status.time_of_day.duration_since(started).ok()) {
+        facts.push(format!("up {}", span(up)));
+    }
+    if let Some(bytes) = process.resident_bytes {
+        facts.push(format!("{} MiB", size(usize::try_from(bytes >> 20).unwrap_or_default())));
+    }
+    if let Some(threads) = process.threads {
+        facts.push(format!("{threads} threads"));
+    }
+    let (time, stamp) = (time_of_day(status.time_of_day), stamp(status.time_of_day));
+    facts.push(format!("<time datetime=\"{stamp}\">{time} UTC</time>"));
+    facts
+}
+
+/// Returns the leadership as a sentence. `None` without an elector.
+fn leadership(status: &ManagerStatus) -> Option<String> {
+    if !status.elected {
+        return None;
+    }
+    let time = status.leader_for.map(|time| format!(" for {}", span(time))).unwrap_or_default();
+    Some(match (&status.leader, status.leading) {
+        (Some(leader), true) => format!("<b>leads</b>{time} as {}", line(&leader.to_string())),
+        (None, true) => "<b>leads</b>".to_owned(),
+        (Some(leader), false) => format!("standby; {} leads{time}", line(&leader.to_string())),
+        (None, false) => "standby; the leader is not known".to_owned(),
+    })
+}
+
+/// Adds a line of figures over all controllers.
+pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
+    let sum = |of: fn(&ControllerStatus<String>) -> usize| status.controllers.iter().map(of).sum::<usize>();
+    let oldest = status.controllers.iter().filter_map(|controller| controller.oldest_waiting.as_ref());
+    let oldest = oldest.map(|(_, age)| *age).max().unwrap_or(Duration::ZERO);
+    let (active, most) = (sum(|each| each.metrics.runs.active), sum(|each| each.metrics.max_concurrent_reconciles));
+    let overdue = sum(|each| each.running.iter().filter(|run| run.overdue).count());
+    let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
+    out.push_str("<dl class=\"figures\">");
+    let mut figure = |name: &str, value: &str, tone: &str| {
+        let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{tone}\">{value}</dd></div>");
+    };
+    let tone = |count: usize, tone: &'static str| if count == 0 { "none" } else { tone };
+    figure("running", &format!("{active}<small> / {most}</small>"), "");
+    let depth = sum(|each| each.metrics.queue.depth());
+    figure("waiting", &size(depth), tone(depth, ""));
+    figure("oldest waits", &if depth == 0 { "–".to_owned() } else { span(oldest) }, tone(depth, ""));
+    let delayed = sum(|each| each.metrics.queue.delayed);
+    figure("delayed", &size(delayed), tone(delayed, ""));
+    let failing = sum(|each| each.metrics.failing);
+    figure("failing", &size(failing), tone(failing, "warn"));
+    let parked = sum(|each| each.metrics.parked);
+    figure("given up", &size(parked), tone(parked, "bad"));
+    figure("overdue", &size(overdue), tone(overdue, "bad"));
+    let sources = sum(|each| each.metrics.failing_sources) + own;
+    figure("sources failing", &size(sources), tone(sources, "bad"));
+    out.push_str("</dl>");
+}

@@ -1,0 +1,33 @@
+//! Tests of the pages as a browser gets them.
+
+mod browser;
+mod handling;
+pub(in crate::serve::page) mod sha256;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+
+use crate::serve::UserInfo;
+use crate::serve::http::IncomingRequest;
+
+/// Returns a request like the server makes it of this target.
+fn get(target: &str) -> IncomingRequest {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    };
+    IncomingRequest {
+        method: Method::GET,
+        path: path.to_owned(),
+        segments: path.split('/').filter(|part| !part.is_empty()).map(decoded).collect(),
+        query: query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect(),
+        headers: HeaderMap::new(),
+        body: Vec::new(),
+        user: UserInfo::default(),
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+    }
+}
