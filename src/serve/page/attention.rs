@@ -1,9 +1,8 @@
 //! The section *needs attention*: stuck runs, failing sources, and failed keys.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use super::data::{PageData, Tone, cell, chip, detail, heading, key_link};
+use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, FailedKey};
@@ -39,18 +38,23 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     let shown = rows.len().min(MOST_ROWS);
     let remark = if shown < all { format!("{shown} of {}", size(all)) } else { size(all) };
     out.push_str(&heading("attention", "Needs attention", &remark));
-    out.push_str(
-        "<table class=\"cards\"><thead><tr><th>state</th><th>part</th><th>key or source</th><th class=\"n\">tries</th>\
-         <th class=\"n\">for</th><th class=\"n\">next try</th><th>why</th></tr></thead><tbody>",
-    );
+    let heads = [
+        ("", "key or source"),
+        ("", "state"),
+        ("", "part"),
+        ("n", "tries"),
+        ("n", "for"),
+        ("n", "next try"),
+        ("why", "why"),
+    ];
+    table(out, "attention", "Failed keys, failing sources and overdue runs, the most urgent first", &heads);
     for row in &rows[..shown] {
         let (tone, state) = row.chip;
-        out.push_str("<tr>");
-        cell(out, "", "state", chip(tone, state));
+        row_name(out, &row.subject);
+        cell(out, "state", "state", chip(tone, state));
         cell(out, "", "part", line(row.part));
-        let _ = write!(out, "<th scope=\"row\" data-label=\"subject\">{}</th>", row.subject);
-        cell(out, "n", "tries", row.tries.map_or_else(|| "–".to_owned(), |tries| tries.to_string()));
-        cell(out, "n", "for", row.lasts.map_or_else(|| "–".to_owned(), span));
+        cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| tries.to_string()));
+        cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), span));
         cell(out, "n", "next try", &row.next);
         cell(out, "why", "why", detail(&format!("{} {}", row.part, row.subject), &row.why));
         out.push_str("</tr>");
@@ -74,10 +78,10 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
             urgency: 0,
             chip: (Tone::Bad, "failed"),
             part: component,
-            subject: "–".to_owned(),
+            subject: DASH.to_owned(),
             tries: None,
             lasts: None,
-            next: "–".to_owned(),
+            next: DASH.to_owned(),
             why: error.clone(),
         });
     }
@@ -87,7 +91,7 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
         let failed = controller.parked.iter().chain(&controller.failing);
         rows.extend(failed.map(|failed| of_key(&controller.name, failed, now)));
     }
-    rows.extend(status.sources.iter().filter_map(|source| of_source("manager", source)));
+    rows.extend(status.sources.iter().filter_map(|source| of_source(&status.name, source)));
     rows
 }
 
@@ -99,7 +103,7 @@ fn of_runs(controller: &ControllerStatus<String>) -> impl Iterator<Item = Troubl
         subject: key_link(&controller.name, &run.key),
         tries: None,
         lasts: Some(run.elapsed),
-        next: "–".to_owned(),
+        next: DASH.to_owned(),
         why: format!("the run on {} has passed its deadline and still runs", run.thread),
     })
 }
@@ -127,7 +131,7 @@ fn of_source<'a>(part: &'a str, source: &'a SourceStatus) -> Option<Trouble<'a>>
         subject: line(&source.name).to_string(),
         tries: source.failing_for.is_some().then_some(source.failures_in_a_row.into()),
         lasts: source.failing_for.or(source.listing_for.filter(|_| source.overdue)),
-        next: "–".to_owned(),
+        next: DASH.to_owned(),
         why,
     })
 }

@@ -1,10 +1,9 @@
 //! The section of controllers: one row each, with charts of the last five minutes.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::chart::{area, bars, marks};
-use super::data::{PageData, Tone, cell, chip, heading, number};
+use super::data::{DASH, PageData, Tone, cell, chip, heading, number, row_name, table};
 use super::escape::line;
 use super::history::Sample;
 use super::units::{count, percent, rate, size, span};
@@ -36,17 +35,25 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     }
     let remark = "charts: the last 5 minutes, one scale for all controllers";
     out.push_str(&heading("controllers", "Controllers", remark));
-    let top = |most: f64, text: String| if most > 0.0 { format!(" <small>0 to {text}</small>") } else { String::new() };
-    let _ = write!(
-        out,
-        "<table class=\"cards controllers\"><thead><tr><th>name</th><th>phase</th><th>running</th>\
-         <th class=\"c\">waiting{}</th><th class=\"n\">oldest</th><th class=\"n\">delayed</th><th class=\"n\">failing</th>\
-         <th class=\"n\">given up</th><th class=\"c\">runs per second{}</th><th class=\"n\">errors</th>\
-         <th class=\"c\">run time{}</th></tr></thead><tbody>",
-        top(scales.depth, rate(scales.depth.ceil())),
-        top(scales.runs, rate(scales.runs)),
-        top(scales.run_time, span(Duration::from_secs_f64(scales.run_time))),
-    );
+    let top = |most: f64, text: String| if most > 0.0 { format!(" <small>0–{text}</small>") } else { String::new() };
+    let waiting = format!("waiting{}", top(scales.depth, format!("{:.0}", scales.depth)));
+    let runs = format!("runs per second{}", top(scales.runs, rate(scales.runs)));
+    let times = top(scales.run_time, span(Duration::from_secs_f64(scales.run_time)));
+    let times = format!("run time <small>median / 99 %</small>{times}");
+    let heads = [
+        ("", "name"),
+        ("", "phase"),
+        ("", "running"),
+        ("c", &*waiting),
+        ("n", "oldest"),
+        ("n", "delayed"),
+        ("n", "failing"),
+        ("n", "given up"),
+        ("c", &*runs),
+        ("n", "errors"),
+        ("c", &*times),
+    ];
+    table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);
     for (controller, samples) in &rows {
         row(out, controller, samples, &scales);
     }
@@ -64,31 +71,42 @@ fn run_time_of(sample: &Sample) -> Option<f64> {
 
 fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[Sample], scales: &Scales) {
     let metrics = &controller.metrics;
-    let _ = write!(out, "<tr><th scope=\"row\" data-label=\"name\">{}</th>", line(&controller.name));
-    cell(out, "", "phase", phase(controller.phase));
+    row_name(out, line(&controller.name));
+    cell(out, "state", "phase", phase(controller.phase));
     cell(out, "", "running", load(metrics.runs.active, metrics.max_concurrent_reconciles));
-    let depth = metrics.queue.depth();
     let chart = area(samples, depth_of, scales.depth, "keys waiting in the last 5 minutes");
-    cell(out, "c", "waiting", format_args!("{}{chart}", number(depth, Tone::Calm)));
-    let oldest = controller.oldest_waiting.as_ref().map_or_else(dash, |(_, age)| span(*age));
+    chart_cell(
+        out,
+        "waiting",
+        &number(metrics.queue.depth(), Tone::Calm),
+        &chart,
+        samples.iter().all(|sample| sample.depth == 0),
+    );
+    let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| span(*age));
     cell(out, "n", "oldest", oldest);
     cell(out, "n", "delayed", number(metrics.queue.delayed, Tone::Calm));
     cell(out, "n", "failing", number(metrics.failing, Tone::Warn));
     cell(out, "n", "given up", number(metrics.parked, Tone::Bad));
-    let last = samples.last().map_or_else(dash, |sample| rate(sample.runs));
+    let last = samples.last().filter(|sample| sample.runs > 0.0);
+    let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
     let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");
-    cell(out, "c", "runs per second", format_args!("<span>{last}</span>{chart}"));
+    let ran = samples.iter().any(|sample| sample.runs > 0.0);
+    chart_cell(out, "runs per second", &last, &chart, !ran);
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
-    let errors =
-        if runs == 0 { dash() } else { format!("{} <small>of {}</small>", percent(errors, runs), count(runs)) };
+    let errors = match runs {
+        0 => DASH.to_owned(),
+        _ => format!("{} <small>of {}</small>", percent(errors, runs), count(runs)),
+    };
     cell(out, "n", "errors", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
-    cell(out, "c", "run time", format_args!("{}{chart}", run_times(&controller.recent_runs)));
+    chart_cell(out, "run time, median / 99 %", &run_times(&controller.recent_runs), &chart, !ran);
     out.push_str("</tr>");
 }
 
-fn dash() -> String {
-    "<span class=\"none\">–</span>".to_owned()
+/// Adds a cell with a value and its chart. `is_empty` if the chart shows nothing either.
+fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty: bool) {
+    let class = if is_empty && value.contains("class=\"none\"") { "c empty" } else { "c" };
+    cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
 }
 
 fn phase(phase: ControllerPhase) -> String {
@@ -116,11 +134,7 @@ fn load(active: usize, most: usize) -> String {
 fn run_times(runs: &[RecentRun<String>]) -> String {
     let mut times: Vec<_> = runs.iter().map(|run| run.took).collect();
     times.sort_unstable();
-    let Some(last) = times.len().checked_sub(1) else { return dash() };
+    let Some(last) = times.len().checked_sub(1) else { return DASH.to_owned() };
     let at = |percent: usize| span(times[(last * percent).div_ceil(100)]);
-    format!(
-        "<span class=\"times\"><span title=\"median\">{}</span> <small title=\"99th percentile\">{}</small></span>",
-        at(50),
-        at(99)
-    )
+    format!("{} <small>/ {}</small>", at(50), at(99))
 }

@@ -53,20 +53,45 @@ pub(super) fn key_link(controller: &str, shown: &str) -> String {
     format!("<a class=\"key\" href=\"{}\">{}</a>", key_path(controller, shown), key(shown))
 }
 
-/// Adds a cell of a table. On narrow screens its label stands before it. `content` is HTML.
+/// Stands for a value that there is not.
+pub(super) const DASH: &str = "<span class=\"none\">–</span>";
+
+/// Adds a cell of a table. On narrow screens its label stands before it, and a cell without a value is left out. `content` is
+/// HTML.
 pub(super) fn cell(out: &mut String, class: &str, label: &str, content: impl Display) {
+    let content = content.to_string();
+    let is_empty = content.is_empty() || (content.starts_with("<span class=\"none\">") && !content.contains("<svg"));
+    let class = [class, if is_empty { "empty" } else { "" }].join(" ");
     // A `String` takes any text.
-    let _ = write!(out, "<td class=\"{class}\" data-label=\"{label}\">{content}</td>");
+    let _ = write!(out, "<td class=\"{}\" data-label=\"{label}\">{content}</td>", class.trim());
+}
+
+/// Begins a table with a caption for people who cannot see where it stands, and the heads of its columns: class and HTML.
+pub(super) fn table(out: &mut String, class: &str, caption: &str, heads: &[(&str, &str)]) {
+    let _ = write!(out, "<table class=\"cards {class}\"><caption class=\"unseen\">{caption}</caption><thead><tr>");
+    for (class, head) in heads {
+        let _ = write!(out, "<th scope=\"col\" class=\"{class}\">{head}</th>");
+    }
+    out.push_str("</tr></thead><tbody>");
+}
+
+/// Adds the cell that names a row. `content` is HTML.
+pub(super) fn row_name(out: &mut String, content: impl Display) {
+    let _ = write!(out, "<tr><th scope=\"row\">{content}</th>");
 }
 
 /// Returns a number, in a quiet colour if it is zero, and with this tone otherwise.
 pub(super) fn number(count: usize, tone: Tone) -> String {
-    let class = if count == 0 { "none" } else { tone.class() };
+    let class = match (count, tone) {
+        (0, _) => "none",
+        (_, Tone::Calm) => "",
+        _ => tone.class(),
+    };
     format!("<span class=\"{class}\">{}</span>", super::units::size(count))
 }
 
 /// The longest text that a table shows without a click.
-const SHORT: usize = 88;
+const SHORT: usize = 72;
 
 /// Returns a text that may be long: its beginning, and the rest after a click. `id` finds the detail again after a refresh.
 pub(super) fn detail(id: &str, text: &str) -> String {
@@ -74,7 +99,8 @@ pub(super) fn detail(id: &str, text: &str) -> String {
     if is_short {
         return line(text).to_string();
     }
-    let begin: String = text.lines().next().unwrap_or_default().chars().take(SHORT - 8).collect();
+    // The style cuts what does not fit.
+    let begin: String = text.lines().next().unwrap_or_default().chars().take(2 * SHORT).collect();
     format!("<details data-id=\"{}\"><summary>{}…</summary><pre>{}</pre></details>", Esc(id), line(&begin), lines(text))
 }
 

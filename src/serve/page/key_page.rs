@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Instant, SystemTime};
 
-use super::data::{Tone, cell, chip, detail, heading};
+use super::data::{Tone, cell, chip, detail, heading, row_name, table};
 use super::escape::{key, line, lines};
 use super::units::{span, stamp, time_of_day};
 use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
@@ -110,16 +110,23 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
         out.push_str("<p class=\"calm\">None.</p></section>");
         return;
     }
-    out.push_str(
-        "<table class=\"cards\"><thead><tr><th>began</th><th>why</th><th>result</th><th class=\"n\">try</th>\
-         <th class=\"n\">waited</th><th class=\"n\">took</th><th>thread</th><th>error or next</th></tr></thead><tbody>",
-    );
+    let heads = [
+        ("", "began"),
+        ("", "result"),
+        ("", "why"),
+        ("n", "try"),
+        ("n", "waited"),
+        ("n", "took"),
+        ("", "thread"),
+        ("why", "error or next"),
+    ];
+    table(out, "runs", "Last runs, the newest first", &heads);
     for run in runs.iter().rev() {
         let ago = now.saturating_duration_since(run.started);
         let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
-        let _ = write!(out, "<tr><th scope=\"row\" data-label=\"began\">{began} <small>{} ago</small></th>", span(ago));
+        row_name(out, format_args!("{began} <small>{} ago</small>", span(ago)));
+        cell(out, "state", "result", result(&run.result));
         cell(out, "", "why", line(&run.reasons.to_string()));
-        cell(out, "", "result", result(&run.result));
         cell(out, "n", "try", run.attempt);
         cell(out, "n", "waited", span(run.queued_for));
         cell(out, "n", "took", span(run.took));

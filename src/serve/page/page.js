@@ -29,7 +29,9 @@
 
   const replace = (html) => {
     const name = live.contains(document.activeElement) ? focus_name(document.activeElement) : undefined;
+    const left = live.querySelector(".controllers")?.scrollLeft ?? 0;
     live.innerHTML = html;
+    live.querySelector(".controllers")?.scrollTo({ left });
     if (name !== undefined) {
       const same = [...live.querySelectorAll("a, summary")].find((element) => focus_name(element) === name);
       same?.focus({ preventScroll: true });

@@ -11,8 +11,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows this style and this script alone, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-t+4wq8bP1kiCEFAEJl6gmJoRhGMLjEYYeX2zSXVE8DA='; \
-    script-src 'sha256-vH4o7wj7MKNCL08UDG45WDR/lrEIlrsqwO5/SlZ5LxQ='; \
+    style-src 'sha256-KL+cWEq8e/FWXHO4hBqU+erCg0c9e35AzIkEzSmqFzk='; \
+    script-src 'sha256-0GPV9sBSOq6RGhcAxOTv1neHHZxaFYwaKfJ4M41b/0w='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Returns a whole page. `live` is the HTML of its changing part.

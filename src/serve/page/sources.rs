@@ -1,8 +1,6 @@
 //! The section of sources: pollers and watches.
 
-use std::fmt::Write;
-
-use super::data::{PageData, Tone, cell, chip, detail, heading};
+use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, row_name, table};
 use super::escape::line;
 use super::units::{count, size, span};
 use crate::watch::source::SourceStatus;
@@ -10,7 +8,7 @@ use crate::watch::source::SourceStatus;
 /// Adds the section.
 pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     let status = data.status;
-    let own = status.sources.iter().map(|source| ("–", source));
+    let own = status.sources.iter().map(|source| ("", source));
     let of_controllers = status.controllers.iter();
     let of_controllers = of_controllers
         .flat_map(|controller| controller.sources.iter().map(move |source| (controller.name.as_str(), source)));
@@ -20,17 +18,23 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     }
     out.push_str("<section aria-labelledby=\"sources\">");
     out.push_str(&heading("sources", "Sources", &size(rows.len())));
-    out.push_str(
-        "<table class=\"cards\"><thead><tr><th>name</th><th>controller</th><th>state</th><th class=\"n\">listings</th>\
-         <th class=\"n\">failures</th><th class=\"n\">failing for</th><th>last error</th></tr></thead><tbody>",
-    );
+    let heads = [
+        ("", "name"),
+        ("", "state"),
+        ("", "controller"),
+        ("n", "listings"),
+        ("n", "failures"),
+        ("n", "failing for"),
+        ("why", "last error"),
+    ];
+    table(out, "", "Pollers and watches", &heads);
     for (controller, source) in rows {
-        let _ = write!(out, "<tr><th scope=\"row\" data-label=\"name\">{}</th>", line(&source.name));
-        cell(out, "", "controller", line(controller));
-        cell(out, "", "state", state(source));
+        row_name(out, line(&source.name));
+        cell(out, "state", "state", state(source));
+        cell(out, "", "controller", if controller.is_empty() { DASH.to_owned() } else { line(controller).to_string() });
         cell(out, "n", "listings", count(source.listings));
         cell(out, "n", "failures", failures(source));
-        cell(out, "n", "failing for", source.failing_for.map_or_else(|| "–".to_owned(), span));
+        cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), span));
         let error = source.last_error.as_deref().unwrap_or_default();
         let error = detail(&format!("source {controller} {}", source.name), error);
         // An error of the past is kept, in a quiet colour.

@@ -24,10 +24,7 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>) {
         health("ready", "not ready", ready)
     );
     let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
-    reasons(out, "not live", live);
-    // A reason that stands under both is told once.
-    let new: Vec<_> = ready.iter().filter(|result| !live.contains(result)).cloned().collect();
-    reasons(out, "not ready", &new);
+    reasons(out, live, ready);
     out.push_str("</header>");
 }
 
@@ -51,19 +48,20 @@ fn phase(status: &ManagerStatus) -> String {
 }
 
 fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
-    let failed = results.iter().filter(|result| result.failure.is_some()).count();
-    if failed == 0 { chip(Tone::Good, good) } else { chip(Tone::Bad, format_args!("{bad}: {failed}")) }
+    if all_ok(results) { chip(Tone::Good, good) } else { chip(Tone::Bad, bad) }
 }
 
-/// Adds the failed checks with their reasons.
-fn reasons(out: &mut String, kind: &str, results: &[CheckResult]) {
-    let failed: Vec<_> = results.iter().filter_map(|result| Some((&result.name, result.failure.as_ref()?))).collect();
-    if failed.is_empty() {
+/// Adds the failed checks with their reasons. A reason that stands under both kinds is told once.
+fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
+    if all_ok(live) && all_ok(ready) {
         return;
     }
-    let _ = write!(out, "<ul class=\"reasons\" aria-label=\"{kind}\">");
-    for (name, reason) in failed {
-        let _ = write!(out, "<li><b>{}</b> {kind}: {}</li>", line(name), lines(reason));
+    out.push_str("<ul class=\"reasons\" aria-label=\"Reasons\">");
+    let new = ready.iter().filter(|result| !live.contains(result)).map(|result| ("not ready", result));
+    for (kind, CheckResult { name, failure }) in live.iter().map(|result| ("not live", result)).chain(new) {
+        if let Some(reason) = failure {
+            let _ = write!(out, "<li><b>{kind}</b> {}: {}</li>", line(name), lines(reason));
+        }
     }
     out.push_str("</ul>");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::data::{PageData, Tone, cell, chip, heading, key_link};
+use super::data::{PageData, Tone, cell, chip, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, RunningKey};
@@ -44,25 +44,23 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     active.sort_by_key(|(_, run)| std::cmp::Reverse((run.overdue, run.elapsed)));
     let remark = if active.is_empty() { "none".to_owned() } else { size(active.len()) };
     out.push_str(&heading("runs", "Running now", &remark));
-    table(out, &active);
+    active_runs(out, &active);
     drawing(out, data);
     out.push_str("</section>");
 }
 
-fn table(out: &mut String, active: &[(&ControllerStatus<String>, &RunningKey<String>)]) {
+fn active_runs(out: &mut String, active: &[(&ControllerStatus<String>, &RunningKey<String>)]) {
     if active.is_empty() {
         return;
     }
-    out.push_str(
-        "<table class=\"cards now\"><thead><tr><th>key</th><th>controller</th><th>thread</th><th class=\"n\">for</th><th></th></tr>\
-         </thead><tbody>",
-    );
+    let heads = [("", "key"), ("", "controller"), ("", "thread"), ("n", "for"), ("", "state")];
+    table(out, "now", "Active runs, overdue and long ones first", &heads);
     for (controller, run) in active.iter().take(MOST_ROWS) {
-        let _ = write!(out, "<tr><th scope=\"row\" data-label=\"key\">{}</th>", key_link(&controller.name, &run.key));
+        row_name(out, key_link(&controller.name, &run.key));
         cell(out, "", "controller", line(&controller.name));
         cell(out, "", "thread", line(&run.thread));
         cell(out, "n", "for", span(run.elapsed));
-        cell(out, "", "state", if run.overdue { chip(Tone::Bad, "overdue") } else { String::new() });
+        cell(out, "state", "state", if run.overdue { chip(Tone::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");

@@ -138,7 +138,8 @@ fn a_second_signal_aborts_what_still_runs() {
 fn sigusr1_prints_the_status_and_stops_nothing() {
     if is_child() {
         let manager = Manager::builder().name("appliance").build().unwrap();
-        let reconcile = |_cx: &Context, _key: &&str| -> Result<Action, BoxError> { Err(terminal("no such image").into()) };
+        let reconcile =
+            |_cx: &Context, _key: &&str| -> Result<Action, BoxError> { Err(terminal("no such image").into()) };
         let controller = Controller::builder("vm", reconcile).build().unwrap();
         let handle = controller.handle();
         manager.add(controller).unwrap();
