@@ -1,1 +1,3 @@
 //! Tests of the feature `serve`.
+
+mod status;

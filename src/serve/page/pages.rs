@@ -16,6 +16,7 @@ use crate::base::thread::panic_message;
 use crate::manager::{Manager, WeakManager};
 use crate::run::error::BoxError;
 use crate::serve::http::{Handler, IncomingRequest, Reply};
+use crate::serve::server::ServerBuilder;
 use crate::serve::status::{
     CONTENT_TYPE, CheckKind, HealthChecks, ProcessFacts, metrics_text, reply_to_group, reply_to_one, status_json,
 };
@@ -251,6 +252,29 @@ fn page(request: &IncomingRequest, status: StatusCode, title: &str, live: String
         // The script of the page shows also the part of a key that is no longer known.
         Some(_) => live_part(StatusCode::OK, live),
         None => whole_page(status, title, &live),
+    }
+}
+
+impl ServerBuilder {
+    /// Serves these pages, at all paths that are not paths of objects.
+    ///
+    /// Whoever may `get` the path of a page sees names and errors of the program. To let probes ask without credentials, add
+    /// `/livez` and `/readyz` to the [public paths](Self::public_path).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::serve::{Server, StatusPages};
+    /// use homeostat::{BoxError, Component, Manager};
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// let pages = StatusPages::new(&manager)?;
+    /// let server = Server::builder(([127, 0, 0, 1], 0)).status_pages(pages).build()?.start()?;
+    /// manager.add(Component::running("status", server))?;
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn status_pages(self, pages: StatusPages) -> Self {
+        self.page_handler(move |_| Arc::new(pages))
     }
 }
 

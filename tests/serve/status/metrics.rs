@@ -1,0 +1,126 @@
+//! `/metrics`.
+
+use std::time::Duration;
+
+use homeostat::{Action, BoxError, Context, Controller, FileElector, Manager, Poller, terminal};
+
+use super::Site;
+use super::exposition::{Family, Labels, read};
+
+/// A manager that has run three keys of its controller, one of which has failed.
+fn measured(name: &str, folder: &std::path::Path) -> (Manager, homeostat::Running<Manager>) {
+    let elector = FileElector::new(folder.join("lock")).name("box-3");
+    let manager = Manager::builder().name(name).elector(elector).build().unwrap();
+    let reconcile = |_cx: &Context, key: &String| -> Result<Action, BoxError> {
+        if key == "bad" { Err(terminal("no").into()) } else { Ok(Action::await_change()) }
+    };
+    let hour = Duration::from_secs(3600);
+    let poller = Poller::new(hour, |_cx: &Context| Ok::<_, BoxError>(Vec::new())).name("disks \"a\\b\"");
+    let controller = Controller::builder(name, reconcile).poller(poller).build().unwrap();
+    let handle = controller.handle();
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    for key in ["one", "two", "bad"] {
+        handle.enqueue(key.to_owned());
+        handle.wait(&key.to_owned(), Duration::MAX).unwrap();
+    }
+    (manager, running)
+}
+
+fn value(family: &Family, suffix: &str, labels: &[(&str, &str)]) -> f64 {
+    let labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let sample = family.samples.iter().find(|(known, of, _)| known == suffix && *of == labels);
+    sample.unwrap_or_else(|| panic!("no sample {suffix} {labels:?} in {family:?}")).2
+}
+
+#[test]
+fn the_text_has_what_usual_dashboards_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, running) = measured("dashboards", folder.path());
+    let answer = Site::of(&manager).get("/metrics");
+    assert_eq!(answer.status, 200);
+    assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{}", answer.head);
+    let families = read(&answer.body);
+    let is = |family: &str, suffix: &str, labels: &[(&str, &str)], expected: f64| {
+        let value = value(&families[family], suffix, labels);
+        assert!((value - expected).abs() < 1e-9, "{family}{suffix} {labels:?}: {value}");
+    };
+    let both = [("name", "dashboards"), ("controller", "dashboards")];
+    let controller = [("controller", "dashboards")];
+    is("workqueue_adds_total", "", &both, 3.0);
+    is("workqueue_depth", "", &[both[0], both[1], ("priority", "normal")], 0.0);
+    is("workqueue_queue_duration_seconds", "_count", &both, 3.0);
+    is("workqueue_queue_duration_seconds", "_bucket", &[both[0], both[1], ("le", "+Inf")], 3.0);
+    is("controller_runtime_reconcile_total", "", &[controller[0], ("result", "success")], 2.0);
+    is("controller_runtime_reconcile_total", "", &[controller[0], ("result", "error")], 1.0);
+    is("controller_runtime_reconcile_time_seconds", "_count", &controller, 3.0);
+    is("controller_runtime_active_workers", "", &controller, 0.0);
+    is("controller_runtime_max_concurrent_reconciles", "", &controller, 1.0);
+    is("leader_election_master_status", "", &[both[0]], 1.0);
+    is("homeostat_leader", "", &[both[0], ("leader", "box-3")], 1.0);
+    is("homeostat_source_synced", "", &[controller[0], ("source", "disks \"a\\b\"")], 1.0);
+    #[cfg(target_os = "linux")]
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_start_time_seconds",
+        "process_open_fds",
+        "process_max_fds",
+    ] {
+        assert!(value(&families[name], "", &[]) >= 0.0, "{name}");
+    }
+    running.shutdown(Duration::from_secs(10));
+}
+
+/// The same metrics reach the `metrics` facade: names, types and labels.
+#[cfg(feature = "metrics")]
+#[test]
+fn the_names_types_and_labels_are_those_of_the_facade() {
+    use std::collections::BTreeSet;
+
+    use metrics_util::MetricKind;
+    use metrics_util::debugging::DebuggingRecorder;
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, running) = ::metrics::with_local_recorder(&recorder, || {
+        let (manager, running) = measured("facade", folder.path());
+        manager.export_metrics();
+        (manager, running)
+    });
+    let is_ours =
+        |labels: &Labels| ["name", "controller"].iter().any(|name| labels.get(*name).is_some_and(|of| of == "facade"));
+
+    let exported: BTreeSet<_> = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, _)| {
+            let labels: Labels =
+                key.key().labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let kind = match key.kind() {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+            };
+            (key.key().name().to_owned(), kind.to_owned(), labels)
+        })
+        .filter(|(_, _, labels)| is_ours(labels))
+        .collect();
+
+    let text = Site::of(&manager).get("/metrics").body;
+    let mut served = BTreeSet::new();
+    for (name, family) in read(&text) {
+        for (_, mut labels, _) in family.samples {
+            labels.remove("le");
+            if is_ours(&labels) {
+                served.insert((name.clone(), family.of_type.clone(), labels));
+            }
+        }
+    }
+    assert!(served.len() > 25);
+    assert_eq!(served, exported);
+    running.shutdown(Duration::from_secs(10));
+}

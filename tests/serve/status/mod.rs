@@ -1,0 +1,54 @@
+//! Health, metrics, status and the status page, through a server.
+
+mod exposition;
+mod health;
+mod metrics;
+mod pages;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use homeostat::serve::{Server, ServerControl, StatusPages};
+use homeostat::{Manager, Running};
+
+/// A server of the pages of a manager.
+struct Site {
+    server: Running<ServerControl>,
+}
+
+/// A reply, as it came.
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Site {
+    fn of(manager: &Manager) -> Self {
+        Self::with(StatusPages::new(manager).unwrap())
+    }
+
+    fn with(pages: StatusPages) -> Self {
+        let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).status_pages(pages).build().unwrap();
+        Self { server: server.start().unwrap() }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.addresses()[0]
+    }
+
+    fn get(&self, target: &str) -> Answer {
+        self.request("GET", target)
+    }
+
+    fn request(&self, method: &str, target: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        let port = self.address().port();
+        write!(stream, "{method} {target} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+}
