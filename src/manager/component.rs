@@ -64,10 +64,10 @@ pub(super) struct ControllerEntry {
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
     /// Returns the counts and measurements, and the sources, without a visit of keys.
     #[cfg(feature = "serve")]
-    pub(super) metrics: Box<dyn Fn() -> (ControllerMetrics, Vec<SourceStatus>) + Send + Sync>,
+    pub(super) metrics: Box<ReadMetrics>,
     /// Returns the status of the key that is formatted like this.
     #[cfg(feature = "serve")]
-    pub(super) find_key: Box<dyn Fn(&str) -> Option<KeyStatus<String>> + Send + Sync>,
+    pub(super) find_key: Box<FindKey>,
     /// Records the last runs from now on.
     pub(super) record_runs: Box<dyn Fn() + Send + Sync>,
     /// Lets the controller run keys, because this process leads.
@@ -77,6 +77,11 @@ pub(super) struct ControllerEntry {
     #[cfg(feature = "metrics")]
     pub(super) export: Box<dyn Fn() + Send + Sync>,
 }
+
+#[cfg(feature = "serve")]
+type ReadMetrics = dyn Fn() -> (ControllerMetrics, Vec<SourceStatus>) + Send + Sync;
+#[cfg(feature = "serve")]
+type FindKey = dyn Fn(&str) -> Option<KeyStatus<String>> + Send + Sync;
 
 /// The surroundings in which a component starts.
 pub(super) struct StartEnv<'a> {

@@ -130,7 +130,7 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
         cell(out, "n", "try", run.attempt);
         cell(out, "n", "waited", span(run.queued_for));
         cell(out, "n", "took", span(run.took));
-        cell(out, "", "thread", line(&run.thread));
+        cell(out, "wide", "thread", line(&run.thread));
         let end = match &run.result {
             RecentRunResult::Requeued(after) => format!("again after {}", span(*after)),
             result => detail(&format!("run {began} {}", run.attempt), result.error().unwrap_or_default()),

@@ -157,8 +157,7 @@ impl StatusPages {
     /// Returns whether these pages have a path with these parts.
     pub(crate) fn has_path(segments: &[String]) -> bool {
         match segments.first().map(String::as_str) {
-            None => true,
-            Some("livez" | "readyz" | "healthz") => true,
+            None | Some("livez" | "readyz" | "healthz") => true,
             Some("metrics" | "statusz") => segments.len() == 1,
             Some("keys") => segments.len() >= 3,
             _ => false,

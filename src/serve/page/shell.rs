@@ -11,7 +11,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows this style and this script alone, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-KL+cWEq8e/FWXHO4hBqU+erCg0c9e35AzIkEzSmqFzk='; \
+    style-src 'sha256-RgBlDLLVJnuTyU4eiSsOAUbzIFQS1urHV131cBRjFfc='; \
     script-src 'sha256-0GPV9sBSOq6RGhcAxOTv1neHHZxaFYwaKfJ4M41b/0w='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -58,7 +58,7 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus<String>, &RunningK
     for (controller, run) in active.iter().take(MOST_ROWS) {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "", "controller", line(&controller.name));
-        cell(out, "", "thread", line(&run.thread));
+        cell(out, "wide", "thread", line(&run.thread));
         cell(out, "n", "for", span(run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(Tone::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");

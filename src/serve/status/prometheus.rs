@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::exposition::{Exposition, FamilyType, Labels};
 use super::process::ProcessFacts;
 use crate::controller::ControllerMetrics;
-use crate::manager::{ManagerMetrics, NamedMetrics};
+use crate::manager::{Holder, ManagerMetrics, NamedMetrics};
 use crate::run::histogram::Histogram;
 use crate::watch::source::SourceStatus;
 
@@ -155,11 +155,11 @@ fn leadership(text: &mut Exposition, manager: &ManagerMetrics) {
     text.family("leader_election_master_status", FamilyType::Gauge, "Whether this process leads.");
     text.count(&[("name", name)], manager.leading.into());
     let leader = manager.leader.as_ref();
-    if let Some(leader) = leader.and_then(|leader| leader.name()) {
+    if let Some(leader) = leader.and_then(Holder::name) {
         text.family("homeostat_leader", FamilyType::Gauge, "The leader, by its name.");
         text.count(&[("name", name), ("leader", leader)], 1);
     }
-    let since = leader.and_then(|leader| leader.since()).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let since = leader.and_then(Holder::since).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let help = "When the leader began to lead, in seconds since 1970.";
     text.family("homeostat_leader_since_seconds", FamilyType::Gauge, help);
     text.seconds(&[("name", name)], since.unwrap_or_default());

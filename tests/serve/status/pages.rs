@@ -1,5 +1,6 @@
 //! The pages, as a client gets them from a server.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use homeostat::serve::{Server, StatusPages};
@@ -44,7 +45,10 @@ fn the_page_of_a_key_is_found_by_any_text() {
         handle.enqueue(key.to_owned());
         handle.wait(&key.to_owned(), Duration::MAX).unwrap();
         let shown = format!("{key:?}");
-        let encoded: String = shown.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let encoded = shown.bytes().fold(String::new(), |mut text, byte| {
+            write!(text, "%{byte:02X}").unwrap();
+            text
+        });
         let answer = site.get(&format!("/keys/v%20m%2F%3Cx%3E/{encoded}"));
         assert_eq!(answer.status, 200, "{key:?}: {}", answer.body);
         assert!(answer.body.contains("<dt>Why it ran</dt><dd>manual"));

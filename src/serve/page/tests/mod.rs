@@ -1,4 +1,5 @@
 //! Tests of the pages as a browser gets them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod browser;
 mod handling;
