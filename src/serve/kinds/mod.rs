@@ -1,0 +1,13 @@
+//! The served kinds: their names, columns, schemas and hooks.
+
+mod column;
+mod json_path;
+mod presets;
+mod registry;
+mod resource;
+
+pub use self::column::PrintColumn;
+pub use self::registry::RegistryError;
+pub use self::resource::ServedResource;
+
+pub(crate) use self::registry::KindRegistry;
