@@ -1,0 +1,14 @@
+//! Admission: the checks and changes of an object before it is written.
+
+mod admit;
+mod hooks;
+mod review;
+mod schema;
+
+pub use self::hooks::{AdmissionOperation, AdmissionRequest, Rejection};
+pub use self::review::AdmissionReviewer;
+pub use self::schema::SchemaFault;
+
+pub(crate) use self::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_deletion};
+pub(crate) use self::hooks::AdmissionHooks;
+pub(crate) use self::schema::{FaultReason, FieldFault, StructuralSchema};

@@ -1,0 +1,183 @@
+//! Schemas of objects: the structural subset of JSON schema that Kubernetes uses, and the alternatives of Rust enums.
+//!
+//! `normal` turns the schema of a Rust type into a structural one. `parse` compiles it, `check` finds faults, `prune` removes unknown
+//! fields and fills in defaults. All are plain values.
+
+mod check;
+mod fault;
+mod format;
+mod normal;
+mod parse;
+mod prune;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regex_lite::Regex;
+use serde_json::Value;
+
+pub use self::fault::SchemaFault;
+pub(crate) use self::fault::{FaultReason, FieldFault};
+use self::format::TextFormat;
+
+/// A compiled schema.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StructuralSchema {
+    /// The schema as JSON, without references.
+    json: Arc<Value>,
+    root: Arc<SchemaNode>,
+}
+
+/// The schema of one value.
+#[derive(Clone, Debug, Default)]
+struct SchemaNode {
+    /// Whether the schema says nothing about the value.
+    is_any: bool,
+    /// Empty for a value of any type.
+    types: Vec<JsonType>,
+    nullable: bool,
+    int_or_string: bool,
+    /// Whether unknown fields are kept.
+    preserve: bool,
+    /// Whether the value is an object of its own, with `apiVersion`, `kind` and `metadata`.
+    embedded: bool,
+    properties: BTreeMap<String, SchemaNode>,
+    /// The schema of the fields that `properties` does not name.
+    additional: Option<Box<SchemaNode>>,
+    items: Option<Box<SchemaNode>>,
+    required: Vec<String>,
+    values: Option<Vec<Value>>,
+    minimum: Option<NumberBound>,
+    maximum: Option<NumberBound>,
+    multiple_of: Option<f64>,
+    /// The least and the most characters of a text.
+    length: (Option<u64>, Option<u64>),
+    /// The least and the most elements of an array.
+    count: (Option<u64>, Option<u64>),
+    /// The least and the most fields of an object.
+    size: (Option<u64>, Option<u64>),
+    unique: Option<Uniqueness>,
+    pattern: Option<Regex>,
+    format: Option<TextFormat>,
+    default: Option<Value>,
+    all_of: Vec<SchemaNode>,
+    any_of: Vec<SchemaNode>,
+    one_of: Vec<SchemaNode>,
+    not: Option<Box<SchemaNode>>,
+}
+
+/// A type of JSON values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JsonType {
+    Array,
+    Boolean,
+    Integer,
+    Null,
+    Number,
+    Object,
+    Text,
+}
+
+/// A bound of a number.
+#[derive(Clone, Copy, Debug)]
+struct NumberBound {
+    bound: f64,
+    /// Whether the bound itself is outside.
+    exclusive: bool,
+}
+
+/// The elements of an array that must differ.
+#[derive(Clone, Debug)]
+enum Uniqueness {
+    /// All elements differ.
+    Elements,
+    /// All elements differ in these fields.
+    Keys(Vec<String>),
+}
+
+impl StructuralSchema {
+    /// Compiles the schema of a whole object. References to definitions inside the schema are resolved.
+    pub(crate) fn new(schema: &Value) -> Result<Self, SchemaFault> {
+        let json = normal::of_object(schema)?;
+        let root = parse::parse(&json, &mut Vec::new())?;
+        Ok(Self { json: Arc::new(json), root: Arc::new(root) })
+    }
+
+    /// Returns the schema as JSON, without references, `apiVersion`, `kind` and `metadata`.
+    pub(crate) fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// Returns the faults of an object. Does not look at `apiVersion`, `kind` and `metadata`.
+    pub(crate) fn faults(&self, object: &Value) -> Vec<FieldFault> {
+        check::faults(&self.root, object)
+    }
+
+    /// Removes the fields that the schema does not know, and returns their paths.
+    pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
+        prune::prune(&self.root, object)
+    }
+
+    /// Sets missing fields to their defaults.
+    pub(crate) fn fill_in(&self, object: &mut Value) {
+        prune::fill_in(&self.root, object);
+    }
+}
+
+impl JsonType {
+    /// Returns whether a value has this type. A number without a fraction is an integer too.
+    fn is_of(self, value: &Value) -> bool {
+        match self {
+            Self::Array => value.is_array(),
+            Self::Boolean => value.is_boolean(),
+            Self::Integer => {
+                value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+            }
+            Self::Null => value.is_null(),
+            Self::Number => value.is_number(),
+            Self::Object => value.is_object(),
+            Self::Text => value.is_string(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Array => "array",
+            Self::Boolean => "boolean",
+            Self::Integer => "integer",
+            Self::Null => "null",
+            Self::Number => "number",
+            Self::Object => "object",
+            Self::Text => "string",
+        }
+    }
+}
+
+/// The path of a value: `spec.disks[0].size`.
+#[derive(Debug, Default)]
+struct ValuePath(String);
+
+impl ValuePath {
+    /// Runs a function with the path of a field.
+    fn in_field<T>(&mut self, name: &str, run: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.0.len();
+        if length > 0 {
+            self.0.push('.');
+        }
+        self.0.push_str(name);
+        let result = run(self);
+        self.0.truncate(length);
+        result
+    }
+
+    /// Runs a function with the path of an entry of a map. Its key may have dots.
+    fn in_entry<T>(&mut self, key: &str, run: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.0.len();
+        self.0.push_str(&format!("[{key}]"));
+        let result = run(self);
+        self.0.truncate(length);
+        result
+    }
+}

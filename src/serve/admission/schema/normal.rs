@@ -1,0 +1,193 @@
+//! Turns the schema of a Rust type, as `schemars` makes it, into the form of Kubernetes: no references, one type for each value,
+//! `nullable` instead of the type `null`. A schema in that form stays as it is.
+
+use serde_json::{Map, Value, json};
+
+use super::SchemaFault;
+
+/// Keywords that only describe the schema itself.
+const DROPPED: [&str; 12] = [
+    "$comment",
+    "$defs",
+    "$id",
+    "$schema",
+    "contentEncoding",
+    "contentMediaType",
+    "definitions",
+    "deprecated",
+    "examples",
+    "readOnly",
+    "unevaluatedProperties",
+    "writeOnly",
+];
+
+/// Returns the normal form of the schema of a whole object.
+pub(super) fn of_object(schema: &Value) -> Result<Value, SchemaFault> {
+    let mut normal = Normal { root: schema, open: Vec::new(), path: Vec::new() }.normal(schema)?;
+    let Some(fields) = normal.as_object_mut() else { return Ok(normal) };
+    fields.remove("title");
+    if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
+        for known in ["apiVersion", "kind", "metadata"] {
+            properties.remove(known);
+        }
+        // Only a write of the status sets it.
+        if let Some(status) = properties.get_mut("status").and_then(Value::as_object_mut) {
+            status.remove("default");
+        }
+    }
+    if let Some(required) = fields.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !["apiVersion", "kind", "metadata", "status"].iter().any(|known| name == known));
+        if required.is_empty() {
+            fields.remove("required");
+        }
+    }
+    Ok(normal)
+}
+
+struct Normal<'a> {
+    root: &'a Value,
+    /// The references that are being resolved.
+    open: Vec<&'a str>,
+    path: Vec<String>,
+}
+
+impl<'a> Normal<'a> {
+    fn normal(&mut self, schema: &'a Value) -> Result<Value, SchemaFault> {
+        let fields = match schema {
+            Value::Object(fields) => fields,
+            Value::Bool(true) => return Ok(json!({"x-kubernetes-preserve-unknown-fields": true})),
+            Value::Bool(false) => return Ok(json!({"not": {}})),
+            other => return Err(self.fault(format!("{other} is not a schema"))),
+        };
+        let mut out = match fields.get("$ref") {
+            Some(reference) => self.referred(reference)?,
+            None => Map::new(),
+        };
+        for (keyword, value) in fields {
+            self.keyword(keyword, value, &mut out)?;
+        }
+        for keyword in ["oneOf", "anyOf"] {
+            simplify(&mut out, keyword);
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn keyword(&mut self, keyword: &str, value: &'a Value, out: &mut Map<String, Value>) -> Result<(), SchemaFault> {
+        let converted = match (keyword, value) {
+            ("$ref", _) => return Ok(()),
+            ("type", Value::Array(types)) => {
+                let others: Vec<_> = types.iter().filter(|name| *name != "null").cloned().collect();
+                if others.len() < types.len() {
+                    out.insert("nullable".to_owned(), true.into());
+                }
+                match <[Value; 1]>::try_from(others) {
+                    Ok([one]) => one,
+                    Err(others) => Value::Array(others),
+                }
+            }
+            ("const", value) => return Ok(drop(out.insert("enum".to_owned(), json!([value])))),
+            ("enum", Value::Array(values)) if values.iter().any(Value::is_null) => {
+                out.insert("nullable".to_owned(), true.into());
+                values.iter().filter(|value| !value.is_null()).cloned().collect()
+            }
+            ("default", Value::Null) => return Ok(()),
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
+                let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
+                out.insert(bound.to_owned(), value.clone());
+                true.into()
+            }
+            ("properties", Value::Object(properties)) => {
+                let each = properties.iter().map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?)));
+                Value::Object(each.collect::<Result<_, SchemaFault>>()?)
+            }
+            ("additionalProperties", Value::Bool(true)) => {
+                return Ok(drop(out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into())));
+            }
+            ("additionalProperties", Value::Bool(false)) => return Ok(()),
+            ("patternProperties", Value::Object(patterns)) => {
+                // Keys of a map with a number as its key.
+                let Some(values) = patterns.values().next() else { return Ok(()) };
+                let values = self.at("*", values)?;
+                return Ok(drop(out.insert("additionalProperties".to_owned(), values)));
+            }
+            ("additionalProperties" | "items" | "not", schema) => self.at(keyword, schema)?,
+            ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => {
+                let branches = branches.iter().filter(|branch| {
+                    let is_null = is_null(branch);
+                    if is_null {
+                        out.insert("nullable".to_owned(), true.into());
+                    }
+                    !is_null
+                });
+                let branches: Vec<_> = branches.collect();
+                branches.into_iter().map(|branch| self.normal(branch)).collect::<Result<_, _>>()?
+            }
+            _ if DROPPED.contains(&keyword) => return Ok(()),
+            _ => value.clone(),
+        };
+        out.insert(keyword.to_owned(), converted);
+        Ok(())
+    }
+
+    fn at(&mut self, name: &str, schema: &'a Value) -> Result<Value, SchemaFault> {
+        self.path.push(name.to_owned());
+        let normal = self.normal(schema);
+        self.path.pop();
+        normal
+    }
+
+    fn referred(&mut self, reference: &'a Value) -> Result<Map<String, Value>, SchemaFault> {
+        let name = reference.as_str().unwrap_or_default();
+        let schema = name.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let schema = schema.ok_or_else(|| self.fault(format!("it refers to {name:?}, which is not defined")))?;
+        if self.open.contains(&name) {
+            return Err(self.fault(format!("{name:?} contains itself; describe that field by an empty schema")));
+        }
+        self.open.push(name);
+        let normal = self.normal(schema);
+        self.open.pop();
+        match normal? {
+            Value::Object(fields) => Ok(fields),
+            _ => Ok(Map::new()),
+        }
+    }
+
+    fn fault(&self, fault: String) -> SchemaFault {
+        SchemaFault::new(&self.path, fault)
+    }
+}
+
+fn is_null(schema: &Value) -> bool {
+    schema["type"] == "null" || schema.get("const") == Some(&Value::Null) || schema["enum"] == json!([null])
+}
+
+/// Turns alternatives into one schema where that says the same: a single alternative, or alternative values of one type. Gives
+/// alternatives that are all objects that type, so that readers see it.
+fn simplify(out: &mut Map<String, Value>, keyword: &str) {
+    let Some(Value::Array(branches)) = out.get(keyword) else { return };
+    if let [Value::Object(only)] = &branches[..] {
+        let only = only.clone();
+        out.remove(keyword);
+        for (name, value) in only {
+            out.entry(name).or_insert(value);
+        }
+        return;
+    }
+    let of = branches.first().map_or(Value::Null, |first| first["type"].clone());
+    if of.is_null() || branches.iter().any(|branch| branch["type"] != of) {
+        return;
+    }
+    let is_values = |branch: &Value| {
+        let mut names = branch.as_object().into_iter().flat_map(Map::keys);
+        branch["enum"].is_array() && names.all(|name| ["description", "enum", "title", "type"].contains(&name.as_str()))
+    };
+    let values = branches.iter().all(is_values).then(|| {
+        let values = branches.iter().flat_map(|branch| branch["enum"].as_array().into_iter().flatten());
+        values.cloned().collect::<Vec<_>>()
+    });
+    if let Some(values) = values {
+        out.remove(keyword);
+        out.insert("enum".to_owned(), values.into());
+    }
+    out.entry("type").or_insert(of);
+}

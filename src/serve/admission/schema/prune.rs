@@ -1,0 +1,107 @@
+//! Removes unknown fields, and fills in defaults.
+
+use serde_json::Value;
+
+use super::check::HEAD;
+use super::{SchemaNode, ValuePath};
+
+/// Removes the fields of a whole object that the schema does not know. Returns their paths.
+pub(super) fn prune(schema: &SchemaNode, object: &mut Value) -> Vec<String> {
+    let mut pruned = Pruned::default();
+    pruned.value(&[schema], object, true);
+    pruned.removed
+}
+
+#[derive(Default)]
+struct Pruned {
+    path: ValuePath,
+    removed: Vec<String>,
+}
+
+impl Pruned {
+    /// Prunes a value that all these schemas, and their alternatives, describe.
+    fn value(&mut self, schemas: &[&SchemaNode], value: &mut Value, is_root: bool) {
+        let mut all = Vec::new();
+        schemas.iter().for_each(|schema| expand(schema, &mut all));
+        match value {
+            Value::Object(fields) => {
+                let keeps_unknown =
+                    schemas.iter().any(|schema| schema.is_any) || all.iter().any(|schema| schema.preserve);
+                let has_head = is_root || all.iter().any(|schema| schema.embedded);
+                fields.retain(|name, value| {
+                    if has_head && HEAD.contains(&name.as_str()) {
+                        return true;
+                    }
+                    let named: Vec<_> = all.iter().filter_map(|schema| schema.properties.get(name)).collect();
+                    let mut path = std::mem::take(&mut self.path);
+                    let keeps = if named.is_empty() {
+                        let others: Vec<_> = all.iter().filter_map(|schema| schema.additional.as_deref()).collect();
+                        path.in_entry(name, |path| self.child(&others, value, path));
+                        keeps_unknown || !others.is_empty()
+                    } else {
+                        path.in_field(name, |path| self.child(&named, value, path));
+                        true
+                    };
+                    if !keeps {
+                        path.in_field(name, |path| self.removed.push(path.0.clone()));
+                    }
+                    self.path = path;
+                    keeps
+                });
+            }
+            Value::Array(items) => {
+                let schemas: Vec<_> = all.iter().filter_map(|schema| schema.items.as_deref()).collect();
+                for (at, item) in items.iter_mut().enumerate() {
+                    let mut path = std::mem::take(&mut self.path);
+                    path.in_entry(&at.to_string(), |path| self.child(&schemas, item, path));
+                    self.path = path;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn child(&mut self, schemas: &[&SchemaNode], value: &mut Value, path: &mut ValuePath) {
+        if schemas.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.path, path);
+        self.value(schemas, value, false);
+        std::mem::swap(&mut self.path, path);
+    }
+}
+
+/// Collects a schema and its alternatives.
+fn expand<'a>(schema: &'a SchemaNode, all: &mut Vec<&'a SchemaNode>) {
+    all.push(schema);
+    let branches = [&schema.all_of, &schema.any_of, &schema.one_of];
+    branches.into_iter().flatten().for_each(|branch| expand(branch, all));
+}
+
+/// Sets missing fields to their defaults, from the outside in.
+pub(super) fn fill_in(schema: &SchemaNode, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, schema) in &schema.properties {
+                let is_missing = fields.get(name).is_none_or(|value| value.is_null() && !schema.nullable);
+                if let (true, Some(default)) = (is_missing, &schema.default) {
+                    fields.insert(name.clone(), default.clone());
+                }
+                if let Some(value) = fields.get_mut(name) {
+                    fill_in(schema, value);
+                }
+            }
+            if let Some(additional) = &schema.additional {
+                let others = fields.iter_mut().filter(|(name, _)| !schema.properties.contains_key(*name));
+                others.for_each(|(_, value)| fill_in(additional, value));
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                items.iter_mut().for_each(|item| fill_in(schema, item));
+            }
+        }
+        _ => {}
+    }
+    schema.all_of.iter().for_each(|branch| fill_in(branch, value));
+}
