@@ -2,11 +2,17 @@
 #![allow(dead_code, unused_imports, reason = "the parts are written at the same time; remove this at the end")]
 
 mod access;
+mod admission;
+mod api;
 mod http;
+mod kinds;
 mod page;
 mod server;
 mod status;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
+pub use self::admission::{AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault};
+pub use self::api::{ObjectApi, ObjectApiBuilder};
+pub use self::kinds::{PrintColumn, RegistryError, ServedResource};
 pub use self::page::StatusPages;
 pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};

@@ -277,9 +277,9 @@ mod tests {
                     "allowed": true, "patchType": "JSONPatch", "warnings": ["unknown field \"spec.coers\""],
                 }),
                 patch: json!([
-                    {"op": "remove", "path": "/spec/coers"},
                     {"op": "add", "path": "/spec/disk", "value": "ssd"},
                     {"op": "add", "path": "/spec/owner", "value": "eve"},
+                    {"op": "remove", "path": "/spec/coers"},
                 ]),
             },
             ReviewCase {

@@ -1,0 +1,91 @@
+//! The form of an answer that a client accepts.
+
+use http::header::ACCEPT;
+
+use super::status::StatusError;
+use crate::serve::http::IncomingRequest;
+
+/// The form of objects in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectForm {
+    /// Whole objects.
+    Whole,
+    /// `PartialObjectMetadata`.
+    MetadataOnly,
+    /// A `Table` of this version of `meta.k8s.io`.
+    Table(&'static str),
+}
+
+/// The form of an answer to a discovery request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiscoveryForm {
+    /// Groups and resources in separate answers.
+    Separate,
+    /// All in one list of this version of `apidiscovery.k8s.io`.
+    Aggregated(&'static str),
+}
+
+/// A media range of an `Accept` header.
+struct MediaRange<'a> {
+    media: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> MediaRange<'a> {
+    fn read(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        Self { media, parameters: parts.filter_map(|part| part.split_once('=')).collect() }
+    }
+
+    fn parameter(&self, name: &str) -> &'a str {
+        self.parameters.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| *value)
+    }
+
+    fn is_json(&self) -> bool {
+        ["application/json", "application/*", "*/*"].contains(&self.media)
+    }
+}
+
+fn ranges(request: &IncomingRequest) -> Vec<MediaRange<'_>> {
+    let header = request.header(ACCEPT).filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
+    header.split(',').map(MediaRange::read).collect()
+}
+
+/// Returns the first accepted form of objects.
+pub(super) fn object_form(request: &IncomingRequest) -> Result<ObjectForm, StatusError> {
+    let form = |range: &MediaRange<'_>| {
+        if !range.is_json() {
+            return None;
+        }
+        match (range.parameter("as"), range.parameter("v")) {
+            ("", _) => Some(ObjectForm::Whole),
+            ("Table", "v1") => Some(ObjectForm::Table("v1")),
+            ("Table", "v1beta1") => Some(ObjectForm::Table("v1beta1")),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") => Some(ObjectForm::MetadataOnly),
+            _ => None,
+        }
+    };
+    ranges(request).iter().find_map(form).ok_or_else(StatusError::not_acceptable)
+}
+
+/// Returns the first accepted form of discovery.
+pub(super) fn discovery_form(request: &IncomingRequest) -> Result<DiscoveryForm, StatusError> {
+    let form = |range: &MediaRange<'_>| {
+        if !range.is_json() {
+            return None;
+        }
+        match (range.parameter("as"), range.parameter("v")) {
+            ("", _) => Some(DiscoveryForm::Separate),
+            ("APIGroupDiscoveryList", "v2") => Some(DiscoveryForm::Aggregated("v2")),
+            ("APIGroupDiscoveryList", "v2beta1") => Some(DiscoveryForm::Aggregated("v2beta1")),
+            _ => None,
+        }
+    };
+    ranges(request).iter().find_map(form).ok_or_else(StatusError::not_acceptable)
+}
+
+/// Returns whether the client accepts an answer of this media type, by its full name.
+pub(super) fn accepts(request: &IncomingRequest, media: &str) -> bool {
+    ranges(request).iter().any(|range| range.media == media)
+}

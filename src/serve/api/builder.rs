@@ -1,0 +1,76 @@
+//! The settings of an [`ObjectApi`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::deadlines::WatchDeadlines;
+use super::openapi::OpenApiDocuments;
+use super::{ApiShared, ObjectApi, namespaces};
+use crate::base::clock::Clock;
+use crate::objects::Client;
+use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
+
+/// The default size limit of an object that is admitted: the same as in the embedded clients.
+const MOST_SIZE: usize = 1_536 * 1_024;
+
+/// Settings for an [`ObjectApi`].
+#[must_use = "settings do nothing until they are used"]
+pub struct ObjectApiBuilder {
+    client: Arc<dyn Client>,
+    resources: Vec<ServedResource>,
+    clock: Clock,
+    most_size: usize,
+}
+
+impl ObjectApiBuilder {
+    pub(super) fn new(client: Arc<dyn Client>) -> Self {
+        Self { client, resources: Vec::new(), clock: Clock::system(), most_size: MOST_SIZE }
+    }
+
+    /// Serves a kind.
+    pub fn serve(mut self, resource: ServedResource) -> Self {
+        self.resources.push(resource);
+        self
+    }
+
+    /// Sets the clock for ages in tables and for time-outs of watches. Default: the system clock.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Sets the largest size of an object that is admitted, in bytes of JSON. Default: 1.5 MiB.
+    ///
+    /// It concerns kinds with a schema or hooks, and dry runs. The client has a limit of its own.
+    pub fn max_object_bytes(self, bytes: usize) -> Self {
+        Self { most_size: bytes, ..self }
+    }
+
+    /// Builds the API.
+    ///
+    /// # Errors
+    ///
+    /// If a kind is registered twice or has an invalid name, column or schema. The error names the kind.
+    pub fn build(self) -> Result<ObjectApi, RegistryError> {
+        let Self { client, resources, clock, most_size } = self;
+        let kinds = KindRegistry::new(resources)?;
+        let documents = Arc::new(OpenApiDocuments::new(&kinds));
+        let (namespaces, deadlines) = (namespaces::resource()?, Arc::new(WatchDeadlines::new(clock.clone())));
+        Ok(ObjectApi(Arc::new(ApiShared {
+            client,
+            kinds,
+            namespaces,
+            documents,
+            clock,
+            deadlines,
+            most_size,
+            authorizer: None,
+        })))
+    }
+}
+
+impl fmt::Debug for ObjectApiBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<_> = self.resources.iter().map(ServedResource::kind).collect();
+        f.debug_struct("ObjectApiBuilder").field("kinds", &kinds).finish_non_exhaustive()
+    }
+}

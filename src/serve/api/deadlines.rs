@@ -1,0 +1,68 @@
+//! Ends watches at their time-outs: one thread for all of them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::task::{Next, Task};
+use crate::base::task_thread::{TaskThread, TaskWaker};
+use crate::base::thread::ThreadOptions;
+use crate::base::time::Nanos;
+
+/// Cancels tokens at their deadlines. The thread starts with the first deadline.
+pub(super) struct WatchDeadlines {
+    clock: Clock,
+    thread: TaskThread,
+}
+
+/// A deadline. Dropping it forgets it.
+pub(super) struct WatchDeadline {
+    over: Arc<AtomicBool>,
+    waker: TaskWaker,
+}
+
+struct DeadlineTask {
+    at: Nanos,
+    stop: CancellationToken,
+    /// Whether the watch has ended.
+    over: Arc<AtomicBool>,
+}
+
+impl WatchDeadlines {
+    pub(super) fn new(clock: Clock) -> Self {
+        let thread = TaskThread::new("serve-deadlines".to_owned(), ThreadOptions::new(), clock.clone());
+        Self { clock, thread }
+    }
+
+    /// Cancels a token after this time, unless the deadline is dropped earlier.
+    pub(super) fn cancel_after(&self, timeout: Duration, stop: &CancellationToken) -> io::Result<WatchDeadline> {
+        let (over, waker) = (Arc::new(AtomicBool::new(false)), self.thread.waker());
+        let at = self.clock.nanos().after(timeout);
+        let joiner = waker.add("deadline", DeadlineTask { at, stop: stop.clone(), over: Arc::clone(&over) })?;
+        drop(joiner);
+        Ok(WatchDeadline { over, waker })
+    }
+}
+
+impl Drop for WatchDeadline {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.waker.set();
+    }
+}
+
+impl Task for DeadlineTask {
+    fn step(&mut self, now: Nanos) -> Next {
+        if self.over.load(Ordering::Acquire) {
+            return Next::Finished;
+        }
+        if now < self.at {
+            return Next::At(self.at);
+        }
+        self.stop.cancel();
+        Next::Finished
+    }
+}

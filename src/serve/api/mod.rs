@@ -1,0 +1,382 @@
+//! The Kubernetes-compatible API of objects.
+//!
+//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `write`, `remove`, `watch`
+//! and this file answer it. `rehearse` computes a write without storing it. `discovery`, `openapi`, `namespaces` and `reviews` answer
+//! the questions that clients ask beside objects. `status` has the errors.
+
+mod accept;
+mod age;
+mod body;
+mod builder;
+mod deadlines;
+mod discovery;
+mod merge;
+mod namespaces;
+mod openapi;
+mod params;
+mod protobuf;
+mod rehearse;
+mod remove;
+mod reviews;
+mod route;
+mod serving;
+mod status;
+mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod watch;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{VARY, WARNING};
+use http::{HeaderValue, Method, StatusCode};
+use serde_json::Value;
+
+use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
+pub use self::builder::ObjectApiBuilder;
+use self::deadlines::WatchDeadlines;
+use self::openapi::OpenApiDocuments;
+use self::params::VersionMatch;
+use self::remove::DeleteCall;
+use self::route::{ApiTarget, NAMESPACE, ObjectsTarget, target};
+use self::status::StatusError;
+use self::table::{RowObject, View};
+use self::watch::{ServedWatch, now};
+use self::write::WriteCall;
+use crate::base::clock::Clock;
+use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
+use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::serve::http::{Handler, IncomingRequest, Reply};
+use crate::serve::kinds::{KindRegistry, ServedResource};
+
+/// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
+///
+/// It serves the kinds that are registered, and no others. A namespace exists as long as an object is in it. Clones share all state.
+///
+/// # Differences from Kubernetes
+///
+/// - The rules for objects are those of the client, see [`objects`](crate::objects).
+/// - A strategic merge patch must have no arrays and no directives.
+/// - Bodies are JSON. YAML is not read.
+/// - The status cannot be applied.
+/// - A dry run does not check owners, and deletes no dependents.
+/// - If hooks or defaults of the schema set fields of an applied object, these fields belong to the user who applies it.
+/// - Two versions of a kind are two kinds. Their objects are not converted.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Kind, MemoryClient};
+/// use homeostat::serve::{ObjectApi, PrintColumn, ServedResource};
+/// use std::sync::Arc;
+///
+/// let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
+///     .short_name("si")
+///     .column(PrintColumn::new("Title", "string", ".spec.title"));
+/// let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve(ServedResource::events()).build()?;
+/// # let _ = api;
+/// # Ok::<_, homeostat::serve::RegistryError>(())
+/// ```
+#[derive(Clone)]
+pub struct ObjectApi(Arc<ApiShared>);
+
+#[derive(Clone)]
+struct ApiShared {
+    client: Arc<dyn Client>,
+    kinds: KindRegistry,
+    /// The virtual kind of namespaces.
+    namespaces: ServedResource,
+    documents: Arc<OpenApiDocuments>,
+    clock: Clock,
+    deadlines: Arc<WatchDeadlines>,
+    most_size: usize,
+    authorizer: Option<Authorizer>,
+}
+
+/// The outcome of a write.
+struct Written {
+    code: StatusCode,
+    object: SharedObject,
+    warnings: Vec<String>,
+}
+
+impl ObjectApi {
+    /// Returns the default settings for the objects of a client, without kinds.
+    pub fn builder(client: Arc<dyn Client>) -> ObjectApiBuilder {
+        ObjectApiBuilder::new(client)
+    }
+
+    /// Returns the kinds that are served.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.0.kinds.iter().map(ServedResource::kind)
+    }
+}
+
+impl Handler for ObjectApi {
+    fn handle(&self, request: &IncomingRequest) -> Reply {
+        self.0.answer(request).unwrap_or_else(|error| error.reply())
+    }
+}
+
+impl ApiShared {
+    /// Decides whether a user may do something.
+    fn access(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> Access {
+        let Some(authorizer) = &self.authorizer else { return Access::Allow };
+        authorizer(&AccessRequest { user: user.clone(), verb, target })
+    }
+
+    fn answer(&self, request: &IncomingRequest) -> Result<Reply, StatusError> {
+        let unknown = || Reply::text(StatusCode::NOT_FOUND, "404 page not found\n");
+        let is_read = [Method::GET, Method::HEAD].contains(&request.method);
+        let only = |allowed: bool| if allowed { Ok(()) } else { Err(not_allowed(request)) };
+        match target(&self.kinds, &request.segments)? {
+            None => Ok(unknown()),
+            Some(ApiTarget::Discovery(segments)) => {
+                only(is_read)?;
+                self.check_path(request)?;
+                let form = discovery_form(request)?;
+                Ok(discovery::discover(&self.kinds, segments, form)
+                    .map_or_else(unknown, |json| discovered(form, &json)))
+            }
+            Some(ApiTarget::OpenApi(segments)) => {
+                only(is_read)?;
+                self.check_path(request)?;
+                Ok(self.documents.reply(request, segments).unwrap_or_else(unknown))
+            }
+            Some(ApiTarget::AccessReview(plural)) => {
+                only(request.method == Method::POST)?;
+                Ok(Reply::json(StatusCode::CREATED, &reviews::review(self, request, plural)?))
+            }
+            Some(ApiTarget::Namespaces(name)) => {
+                if !is_read {
+                    let message = "namespaces are virtual here: a namespace exists as long as an object is in it";
+                    return Err(StatusError::method_not_allowed(message));
+                }
+                let target = ObjectsTarget { resource: &self.namespaces, namespace: "", name, status: false };
+                self.check(request, &target, if name.is_empty() { "list" } else { "get" })?;
+                self.namespaces(request, &target)
+            }
+            Some(ApiTarget::Objects(target)) => self.objects(request, target),
+        }
+    }
+
+    fn objects(&self, request: &IncomingRequest, target: ObjectsTarget<'_>) -> Result<Reply, StatusError> {
+        let is_one = !target.name.is_empty();
+        let is_watch = params::flag(request, "watch")?;
+        let verb = match (request.method.as_str(), is_one) {
+            ("GET" | "HEAD", _) if is_watch => "watch",
+            ("GET" | "HEAD", true) => "get",
+            ("GET" | "HEAD", false) => "list",
+            ("POST", false) if !target.kind().is_namespaced() || !target.namespace.is_empty() => "create",
+            ("PUT", true) => "update",
+            ("PATCH", true) => "patch",
+            ("DELETE", true) if !target.status => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => return Err(not_allowed(request)),
+        };
+        self.check(request, &target, verb)?;
+        match verb {
+            "watch" => self.watch(request, target),
+            "get" => {
+                let view = self.view(request, target.resource)?;
+                let object = self.client.get(target.kind(), &target.key())?;
+                Ok(json_text(StatusCode::OK, view.object(&object)))
+            }
+            "list" => {
+                let view = self.view(request, target.resource)?;
+                let list = self.list(request, &target)?;
+                Ok(json_text(StatusCode::OK, view.list(&list)))
+            }
+            "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
+            "deletecollection" => {
+                let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
+                let view = View { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
+                Ok(json_text(StatusCode::OK, view.list(&deleted)))
+            }
+            _ => {
+                let view = self.view(request, target.resource)?;
+                let call = WriteCall::new(self, target, request)?;
+                let Written { code, object, warnings } = match verb {
+                    "create" => call.create(request)?,
+                    "update" => call.update(request)?,
+                    _ => call.patch(request)?,
+                };
+                let mut reply = json_text(code, view.object(&object));
+                for warning in &warnings {
+                    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+                        reply.headers.append(WARNING, value);
+                    }
+                }
+                Ok(reply)
+            }
+        }
+    }
+
+    /// Refuses a request that the user may not make.
+    fn check(
+        &self,
+        request: &IncomingRequest,
+        target: &ObjectsTarget<'_>,
+        verb: &'static str,
+    ) -> Result<(), StatusError> {
+        let (kind, resource) = (target.kind(), target.resource_name());
+        let place = if target.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {:?}", target.namespace)
+        };
+        let asked = AccessTarget::Objects {
+            group: kind.group().to_owned(),
+            resource: resource.clone(),
+            namespace: target.namespace.to_owned(),
+            name: target.name.to_owned(),
+        };
+        let Access::Deny(reason) = self.access(&request.user, verb, asked) else { return Ok(()) };
+        let (user, group) = (&request.user.name, kind.group());
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let denied = format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}{why}");
+        Err(StatusError::forbidden(kind, target.name, &denied))
+    }
+
+    fn check_path(&self, request: &IncomingRequest) -> Result<(), StatusError> {
+        match self.access(&request.user, "get", AccessTarget::Path(request.path.clone())) {
+            Access::Allow => Ok(()),
+            Access::Deny(reason) => {
+                let (user, path) = (&request.user.name, &request.path);
+                let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                let message = format!("forbidden: User {user:?} cannot get path {path:?}{why}");
+                Err(StatusError::new(StatusCode::FORBIDDEN, "Forbidden", message))
+            }
+        }
+    }
+
+    fn view<'a>(&self, request: &IncomingRequest, resource: &'a ServedResource) -> Result<View<'a>, StatusError> {
+        let rows = match request.parameter("includeObject").unwrap_or_default() {
+            "" | "Metadata" => RowObject::Metadata,
+            "Object" => RowObject::Object,
+            "None" => RowObject::None,
+            other => {
+                let message = format!("the parameter includeObject is {other:?}, not Metadata, Object or None");
+                return Err(StatusError::bad_request(message));
+            }
+        };
+        Ok(View { resource, form: object_form(request)?, rows, now: now(&self.clock) })
+    }
+
+    fn list(
+        &self,
+        request: &IncomingRequest,
+        target: &ObjectsTarget<'_>,
+    ) -> Result<ObjectList<SharedObject>, StatusError> {
+        let mut query = params::query(request, target)?;
+        if query.continue_token.is_some() {
+            return Ok(self.client.list(target.kind(), &query)?);
+        }
+        let asked = params::version_match(request)?;
+        if let VersionMatch::NotOlderThan(version) = asked {
+            query = query.not_older_than(version);
+        }
+        let list = self.client.list(target.kind(), &query)?;
+        match asked {
+            VersionMatch::NotOlderThan(version) if is_later(version, &list.version) => {
+                Err(StatusError::version_too_large(version, &list.version))
+            }
+            VersionMatch::Exact(version) if version != list.version => {
+                let message =
+                    format!("the version {version} of the list is not kept: only the newest is, {}", list.version);
+                Err(StatusError::expired(message))
+            }
+            _ => Ok(list),
+        }
+    }
+
+    fn watch(&self, request: &IncomingRequest, target: ObjectsTarget<'_>) -> Result<Reply, StatusError> {
+        let view = self.view(request, target.resource)?;
+        let query = params::query(request, &target)?;
+        let from =
+            request.parameter("resourceVersion").filter(|version| !["", "0"].contains(version)).map(str::to_owned);
+        let marks_initial = params::flag(request, "sendInitialEvents")?;
+        let wants_none = request.parameter("sendInitialEvents").is_some() && !marks_initial;
+        if marks_initial && request.parameter("resourceVersionMatch") != Some("NotOlderThan") {
+            let message = "sendInitialEvents needs the parameter resourceVersionMatch=NotOlderThan";
+            return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
+        }
+        let from = match from {
+            _ if marks_initial => None,
+            None if wants_none => Some(self.client.list(target.kind(), &Query::all().limit(1))?.version),
+            from => from,
+        };
+        let watch = ServedWatch {
+            client: Arc::clone(&self.client),
+            clock: self.clock.clone(),
+            deadlines: Arc::clone(&self.deadlines),
+            resource: target.resource.clone(),
+            form: view.form,
+            rows: view.rows,
+            query,
+            from,
+            marks_initial,
+            bookmarks: params::flag(request, "allowWatchBookmarks")?,
+            timeout: params::timeout(request)?,
+        };
+        Ok(watch.reply())
+    }
+
+    fn namespaces(&self, request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Result<Reply, StatusError> {
+        if params::flag(request, "watch")? {
+            let message = "namespaces are virtual here and cannot be watched";
+            return Err(StatusError::method_not_allowed(message));
+        }
+        let view = self.view(request, target.resource)?;
+        let query = params::query(request, target)?;
+        let (version, mut items) = namespaces::list(&*self.client, &self.kinds)?;
+        items.retain(|namespace| query.selects(namespace));
+        if target.name.is_empty() {
+            return Ok(json_text(StatusCode::OK, view.list(&ObjectList::new(version, items))));
+        }
+        let found = items.first().ok_or_else(|| StatusError::not_found(&NAMESPACE, target.name))?;
+        Ok(json_text(StatusCode::OK, view.object(found)))
+    }
+}
+
+fn not_allowed(request: &IncomingRequest) -> StatusError {
+    StatusError::method_not_allowed(format!(
+        "the server does not allow the method {} on {}",
+        request.method, request.path
+    ))
+}
+
+/// Returns whether a version is later than another, if both are decimal numbers.
+fn is_later(version: &str, than: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
+}
+
+fn json_text(code: StatusCode, text: String) -> Reply {
+    Reply::new(code, "application/json", text)
+}
+
+/// Returns an answer of discovery. Its content type names the form, and caches must respect the form.
+fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
+    let is_list = json["kind"] == "APIGroupDiscoveryList";
+    let content = match form {
+        DiscoveryForm::Aggregated("v2") if is_list => {
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        }
+        DiscoveryForm::Aggregated(_) if is_list => {
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+        }
+        _ => "application/json",
+    };
+    let mut reply = Reply::new(StatusCode::OK, content, json.to_string());
+    reply.headers.insert(VARY, HeaderValue::from_static("accept"));
+    reply
+}
+
+impl fmt::Debug for ObjectApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectApi").field("kinds", &self.kinds().collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}

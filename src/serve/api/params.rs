@@ -1,0 +1,118 @@
+//! The parameters of requests.
+
+use std::time::Duration;
+
+use super::route::ObjectsTarget;
+use super::status::StatusError;
+use crate::objects::{FieldOwner, Query};
+use crate::serve::admission::UnknownFields;
+use crate::serve::http::IncomingRequest;
+
+/// Returns whether a parameter is true.
+pub(super) fn flag(request: &IncomingRequest, name: &str) -> Result<bool, StatusError> {
+    match request.parameter(name) {
+        None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+        Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
+        Some(other) => Err(StatusError::bad_request(format!("the parameter {name} is {other:?}, not true or false"))),
+    }
+}
+
+fn number(request: &IncomingRequest, name: &str) -> Result<Option<u64>, StatusError> {
+    let Some(text) = request.parameter(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let bad = || StatusError::bad_request(format!("the parameter {name} is {text:?}, not a number"));
+    text.parse().map(Some).map_err(|_| bad())
+}
+
+/// Returns the query for the objects of a request.
+pub(super) fn query(request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Result<Query, StatusError> {
+    let mut query = Query::all();
+    if !target.namespace.is_empty() {
+        query = query.namespace(target.namespace);
+    }
+    let text = |name: &str| request.parameter(name).filter(|text| !text.is_empty());
+    let bad = |name: &str, error: &dyn std::fmt::Display| {
+        StatusError::bad_request(format!("the parameter {name} cannot be read: {error}"))
+    };
+    if let Some(labels) = text("labelSelector") {
+        query = query.labels(labels.parse().map_err(|error| bad("labelSelector", &error))?);
+    }
+    if let Some(fields) = text("fieldSelector") {
+        query.fields = fields.parse().map_err(|error| bad("fieldSelector", &error))?;
+    }
+    if !target.name.is_empty() {
+        query = query.field("metadata.name", target.name);
+    }
+    if let Some(limit) = number(request, "limit")? {
+        query = query.limit(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    if let Some(token) = text("continue") {
+        query = query.continue_from(token);
+    }
+    Ok(query)
+}
+
+/// The version that a list must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VersionMatch<'a> {
+    Any,
+    NotOlderThan(&'a str),
+    Exact(&'a str),
+}
+
+/// Returns the version that a list must have.
+pub(super) fn version_match(request: &IncomingRequest) -> Result<VersionMatch<'_>, StatusError> {
+    let version = request.parameter("resourceVersion").unwrap_or_default();
+    match (request.parameter("resourceVersionMatch").unwrap_or_default(), version) {
+        ("", "" | "0") | ("NotOlderThan", "0") => Ok(VersionMatch::Any),
+        ("" | "NotOlderThan", version) if !version.is_empty() => Ok(VersionMatch::NotOlderThan(version)),
+        ("Exact", version) if !["", "0"].contains(&version) => Ok(VersionMatch::Exact(version)),
+        (rule, version) => {
+            let message = format!("resourceVersionMatch {rule:?} cannot be used with resourceVersion {version:?}");
+            Err(StatusError::bad_request(message))
+        }
+    }
+}
+
+/// Returns how long a watch goes on, if the client limits that.
+pub(super) fn timeout(request: &IncomingRequest) -> Result<Option<Duration>, StatusError> {
+    Ok(number(request, "timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs))
+}
+
+/// The options of a write.
+#[derive(Clone, Debug)]
+pub(super) struct WriteOptions {
+    pub(super) dry_run: bool,
+    pub(super) unknown: UnknownFields,
+}
+
+/// Returns the options of a write.
+pub(super) fn write_options(request: &IncomingRequest) -> Result<WriteOptions, StatusError> {
+    let unknown = match request.parameter("fieldValidation").unwrap_or_default() {
+        "" | "Warn" => UnknownFields::Warn,
+        "Ignore" => UnknownFields::Ignore,
+        "Strict" => UnknownFields::Refuse,
+        other => {
+            let message = format!("the parameter fieldValidation is {other:?}, not Strict, Warn or Ignore");
+            return Err(StatusError::bad_request(message));
+        }
+    };
+    let runs = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
+    Ok(WriteOptions { dry_run: dry_run(runs)?, unknown })
+}
+
+/// Returns whether a request only rehearses.
+pub(super) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>) -> Result<bool, StatusError> {
+    values.try_fold(false, |dry, value| match value {
+        "" => Ok(dry),
+        "All" => Ok(true),
+        other => Err(StatusError::bad_request(format!("the parameter dryRun is {other:?}, not All"))),
+    })
+}
+
+/// Returns the owner of applied fields.
+pub(super) fn field_owner(request: &IncomingRequest) -> Result<FieldOwner, StatusError> {
+    let manager = request.parameter("fieldManager").filter(|manager| !manager.is_empty());
+    let manager = manager.ok_or_else(|| StatusError::bad_request("an apply needs the parameter fieldManager"))?;
+    let owner = FieldOwner::new(manager);
+    Ok(if flag(request, "force")? { owner.force() } else { owner })
+}

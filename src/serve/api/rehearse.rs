@@ -1,0 +1,117 @@
+//! Rehearses writes of one object: the rules of the embedded clients run on a store that has only this object, and nothing is stored.
+//!
+//! The result shows the object as a write would store it. Its version, and the uid and name of a new object, are made up. The
+//! rehearsal does not see owners and dependents.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::objects::json::{key_of, meta_mut, whole_seconds};
+use crate::objects::rules::change::Location;
+use crate::objects::rules::limits::admit;
+use crate::objects::rules::names::Names;
+use crate::objects::rules::stored::StoredObjects;
+use crate::objects::rules::txn::Txn;
+use crate::objects::{ClientError, FieldOwner, Kind, Patch, PatchTarget, SharedObject, ValueRef};
+
+/// A store that has at most one object.
+struct LoneObject<'a> {
+    kind: Arc<Kind>,
+    object: Option<&'a SharedObject>,
+}
+
+impl StoredObjects for LoneObject<'_> {
+    const IS_EXCLUSIVE: bool = true;
+
+    fn head(&self) -> u64 {
+        0
+    }
+
+    fn kind(&self, _: &Kind) -> Arc<Kind> {
+        Arc::clone(&self.kind)
+    }
+
+    fn has_kind(&self, _: &str, _: &str) -> bool {
+        false
+    }
+
+    fn object(&self, location: &Location) -> Option<SharedObject> {
+        self.object.filter(|object| object.key() == location.key).cloned()
+    }
+
+    fn owner(&self, _: &Location, _: ValueRef<'_>) -> Option<Location> {
+        None
+    }
+
+    fn dependents(&self, _: &str) -> impl Iterator<Item = Location> {
+        std::iter::empty()
+    }
+
+    fn blocking(&self, _: &str) -> isize {
+        0
+    }
+}
+
+/// Rehearses writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rehearsal<'a> {
+    pub(super) kind: &'a Kind,
+    /// The object as it is stored; `None` if it does not exist.
+    pub(super) current: Option<&'a SharedObject>,
+    pub(super) most_size: usize,
+    pub(super) now: Timestamp,
+}
+
+impl Rehearsal<'_> {
+    pub(super) fn create(&self, object: Value) -> Result<SharedObject, ClientError> {
+        let object = self.bounded(object)?;
+        let created = self.run(|txn| txn.create(self.kind, object, Names { seed: None }))?;
+        Ok(with_version(&created, None))
+    }
+
+    pub(super) fn update(&self, object: Value, target: PatchTarget) -> Result<SharedObject, ClientError> {
+        let object = self.bounded(object)?;
+        let updated = self.run(|txn| txn.update(self.kind, object, target))?;
+        Ok(with_version(&updated, self.current))
+    }
+
+    pub(super) fn patch(&self, patch: &Patch, target: PatchTarget) -> Result<SharedObject, ClientError> {
+        let key = self.current.map(SharedObject::key).unwrap_or(crate::objects::ObjectKey::cluster(""));
+        let patched = self.run(|txn| txn.patch(self.kind, &key, patch, target))?;
+        Ok(with_version(&patched, self.current))
+    }
+
+    pub(super) fn apply(&self, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
+        let object = self.bounded(object)?;
+        let applied = self.run(|txn| txn.apply(self.kind, object, owner, Names { seed: None }))?;
+        Ok(with_version(&applied, self.current))
+    }
+
+    /// Refuses an object that is nested too deep.
+    fn bounded(&self, object: Value) -> Result<Value, ClientError> {
+        let current = self.current.filter(|current| current.key() == key_of(&object)).cloned();
+        admit(self.kind, object, |_| current)
+    }
+
+    fn run(
+        &self,
+        verb: impl FnOnce(&mut Txn<'_, LoneObject<'_>>) -> Result<Location, ClientError>,
+    ) -> Result<SharedObject, ClientError> {
+        let store = LoneObject { kind: Arc::new(self.kind.clone()), object: self.current };
+        let mut txn = Txn::new(&store, self.most_size, whole_seconds(self.now));
+        let location = verb(&mut txn)?;
+        txn.outcome(&location)
+    }
+}
+
+/// Returns an object with the version of its stored state, as a rehearsal makes no version.
+fn with_version(object: &SharedObject, current: Option<&SharedObject>) -> SharedObject {
+    let mut object = object.to_value();
+    match current {
+        Some(current) => meta_mut(&mut object).insert("resourceVersion".to_owned(), current.resource_version().into()),
+        None => meta_mut(&mut object).remove("resourceVersion"),
+    };
+    object.into()
+}

@@ -1,0 +1,130 @@
+//! Deletes objects.
+
+use serde_json::{Value, json};
+
+use super::params;
+use super::route::ObjectsTarget;
+use super::status::{StatusError, success};
+use super::{ApiShared, body};
+use crate::objects::{
+    ClientError, DeleteOptions, Deletion, Ignore, ObjectKey, ObjectList, ObjectRef, Propagation, SharedObject,
+};
+use crate::serve::admission::{AdmissionOperation, AdmissionRequest, admit_deletion};
+use crate::serve::http::IncomingRequest;
+
+/// A deletion, with its options from the body or the query. A grace period has no effect: objects have no processes to wait for.
+pub(super) struct DeleteCall<'a> {
+    api: &'a ApiShared,
+    target: ObjectsTarget<'a>,
+    request: &'a IncomingRequest,
+    options: DeleteOptions,
+    dry_run: bool,
+}
+
+impl<'a> DeleteCall<'a> {
+    pub(super) fn new(
+        api: &'a ApiShared,
+        target: ObjectsTarget<'a>,
+        request: &'a IncomingRequest,
+    ) -> Result<Self, StatusError> {
+        let given = match request.body.iter().all(u8::is_ascii_whitespace) {
+            true => json!({}),
+            false => body::json(request)?,
+        };
+        if !given.is_object() {
+            return Err(StatusError::bad_request("the options of the deletion must be a JSON object"));
+        }
+        let policy = given["propagationPolicy"].as_str().or(request.parameter("propagationPolicy"));
+        let orphans = given["orphanDependents"].as_bool().unwrap_or(params::flag(request, "orphanDependents")?);
+        let propagation = match policy.unwrap_or_default() {
+            "" if orphans => Propagation::Orphan,
+            "" | "Background" => Propagation::Background,
+            "Foreground" => Propagation::Foreground,
+            "Orphan" => Propagation::Orphan,
+            other => {
+                let message = format!("propagationPolicy is {other:?}, not Background, Foreground or Orphan");
+                return Err(StatusError::bad_request(message));
+            }
+        };
+        let mut options = DeleteOptions::default().propagation(propagation);
+        let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
+        (options.uid, options.resource_version) = (text("uid"), text("resourceVersion"));
+        let in_query = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
+        let in_body = given["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let dry_run = params::dry_run(in_query.chain(in_body))?;
+        Ok(Self { api, target, request, options, dry_run })
+    }
+
+    /// Deletes one object. Returns a `Status`, or the object if finalizers hold it.
+    pub(super) fn delete(&self) -> Result<Value, StatusError> {
+        let (client, kind, key) = (&self.api.client, self.target.kind(), self.target.key());
+        let current = client.get(kind, &key)?;
+        self.admit(&current)?;
+        if self.dry_run {
+            self.check(&current)?;
+            return Ok(success(kind, key.name(), current.uid()));
+        }
+        let mut options = self.options.clone();
+        if !self.target.resource.hooks().delete.is_empty() && options.uid.is_none() {
+            // Another object of the name has not been admitted.
+            options.uid = Some(current.uid().to_owned());
+        }
+        Ok(match client.delete(kind, &key, &options)? {
+            Deletion::Deleting(object) => object.to_value(),
+            Deletion::Gone => success(kind, key.name(), current.uid()),
+        })
+    }
+
+    /// Deletes many objects. Returns them as they were before.
+    pub(super) fn delete_collection(&self) -> Result<ObjectList<SharedObject>, StatusError> {
+        let (client, kind) = (&self.api.client, self.target.kind());
+        let mut list = client.list(kind, &params::query(self.request, &self.target)?)?;
+        for object in &list.items {
+            self.admit(object)?;
+        }
+        if self.dry_run {
+            return Ok(list);
+        }
+        let mut deleted = Vec::with_capacity(list.items.len());
+        for object in list.items {
+            if client.delete(kind, &object.key(), &self.options).ignore_not_found()?.is_some() {
+                deleted.push(object);
+            }
+        }
+        list.items = deleted;
+        Ok(list)
+    }
+
+    fn admit(&self, object: &SharedObject) -> Result<(), StatusError> {
+        let (resource, key) = (self.target.resource, object.key());
+        if resource.hooks().delete.is_empty() {
+            return Ok(());
+        }
+        let object = object.to_value();
+        let request = AdmissionRequest {
+            operation: AdmissionOperation::Delete,
+            kind: resource.kind(),
+            namespace: key.namespace(),
+            name: key.name(),
+            status: false,
+            user: &self.request.user,
+            old: Some(&object),
+            dry_run: self.dry_run,
+        };
+        admit_deletion(resource.hooks(), &request, &object)
+            .map_err(|failure| StatusError::of_admission(resource.kind(), key.name(), failure))
+    }
+
+    /// Checks the preconditions of a rehearsed deletion.
+    fn check(&self, current: &SharedObject) -> Result<(), ClientError> {
+        let DeleteOptions { uid, resource_version, .. } = &self.options;
+        let pairs = [("uid", uid, current.uid()), ("resourceVersion", resource_version, current.resource_version())];
+        for (field, asked, is) in pairs {
+            if let Some(asked) = asked.as_deref().filter(|asked| *asked != is) {
+                let object = ObjectRef::new(self.target.kind(), &ObjectKey::new(current.namespace(), current.name()));
+                return Err(ClientError::conflict(object, format!("its {field} is {is}, not {asked}")));
+            }
+        }
+        Ok(())
+    }
+}

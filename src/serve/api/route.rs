@@ -1,0 +1,100 @@
+//! The meaning of paths.
+
+use super::status::StatusError;
+use crate::objects::{Kind, ObjectKey};
+use crate::serve::kinds::{KindRegistry, ServedResource};
+
+/// The virtual kind of namespaces.
+pub(super) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
+
+/// The target of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ApiTarget<'a> {
+    /// `/version`, `/api`, `/apis` and the lists below them.
+    Discovery(&'a [String]),
+    /// `/openapi/…`.
+    OpenApi(&'a [String]),
+    /// Virtual namespaces. The name is empty for all.
+    Namespaces(&'a str),
+    /// A review of the user or the user's access, by its plural.
+    AccessReview(&'a str),
+    Objects(ObjectsTarget<'a>),
+}
+
+/// Objects of a kind, or one object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ObjectsTarget<'a> {
+    pub(super) resource: &'a ServedResource,
+    /// Empty for all namespaces, and for a cluster-wide kind.
+    pub(super) namespace: &'a str,
+    /// Empty for many objects.
+    pub(super) name: &'a str,
+    /// Whether the target is the status.
+    pub(super) status: bool,
+}
+
+impl ObjectsTarget<'_> {
+    pub(super) fn kind(&self) -> &Kind {
+        self.resource.kind()
+    }
+
+    pub(super) fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.namespace, self.name)
+    }
+
+    /// Returns the plural with the subresource.
+    pub(super) fn resource_name(&self) -> String {
+        let plural = self.kind().plural();
+        if self.status { format!("{plural}/status") } else { plural.into_owned() }
+    }
+}
+
+/// Returns the target of a path; `None` if the path is unknown.
+pub(super) fn target<'a>(
+    kinds: &'a KindRegistry,
+    segments: &'a [String],
+) -> Result<Option<ApiTarget<'a>>, StatusError> {
+    let names: Vec<_> = segments.iter().map(String::as_str).collect();
+    let (group, version, rest) = match &names[..] {
+        ["version" | "api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => {
+            return Ok(Some(ApiTarget::Discovery(segments)));
+        }
+        ["openapi", ..] => return Ok(Some(ApiTarget::OpenApi(&segments[1..]))),
+        ["apis", "authorization.k8s.io", "v1", review @ ("selfsubjectaccessreviews" | "selfsubjectrulesreviews")]
+        | ["apis", "authentication.k8s.io", "v1", review @ "selfsubjectreviews"] => {
+            return Ok(Some(ApiTarget::AccessReview(review)));
+        }
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return Ok(None),
+    };
+    let (namespace, plural, rest) = match rest {
+        ["namespaces", namespace, plural, rest @ ..] if !["status", "finalize"].contains(plural) => {
+            (*namespace, *plural, rest)
+        }
+        [plural, rest @ ..] => ("", *plural, rest),
+        [] => return Ok(None),
+    };
+    let Some(resource) = kinds.find(group, version, plural) else {
+        let is_virtual = (group, version, plural) == ("", "v1", "namespaces") && namespace.is_empty();
+        return Ok(match rest {
+            [] if is_virtual => Some(ApiTarget::Namespaces("")),
+            [name] if is_virtual => Some(ApiTarget::Namespaces(*name)),
+            _ => None,
+        });
+    };
+    let (name, status) = match rest {
+        [] => ("", false),
+        [name] => (*name, false),
+        [name, "status"] if resource.has_status() => (*name, true),
+        _ => return Ok(None),
+    };
+    match (resource.kind().is_namespaced(), namespace.is_empty()) {
+        // The path of a cluster-wide kind has no namespace.
+        (false, false) => return Ok(None),
+        // A single object is inside a namespace. The path of all objects need not be.
+        (true, true) if !name.is_empty() => return Ok(None),
+        _ => {}
+    }
+    Ok(Some(ApiTarget::Objects(ObjectsTarget { resource, namespace, name, status })))
+}

@@ -1,0 +1,224 @@
+//! Lists and objects in the form that a client accepts: whole, as metadata only, or as tables.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::accept::ObjectForm;
+use super::age::age;
+use crate::objects::{ObjectList, SharedObject};
+use crate::serve::kinds::{PrintColumn, ServedResource};
+
+/// The part of an object that a row of a table has beside its cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RowObject {
+    #[default]
+    Metadata,
+    Object,
+    None,
+}
+
+/// The form of objects in an answer, with everything that is needed to make it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) resource: &'a ServedResource,
+    pub(super) form: ObjectForm,
+    pub(super) rows: RowObject,
+    pub(super) now: Timestamp,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListBody<'a> {
+    kind: String,
+    api_version: &'a str,
+    metadata: Value,
+    items: &'a [SharedObject],
+}
+
+impl View<'_> {
+    /// Returns the text of one object.
+    pub(super) fn object(&self, object: &SharedObject) -> String {
+        match self.form {
+            ObjectForm::Whole => object.to_string(),
+            ObjectForm::MetadataOnly => partial(object, "v1").to_string(),
+            ObjectForm::Table(version) => {
+                let metadata = json!({"resourceVersion": object.resource_version()});
+                self.table(version, &metadata, std::slice::from_ref(object), true).to_string()
+            }
+        }
+    }
+
+    /// Returns the text of a list.
+    pub(super) fn list(&self, list: &ObjectList<SharedObject>) -> String {
+        let mut metadata = json!({"resourceVersion": list.version});
+        if let Some(token) = &list.continue_token {
+            metadata["continue"] = token.as_str().into();
+        }
+        let kind = self.resource.kind();
+        match self.form {
+            ObjectForm::Whole => {
+                let (name, api_version) = (format!("{}List", kind.name()), kind.api_version());
+                let body = ListBody { kind: name, api_version: &api_version, metadata, items: &list.items };
+                // Keys are text, so that writing cannot fail.
+                serde_json::to_string(&body).unwrap_or_default()
+            }
+            ObjectForm::MetadataOnly => {
+                let items: Vec<_> = list.items.iter().map(|object| partial(object, "v1")).collect();
+                let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
+                json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}).to_string()
+            }
+            ObjectForm::Table(version) => self.table(version, &metadata, &list.items, true).to_string(),
+        }
+    }
+
+    /// Returns the object of a watch event. A table has the heads of the columns only if `heads` is true.
+    pub(super) fn event(&self, object: &SharedObject, heads: bool) -> String {
+        match self.form {
+            ObjectForm::Table(version) => {
+                let metadata = json!({"resourceVersion": object.resource_version()});
+                self.table(version, &metadata, std::slice::from_ref(object), heads).to_string()
+            }
+            _ => self.object(object),
+        }
+    }
+
+    /// Returns the object of a bookmark. If `ends_initial` is true, it ends the initial events.
+    pub(super) fn bookmark(&self, version: &str, ends_initial: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
+        if ends_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let kind = self.resource.kind();
+        match self.form {
+            ObjectForm::Whole => json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata}),
+            ObjectForm::MetadataOnly => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            ObjectForm::Table(table) => {
+                let object = json!({
+                    "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{table}"), "metadata": metadata,
+                });
+                json!({
+                    "kind": "Table", "apiVersion": format!("meta.k8s.io/{table}"), "metadata": {"resourceVersion": version},
+                    "columnDefinitions": [], "rows": [{"cells": [], "object": object}],
+                })
+            }
+        }
+    }
+
+    fn table(&self, version: &str, metadata: &Value, objects: &[SharedObject], heads: bool) -> Value {
+        let columns = self.resource.columns();
+        let definitions = if heads { heads_of(columns) } else { Value::Null };
+        let rows: Vec<_> = objects
+            .iter()
+            .map(|object| {
+                let cells = columns.iter().map(|column| cell(column, object, self.now));
+                let cells: Vec<_> = std::iter::once(json!(object.name())).chain(cells).collect();
+                let object = match self.rows {
+                    RowObject::Metadata => partial(object, version),
+                    RowObject::Object => object.to_value(),
+                    RowObject::None => Value::Null,
+                };
+                json!({"cells": cells, "object": object})
+            })
+            .collect();
+        json!({
+            "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
+            "columnDefinitions": definitions, "rows": rows,
+        })
+    }
+}
+
+/// Returns the heads of a table. The first column has the names.
+fn heads_of(columns: &[PrintColumn]) -> Value {
+    let description = "The name of the object, unique for its kind and namespace.";
+    let name = json!({"name": "Name", "type": "string", "format": "name", "description": description, "priority": 0});
+    std::iter::once(name).chain(columns.iter().map(PrintColumn::head)).collect()
+}
+
+fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
+    let value = column.value(object);
+    if !column.is_date() {
+        return value;
+    }
+    let Some(time) = value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return if value.is_null() { json!("<unknown>") } else { json!("<invalid>") };
+    };
+    // A clock that was set back must not print a negative age.
+    json!(age(now.duration_since(time).try_into().unwrap_or_default()))
+}
+
+fn partial(object: &SharedObject, version: &str) -> Value {
+    let metadata = object.get("metadata").map_or(Value::Null, crate::objects::ValueRef::to_value);
+    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::objects::Kind;
+    use crate::serve::kinds::KindRegistry;
+
+    fn site(name: &str) -> SharedObject {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Site",
+            "metadata": {"name": name, "resourceVersion": "4", "creationTimestamp": "2024-05-01T10:00:00Z"},
+            "spec": {"pages": 3},
+        })
+        .into()
+    }
+
+    fn view<R>(form: ObjectForm, rows: RowObject, run: impl FnOnce(&View<'_>) -> R) -> R {
+        let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
+            .column(PrintColumn::new("Pages", "integer", ".spec.pages"))
+            .column(PrintColumn::new("Node", "string", ".spec.node").wide());
+        let kinds = KindRegistry::new([site]).unwrap();
+        let now = "2024-05-01T10:02:30Z".parse().unwrap();
+        run(&View { resource: kinds.iter().next().unwrap(), form, rows, now })
+    }
+
+    fn json_of(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_table_has_the_name_the_columns_and_the_age() {
+        let list = ObjectList::new("9", vec![site("a"), site("b")]).continue_token(Some("t".to_owned()));
+        let table = view(ObjectForm::Table("v1"), RowObject::Metadata, |view| json_of(&view.list(&list)));
+        assert_eq!(table["metadata"], json!({"resourceVersion": "9", "continue": "t"}));
+        let names: Vec<_> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        assert_eq!(names, ["Name", "Pages", "Node", "Age"]);
+        assert_eq!(table["columnDefinitions"][2]["priority"], 1);
+        assert_eq!(table["columnDefinitions"][3]["type"], "string");
+        assert_eq!(table["rows"][1]["cells"], json!(["b", 3, null, "2m30s"]));
+        assert_eq!(table["rows"][1]["object"]["kind"], "PartialObjectMetadata");
+    }
+
+    #[test]
+    fn only_the_first_event_of_a_watch_has_heads() {
+        view(ObjectForm::Table("v1beta1"), RowObject::None, |view| {
+            assert_eq!(json_of(&view.event(&site("a"), true))["columnDefinitions"].as_array().unwrap().len(), 4);
+            let later = json_of(&view.event(&site("a"), false));
+            assert_eq!(
+                (&later["columnDefinitions"], &later["apiVersion"]),
+                (&Value::Null, &json!("meta.k8s.io/v1beta1"))
+            );
+            assert_eq!(later["rows"][0]["object"], Value::Null);
+        });
+    }
+
+    #[test]
+    fn lists_are_whole_or_metadata_only() {
+        let list = ObjectList::new("9", vec![site("a")]);
+        let whole = view(ObjectForm::Whole, RowObject::Metadata, |view| json_of(&view.list(&list)));
+        assert_eq!((&whole["kind"], &whole["apiVersion"]), (&json!("SiteList"), &json!("example.com/v1")));
+        assert_eq!(whole["items"][0], site("a").to_value());
+        let partial = view(ObjectForm::MetadataOnly, RowObject::Metadata, |view| json_of(&view.list(&list)));
+        assert_eq!(partial["items"][0]["metadata"]["name"], "a");
+        assert_eq!(partial["items"][0].get("spec"), None);
+        let mark = view(ObjectForm::Whole, RowObject::Metadata, |view| view.bookmark("7", true));
+        assert_eq!(mark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    }
+}

@@ -1,0 +1,133 @@
+//! Schemas and hooks, as clients see them.
+
+use super::*;
+use crate::base::sync::atomic::{AtomicUsize, Ordering};
+use crate::objects::{Client, ObjectKey, Patch, PatchTarget};
+
+#[test]
+fn faults_name_their_fields() {
+    let served = served();
+    let mut object = site("home", "");
+    object["spec"]["pages"] = json!("many");
+    object["spec"]["tags"] = json!({"a.b": 1});
+    let answer = request(&format!("POST {SITES}")).body(&object).to(&served);
+    assert_eq!((answer.code, &answer.json()["reason"]), (422, &json!("Invalid")));
+    let details = &answer.json()["details"];
+    assert_eq!(
+        (&details["kind"], &details["group"], &details["name"]),
+        (&json!("Site"), &json!("example.com"), &json!("home"))
+    );
+    let causes: Vec<_> =
+        details["causes"].as_array().unwrap().iter().map(|one| (one["field"].clone(), one["reason"].clone())).collect();
+    assert_eq!(
+        causes,
+        [
+            (json!("spec.pages"), json!("FieldValueTypeInvalid")),
+            (json!("spec.tags[a.b]"), json!("FieldValueTypeInvalid")),
+            (json!("spec.title"), json!("FieldValueInvalid")),
+        ]
+    );
+    let missing = request(&format!("POST {SITES}")).body(&json!({"metadata": {"name": "a"}})).to(&served).json();
+    assert_eq!(missing["message"], "Site.example.com \"a\" is invalid: spec: Required value: must be set");
+}
+
+#[test]
+fn unknown_fields_are_warned_about_or_refused() {
+    let served = served();
+    let mut object = site("home", "Home");
+    object["spec"]["titel"] = json!("x");
+    let strict = request(&format!("POST {SITES}?fieldValidation=Strict")).body(&object).to(&served);
+    assert_eq!((strict.code, &strict.json()["reason"]), (400, &json!("BadRequest")));
+    assert!(
+        strict.json()["message"].as_str().unwrap().ends_with("strict decoding error: unknown field \"spec.titel\"")
+    );
+    let warned = request(&format!("POST {SITES}?fieldValidation=Warn&dryRun=All")).body(&object).to(&served);
+    assert_eq!((warned.code, warned.json()["spec"].get("titel")), (201, None));
+    assert_eq!(warned.headers["warning"], r#"299 - "unknown field \"spec.titel\"""#);
+    let ignored = request(&format!("POST {SITES}?fieldValidation=Ignore")).body(&object).to(&served);
+    assert_eq!((ignored.code, ignored.headers.get("warning")), (201, None));
+    assert_eq!(request(&format!("POST {SITES}?fieldValidation=Loose")).body(&object).to(&served).code, 400);
+    let patched = merge_patch(&format!("{HOME}?fieldValidation=Strict"), &json!({"spec": {"no": 1}})).to(&served);
+    assert_eq!(patched.code, 400);
+    let applied = apply(&format!("{HOME}?fieldManager=a&fieldValidation=Strict"), &object).to(&served);
+    assert_eq!(applied.code, 400);
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &object).to(&served);
+    assert_eq!((applied.code, applied.headers.contains_key("warning")), (200, true), "{applied:?}");
+}
+
+#[test]
+fn hooks_see_each_kind_of_write() {
+    let served = served();
+    let refused = request(&format!("POST {SITES}")).body(&site("home", "Forbidden")).to(&served);
+    assert_eq!(
+        (refused.code, &refused.json()["message"]),
+        (403, &json!("sites.example.com \"home\" is forbidden: this title is taken"))
+    );
+    let created = create(&served, "home", "Home");
+    merge_patch(HOME, &json!({"spec": {"pages": 5}})).to(&served);
+    let falling = json!({"spec": {"pages": 2}});
+    let patched = merge_patch(HOME, &falling).to(&served);
+    assert_eq!((patched.code, &patched.json()["details"]["causes"][0]["field"]), (422, &json!("spec.pages")));
+    let mut object = site("home", "Home");
+    object["spec"]["pages"] = json!(2);
+    let applied = apply(&format!("{HOME}?fieldManager=a&force=true"), &object).to(&served);
+    assert_eq!(applied.code, 422);
+    object["metadata"]["resourceVersion"] =
+        request(&format!("GET {HOME}")).to(&served).json()["metadata"]["resourceVersion"].clone();
+    let updated = request(&format!("PUT {HOME}")).body(&object).to(&served);
+    assert_eq!(updated.code, 422);
+    assert_eq!(created["spec"]["pages"], 1);
+}
+
+#[test]
+fn a_patch_is_admitted_again_if_the_object_changes_in_between() {
+    let client = MemoryClient::new();
+    let (other, runs) = (client.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&runs);
+    let site = ServedResource::new(SITE).mutate(move |request, site| {
+        if request.old.is_some() && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            let patch = Patch::Merge(json!({"spec": {"other": 1}}));
+            other.patch(&SITE, &ObjectKey::new("default", "home"), &patch, PatchTarget::Object).unwrap();
+        }
+        site["spec"]["seen"] = site["spec"]["other"].clone();
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(client)).serve(site).build().unwrap();
+    let object = super::site("home", "Home");
+    assert_eq!(request(&format!("POST {SITES}")).body(&object).to_api(&api).code, 201);
+    let patched = merge_patch(HOME, &json!({"spec": {"mine": 2}})).to_api(&api).json();
+    assert_eq!(patched["spec"], json!({"title": "Home", "seen": 1, "other": 1, "mine": 2}));
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    // The same for an applied object.
+    runs.store(0, Ordering::SeqCst);
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 3}})).to_api(&api);
+    assert_eq!((applied.code, &applied.json()["spec"]["mine"]), (200, &json!(3)), "{applied:?}");
+}
+
+#[test]
+fn a_hook_can_remove_a_field_that_others_have_set() {
+    let client = MemoryClient::new();
+    let site = ServedResource::new(SITE).mutate(|_, site| {
+        if site["spec"]["clean"] == true
+            && let Some(spec) = site["spec"].as_object_mut()
+        {
+            spec.remove("dirt");
+        }
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(client)).serve(site).build().unwrap();
+    let mut object = super::site("home", "Home");
+    object["spec"]["dirt"] = json!(1);
+    assert_eq!(request(&format!("POST {SITES}")).body(&object).to_api(&api).code, 201);
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"clean": true}})).to_api(&api);
+    assert_eq!((applied.code, &applied.json()["spec"]), (200, &json!({"title": "Home", "clean": true})), "{applied:?}");
+}
+
+#[test]
+fn a_panic_of_a_hook_is_an_internal_error() {
+    let site = ServedResource::new(SITE).validate(|_, _| panic!("no idea"));
+    let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(site).build().unwrap();
+    let answer = request(&format!("POST {SITES}")).body(&super::site("home", "Home")).to_api(&api);
+    assert_eq!((answer.code, &answer.json()["reason"]), (500, &json!("InternalError")));
+    assert!(answer.json()["message"].as_str().unwrap().ends_with("panicked: no idea"));
+}

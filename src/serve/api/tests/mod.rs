@@ -1,0 +1,196 @@
+//! The API, called in this process.
+
+mod admission;
+mod discovery;
+mod objects;
+mod reviews;
+mod watches;
+mod writes;
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::{Kind, MemoryClient};
+use crate::serve::admission::Rejection;
+use crate::serve::http::ReplyBody;
+use crate::serve::kinds::PrintColumn;
+
+pub(super) const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+pub(super) const NODE: Kind = Kind::cluster("", "v1", "Node");
+pub(super) const SITES: &str = "/apis/example.com/v1/namespaces/default/sites";
+pub(super) const HOME: &str = "/apis/example.com/v1/namespaces/default/sites/home";
+
+/// The served kinds, with their client.
+pub(super) struct Served {
+    pub(super) client: MemoryClient,
+    pub(super) api: ObjectApi,
+}
+
+/// A request to be sent.
+pub(super) struct Sent {
+    request: IncomingRequest,
+}
+
+/// An answer that was read completely.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Returns the objects of a watch, each with its type.
+    pub(super) fn events(&self) -> Vec<Value> {
+        self.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A site with a schema, defaults and hooks, and a node without them.
+pub(super) fn served() -> Served {
+    let client = MemoryClient::builder().seed(7).build();
+    let spec = json!({
+        "type": "object", "required": ["title"], "description": "The wish.",
+        "properties": {
+            "title": {"type": "string", "minLength": 1}, "pages": {"type": "integer", "minimum": 0, "default": 1},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}}, "slug": {"type": "string"},
+        },
+    });
+    let status = json!({"type": "object", "properties": {"ready": {"type": "boolean"}}});
+    let site = ServedResource::new(SITE)
+        .short_name("si")
+        .category("all")
+        .column(PrintColumn::new("Title", "string", ".spec.title"))
+        .column(PrintColumn::new("Ready", "boolean", ".status.ready").wide())
+        .schema(json!({"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}))
+        .mutate(|_, site| {
+            if let Some(title) = site["spec"]["title"].as_str() {
+                site["spec"]["slug"] = json!(title.to_lowercase());
+            }
+            Ok(())
+        })
+        .validate(|request, site| match (request.old, site["spec"]["title"].as_str()) {
+            (_, Some("Forbidden")) => Err(Rejection::forbidden("this title is taken")),
+            (Some(old), _) if site["spec"]["pages"].as_i64() < old["spec"]["pages"].as_i64() => {
+                Err(Rejection::invalid("spec.pages", site["spec"]["pages"].to_string(), "must not fall"))
+            }
+            _ => Ok(()),
+        })
+        .validate_deletion(|_, site| {
+            if site["spec"]["title"] == "Kept" { Err(Rejection::forbidden("it is kept")) } else { Ok(()) }
+        });
+    let api =
+        ObjectApi::builder(Arc::new(client.clone())).serve(site).serve(ServedResource::new(NODE).with_status(false));
+    Served { client, api: api.build().unwrap() }
+}
+
+/// Returns a request, for example `GET /api/v1/nodes?limit=1`.
+pub(super) fn request(line: &str) -> Sent {
+    let (method, target) = line.split_once(' ').unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let query = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(a, b)| (a.to_owned(), b.to_owned()));
+    Sent {
+        request: IncomingRequest {
+            method: method.parse::<Method>().unwrap(),
+            path: path.to_owned(),
+            segments: path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+            query: query.collect(),
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            user: UserInfo::new("eve"),
+            peer: ([127, 0, 0, 1], 4_000).into(),
+        },
+    }
+}
+
+impl Sent {
+    pub(super) fn accept(mut self, media: &'static str) -> Self {
+        self.request.headers.insert(ACCEPT, HeaderValue::from_static(media));
+        self
+    }
+
+    pub(super) fn body(mut self, body: &Value) -> Self {
+        self.request.body = body.to_string().into_bytes();
+        self
+    }
+
+    pub(super) fn bytes(mut self, media: &'static str, body: &[u8]) -> Self {
+        self.request.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        self.request.body = body.to_vec();
+        self
+    }
+
+    pub(super) fn to(self, served: &Served) -> Answer {
+        self.to_api(&served.api)
+    }
+
+    pub(super) fn to_api(self, api: &ObjectApi) -> Answer {
+        self.streamed(api, &mut Kept::default(), &CancellationToken::new())
+    }
+
+    /// Sends the request. Parts of a stream go into the sink.
+    pub(super) fn streamed(self, api: &ObjectApi, sink: &mut Kept, gone: &CancellationToken) -> Answer {
+        let Reply { status, headers, body } = api.handle(&self.request);
+        let text = match body {
+            ReplyBody::Full(bytes) => bytes,
+            ReplyBody::Stream(run) => {
+                run(sink, gone).unwrap();
+                std::mem::take(&mut sink.bytes)
+            }
+        };
+        Answer { code: status.as_u16(), headers, text: String::from_utf8_lossy(&text).into_owned() }
+    }
+}
+
+/// Keeps what a stream sends, and calls a function after each part.
+#[derive(Default)]
+pub(super) struct Kept {
+    bytes: Vec<u8>,
+    pub(super) parts: usize,
+    pub(super) after: Option<Box<dyn FnMut(usize) + Send>>,
+}
+
+impl ReplySink for Kept {
+    fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        self.parts += 1;
+        if let Some(after) = &mut self.after {
+            after(self.parts);
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn site(name: &str, title: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"namespace": "default", "name": name},
+        "spec": {"title": title},
+    })
+}
+
+/// Creates a site.
+pub(super) fn create(served: &Served, name: &str, title: &str) -> Value {
+    let answer = request(&format!("POST {SITES}")).body(&site(name, title)).to(served);
+    assert_eq!(answer.code, 201, "{answer:?}");
+    answer.json()
+}
+
+pub(super) fn merge_patch(path: &str, patch: &Value) -> Sent {
+    request(&format!("PATCH {path}")).bytes("application/merge-patch+json", patch.to_string().as_bytes())
+}
+
+pub(super) fn apply(path: &str, applied: &Value) -> Sent {
+    request(&format!("PATCH {path}")).bytes("application/apply-patch+yaml", applied.to_string().as_bytes())
+}
+
+use crate::base::cancel::CancellationToken;
+use crate::serve::http::ReplySink;

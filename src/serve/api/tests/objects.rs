@@ -1,0 +1,183 @@
+//! Reads, deletions, tables, namespaces and errors.
+
+use super::*;
+
+#[test]
+fn an_object_is_read_in_each_form() {
+    let served = served();
+    create(&served, "home", "Home");
+    let whole = request(&format!("GET {HOME}")).to(&served);
+    assert_eq!((whole.code, &whole.json()["kind"]), (200, &json!("Site")));
+    let table = request(&format!("GET {HOME}"))
+        .accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+        .to(&served);
+    assert_eq!(table.json()["rows"][0]["cells"][1], "Home");
+    let meta = request(&format!("GET {HOME}"))
+        .accept("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+        .to(&served);
+    assert_eq!((&meta.json()["kind"], meta.json().get("spec")), (&json!("PartialObjectMetadata"), None));
+    let other = request(&format!("GET {HOME}")).accept("application/vnd.kubernetes.protobuf").to(&served);
+    assert_eq!((other.code, &other.json()["reason"]), (406, &json!("NotAcceptable")));
+    let either =
+        request(&format!("GET {HOME}")).accept("application/vnd.kubernetes.protobuf, application/json").to(&served);
+    assert_eq!(either.code, 200);
+    let head = request(&format!("HEAD {HOME}")).to(&served);
+    assert_eq!(head.code, 200);
+}
+
+#[test]
+fn lists_have_pages_and_selectors() {
+    let served = served();
+    for name in ["a", "b", "c"] {
+        let mut object = site(name, name);
+        object["metadata"]["labels"] = json!({"name": name});
+        assert_eq!(request(&format!("POST {SITES}")).body(&object).to(&served).code, 201);
+    }
+    let names = |line: &str| {
+        let answer = request(line).to(&served);
+        assert_eq!(answer.code, 200, "{answer:?}");
+        let list = answer.json();
+        let items = list["items"].as_array().unwrap().iter();
+        (items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), list)
+    };
+    let (found, list) = names(&format!("GET {SITES}?limit=2"));
+    assert_eq!(
+        (found, &list["kind"], &list["apiVersion"]),
+        (vec!["a".into(), "b".into()], &json!("SiteList"), &json!("example.com/v1"))
+    );
+    let token = list["metadata"]["continue"].as_str().unwrap();
+    let (found, list) = names(&format!("GET {SITES}?limit=2&continue={token}"));
+    assert_eq!((found, list["metadata"].get("continue")), (vec!["c".to_owned()], None));
+    assert_eq!(names("GET /apis/example.com/v1/sites?labelSelector=name in (a,c)").0, ["a", "c"]);
+    assert_eq!(names(&format!("GET {SITES}?fieldSelector=metadata.name=b")).0, ["b"]);
+    assert_eq!(names(&format!("GET {SITES}?fieldSelector=spec.title!=b")).0, ["a", "c"]);
+    assert!(names("GET /apis/example.com/v1/namespaces/other/sites").0.is_empty());
+    for (query, code) in [
+        ("labelSelector=a in b", 400),
+        ("fieldSelector=a", 400),
+        ("limit=x", 400),
+        ("continue=zzz", 422),
+        ("resourceVersion=1&resourceVersionMatch=Newest", 400),
+        ("resourceVersionMatch=Exact", 400),
+        ("resourceVersion=2&resourceVersionMatch=Exact", 410),
+        ("resourceVersion=999", 504),
+        ("watch=perhaps", 400),
+        ("includeObject=All", 400),
+    ] {
+        assert_eq!(request(&format!("GET {SITES}?{query}")).to(&served).code, code, "{query}");
+    }
+    let late = request(&format!("GET {SITES}?resourceVersion=999")).to(&served);
+    assert_eq!(
+        (&late.json()["details"]["causes"][0]["reason"], &late.headers["retry-after"]),
+        (&json!("ResourceVersionTooLarge"), &HeaderValue::from_static("1"))
+    );
+}
+
+#[test]
+fn unknown_paths_and_methods_are_refused() {
+    let served = served();
+    for (line, code) in [
+        ("GET /", 404),
+        ("GET /apis/example.com/v1/houses", 404),
+        ("GET /apis/example.com/v2/sites", 404),
+        ("GET /apis/example.com/v1/sites/home", 404),
+        ("GET /api/v1/namespaces/default/nodes", 404),
+        ("GET /api/v1/nodes/n/status", 404),
+        ("GET /api/v1/nodes/n/scale", 404),
+        ("PUT /api/v1/nodes", 405),
+        ("POST /api/v1/nodes/n", 405),
+        ("POST /apis/example.com/v1/sites", 405),
+        ("DELETE /apis/example.com/v1/namespaces/default/sites/home/status", 405),
+        ("POST /api/v1/namespaces", 405),
+        ("POST /version", 405),
+        ("GET /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
+        ("GET /api/v1/nodes/n", 404),
+    ] {
+        let answer = request(line).to(&served);
+        assert_eq!(answer.code, code, "{line} {answer:?}");
+        // Clients tell an unknown path from a missing object by the form of the answer.
+        let is_status = code == 405 || line == "GET /api/v1/nodes/n";
+        assert_eq!(answer.text.starts_with('{'), is_status, "{line} {answer:?}");
+    }
+}
+
+#[test]
+fn a_deletion_returns_a_status_or_the_object_that_finalizers_hold() {
+    let served = served();
+    let created = create(&served, "home", "Home");
+    let gone = request(&format!("DELETE {HOME}")).to(&served).json();
+    let details = json!({"name": "home", "group": "example.com", "kind": "sites", "uid": created["metadata"]["uid"]});
+    assert_eq!((&gone["status"], &gone["details"]), (&json!("Success"), &details));
+    assert_eq!(request(&format!("DELETE {HOME}")).to(&served).code, 404);
+    create(&served, "home", "Home");
+    merge_patch(HOME, &json!({"metadata": {"finalizers": ["example.com/x"]}})).to(&served);
+    let held = request(&format!("DELETE {HOME}?propagationPolicy=Foreground")).to(&served).json();
+    assert!(held["metadata"]["deletionTimestamp"].is_string());
+    let freed = merge_patch(HOME, &json!({"metadata": {"finalizers": null}})).to(&served);
+    assert_eq!(freed.code, 200, "{freed:?}");
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).code, 404);
+}
+
+#[test]
+fn options_of_deletions_come_in_the_body_or_the_query() {
+    let served = served();
+    let created = create(&served, "home", "Home");
+    let delete = |body: Value| request(&format!("DELETE {HOME}")).body(&body).to(&served);
+    assert_eq!(delete(json!({"preconditions": {"uid": "other"}})).code, 409);
+    assert_eq!(delete(json!({"preconditions": {"resourceVersion": "1"}})).code, 409);
+    assert_eq!(delete(json!({"propagationPolicy": "Sideways"})).code, 400);
+    assert_eq!(delete(json!([])).code, 400);
+    assert_eq!(delete(json!({"dryRun": ["All"], "preconditions": {"uid": "other"}})).code, 409);
+    assert_eq!(delete(json!({"dryRun": ["All"]})).code, 200);
+    assert_eq!(request(&format!("DELETE {HOME}?dryRun=All")).to(&served).code, 200);
+    assert_eq!(request(&format!("DELETE {HOME}?dryRun=Some")).to(&served).code, 400);
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).code, 200);
+    let uid = created["metadata"]["uid"].clone();
+    assert_eq!(
+        delete(json!({"kind": "DeleteOptions", "gracePeriodSeconds": 30, "preconditions": {"uid": uid}})).code,
+        200
+    );
+    create(&served, "kept", "Kept");
+    let kept = request(&format!("DELETE {SITES}/kept")).to(&served);
+    assert_eq!(
+        (kept.code, &kept.json()["message"]),
+        (403, &json!("sites.example.com \"kept\" is forbidden: it is kept"))
+    );
+}
+
+#[test]
+fn a_collection_is_deleted_and_returned_as_it_was() {
+    let served = served();
+    ["a", "b", "c"].iter().for_each(|name| drop(create(&served, name, name)));
+    let deleted = request(&format!("DELETE {SITES}?fieldSelector=metadata.name!=b")).to(&served).json();
+    assert_eq!((&deleted["kind"], deleted["items"].as_array().unwrap().len()), (&json!("SiteList"), 2));
+    assert_eq!(deleted["items"][0]["spec"]["title"], "a");
+    let left = request(&format!("GET {SITES}")).to(&served).json();
+    assert_eq!(left["items"][0]["metadata"]["name"], "b");
+    create(&served, "kept", "Kept");
+    assert_eq!(request(&format!("DELETE {SITES}")).to(&served).code, 403);
+    assert_eq!(request(&format!("GET {SITES}")).to(&served).json()["items"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn namespaces_exist_as_long_as_an_object_is_in_them() {
+    let served = served();
+    let names = |served: &Served| {
+        let list = request("GET /api/v1/namespaces").to(served).json();
+        assert_eq!(list["kind"], "NamespaceList");
+        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&served), ["default"]);
+    let path = "/apis/example.com/v1/namespaces/blue/sites";
+    let mut object = site("a", "A");
+    object["metadata"] = json!({"name": "a"});
+    assert_eq!(request(&format!("POST {path}")).body(&object).to(&served).code, 201);
+    assert_eq!(names(&served), ["blue", "default"]);
+    assert_eq!(request("GET /api/v1/namespaces/blue").to(&served).json()["status"]["phase"], "Active");
+    assert_eq!(request("GET /api/v1/namespaces/red").to(&served).json()["details"]["kind"], "namespaces");
+    let table =
+        request("GET /api/v1/namespaces").accept("application/json;as=Table;v=v1;g=meta.k8s.io").to(&served).json();
+    assert_eq!(table["rows"][0]["cells"], json!(["blue", "Active", "<unknown>"]));
+    request(&format!("DELETE {path}/a")).to(&served);
+    assert_eq!(names(&served), ["default"]);
+}

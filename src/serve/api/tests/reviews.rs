@@ -1,0 +1,84 @@
+//! Authorization, and reviews of the own access.
+
+use super::*;
+
+/// An API on which only `get` and `list` of sites are allowed, in one namespace.
+fn guarded() -> ObjectApi {
+    let authorizer: Authorizer = Arc::new(|request: &AccessRequest| match &request.target {
+        AccessTarget::Objects { resource, namespace, .. }
+            if ["get", "list"].contains(&request.verb) && resource == "sites" && namespace == "default" =>
+        {
+            Access::Allow
+        }
+        AccessTarget::Path(path) if path == "/version" => Access::Allow,
+        _ => Access::Deny("read only".to_owned()),
+    });
+    served().api.authorized_by(&authorizer)
+}
+
+#[test]
+fn a_denied_request_is_forbidden_by_verb_and_place() {
+    let api = guarded();
+    assert_eq!(request(&format!("GET {SITES}")).to_api(&api).code, 200);
+    assert_eq!(request(&format!("GET {HOME}")).to_api(&api).code, 404);
+    assert_eq!(request("GET /version").to_api(&api).code, 200);
+    for (line, message) in [
+        (
+            format!("DELETE {HOME}"),
+            "cannot delete resource \"sites\" in API group \"example.com\" in the namespace \"default\": read only",
+        ),
+        (format!("GET {SITES}?watch=true"), "cannot watch resource \"sites\""),
+        (format!("GET {HOME}/status"), "cannot get resource \"sites/status\""),
+        ("GET /apis/example.com/v1/sites".to_owned(), "at the cluster scope"),
+        ("GET /api/v1/namespaces".to_owned(), "cannot list resource \"namespaces\""),
+        ("GET /apis".to_owned(), "cannot get path \"/apis\""),
+    ] {
+        let answer = request(&line).to_api(&api);
+        assert_eq!((answer.code, &answer.json()["reason"]), (403, &json!("Forbidden")), "{line}");
+        assert!(answer.json()["message"].as_str().unwrap().contains(message), "{line} {answer:?}");
+    }
+}
+
+const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+#[test]
+fn a_user_can_ask_for_the_own_access() {
+    let api = guarded();
+    let ask = |verb: &str, resource: &str| {
+        let attributes = json!({"verb": verb, "group": "example.com", "resource": resource, "namespace": "default"});
+        let answer = request(ACCESS).body(&json!({"spec": {"resourceAttributes": attributes}})).to_api(&api);
+        assert_eq!(answer.code, 201);
+        answer.json()["status"].clone()
+    };
+    assert_eq!(ask("get", "sites"), json!({"allowed": true}));
+    assert_eq!(ask("create", "sites"), json!({"allowed": false, "reason": "read only"}));
+    assert_eq!(ask("*", "sites")["allowed"], false);
+    assert_eq!(ask("fly", "sites")["allowed"], false);
+    let path = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/version"}}});
+    assert_eq!(request(ACCESS).body(&path).to_api(&api).json()["status"]["allowed"], true);
+    let rules = request("POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
+        .body(&json!({"spec": {"namespace": "default"}}));
+    let rules = rules.to_api(&api).json();
+    assert_eq!(
+        rules["status"]["resourceRules"],
+        json!([{"verbs": ["get", "list"], "apiGroups": ["example.com"], "resources": ["sites"]}])
+    );
+    let me = request("POST /apis/authentication.k8s.io/v1/selfsubjectreviews").body(&json!({})).to_api(&api).json();
+    assert_eq!(me["status"]["userInfo"]["username"], "eve");
+}
+
+#[test]
+fn reviews_are_read_from_protocol_buffers_too() {
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let attributes = [field(1, b"default"), field(2, b"list"), field(3, b"example.com"), field(5, b"sites")].concat();
+    let message = field(2, &field(1, &attributes));
+    let kind = [field(1, b"authorization.k8s.io/v1"), field(2, b"SelfSubjectAccessReview")].concat();
+    let body = [b"k8s\0".to_vec(), field(1, &kind), field(2, &message)].concat();
+    let answer = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", &body).to_api(&guarded()).json();
+    assert_eq!(
+        (&answer["status"]["allowed"], &answer["spec"]["resourceAttributes"]["verb"]),
+        (&json!(true), &json!("list"))
+    );
+    let other = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", b"k8s\0nothing").to_api(&guarded());
+    assert_eq!(other.code, 400);
+}

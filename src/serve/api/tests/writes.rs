@@ -1,0 +1,182 @@
+//! Creations, updates, patches, applied objects and dry runs.
+
+use super::*;
+use crate::objects::{Client, ObjectKey};
+
+#[test]
+fn a_created_object_has_defaults_and_no_status() {
+    let served = served();
+    let mut object = site("home", "Home");
+    object["status"] = json!({"ready": true});
+    let created = request(&format!("POST {SITES}")).body(&object).to(&served);
+    assert_eq!(created.code, 201);
+    let created = created.json();
+    assert_eq!(created["spec"], json!({"title": "Home", "pages": 1, "slug": "home"}));
+    assert_eq!(created.get("status"), None);
+    let again = request(&format!("POST {SITES}")).body(&object).to(&served);
+    assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")));
+}
+
+#[test]
+fn kind_namespace_and_content_type_may_be_left_out() {
+    let served = served();
+    let created =
+        request(&format!("POST {SITES}")).body(&json!({"metadata": {"generateName": "x-"}, "spec": {"title": "T"}}));
+    let created = created.to(&served).json();
+    assert_eq!((&created["kind"], &created["metadata"]["namespace"]), (&json!("Site"), &json!("default")));
+    assert!(created["metadata"]["name"].as_str().unwrap().starts_with("x-"));
+    let name = created["metadata"]["name"].as_str().unwrap();
+    let mut changed =
+        json!({"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "spec": {"title": "U"}});
+    let updated = request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served);
+    assert_eq!((updated.code, &updated.json()["spec"]["slug"]), (200, &json!("u")));
+    // The version is old now.
+    assert_eq!(request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served).code, 409);
+    changed["metadata"]["resourceVersion"] = json!("");
+    assert_eq!(request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served).code, 422);
+}
+
+#[test]
+fn bodies_that_do_not_fit_the_path_are_refused() {
+    let served = served();
+    let post = |body: &Value| request(&format!("POST {SITES}")).body(body).to(&served);
+    let mut object = site("home", "Home");
+    for (path, value) in [("/kind", "House"), ("/apiVersion", "v1"), ("/metadata/namespace", "other")] {
+        let right = std::mem::replace(object.pointer_mut(path).unwrap(), json!(value));
+        let answer = post(&object);
+        assert_eq!((answer.code, &answer.json()["reason"]), (400, &json!("BadRequest")), "{path}");
+        *object.pointer_mut(path).unwrap() = right;
+    }
+    assert_eq!(post(&json!([])).code, 400);
+    assert_eq!(post(&json!({"metadata": 3, "spec": {"title": "t"}})).code, 422);
+    let send = |media: &'static str, body: &[u8]| request(&format!("POST {SITES}")).bytes(media, body).to(&served).code;
+    assert_eq!(send("application/json", b"{"), 400);
+    assert_eq!(send("application/json", br#"{"spec": {"pages": 99999999999999999999}}"#), 400);
+    assert_eq!(send("application/yaml", b"kind: Site"), 415);
+    assert_eq!(send("application/vnd.kubernetes.protobuf", b"k8s\0"), 415);
+    let deep = format!(r#"{{"spec": {{"title": {}1{}}}}}"#, "[".repeat(5_000), "]".repeat(5_000));
+    assert_eq!(send("application/json; charset=utf-8", deep.as_bytes()), 400);
+    let name = request(&format!("PUT {HOME}")).body(&site("other", "T")).to(&served);
+    assert_eq!(name.code, 400);
+}
+
+#[test]
+fn the_status_is_written_alone() {
+    let served = served();
+    create(&served, "home", "Home");
+    let path = format!("{HOME}/status");
+    let patched =
+        merge_patch(&path, &json!({"status": {"ready": true}, "spec": {"title": "Other"}})).to(&served).json();
+    assert_eq!((&patched["status"]["ready"], &patched["spec"]["title"]), (&json!(true), &json!("Home")));
+    let mut object = patched;
+    object["status"]["ready"] = json!(false);
+    object["spec"]["title"] = json!("Other");
+    let updated = request(&format!("PUT {path}")).body(&object).to(&served).json();
+    assert_eq!((&updated["status"]["ready"], &updated["spec"]["title"]), (&json!(false), &json!("Home")));
+    let bad = merge_patch(&path, &json!({"status": {"ready": "yes"}})).to(&served);
+    assert_eq!((bad.code, &bad.json()["details"]["causes"][0]["field"]), (422, &json!("status.ready")));
+    assert_eq!(request(&format!("GET {path}")).to(&served).code, 200);
+}
+
+#[test]
+fn patches_change_objects() {
+    let served = served();
+    create(&served, "home", "Home");
+    let patched = merge_patch(HOME, &json!({"spec": {"title": "New", "tags": {"a": "b"}}})).to(&served).json();
+    assert_eq!(patched["spec"], json!({"title": "New", "pages": 1, "slug": "new", "tags": {"a": "b"}}));
+    let steps = json!([{"op": "test", "path": "/spec/pages", "value": 1}, {"op": "replace", "path": "/spec/pages", "value": 4}]);
+    let json_patch = |steps: &Value| {
+        request(&format!("PATCH {HOME}")).bytes("application/json-patch+json", steps.to_string().as_bytes()).to(&served)
+    };
+    assert_eq!(json_patch(&steps).json()["spec"]["pages"], 4);
+    assert_eq!(json_patch(&steps).code, 422, "the test fails now");
+    assert_eq!(json_patch(&json!({})).code, 422);
+    let strategic = |patch: Value| {
+        let patch = patch.to_string();
+        request(&format!("PATCH {HOME}")).bytes("application/strategic-merge-patch+json", patch.as_bytes()).to(&served)
+    };
+    assert_eq!(strategic(json!({"spec": {"title": "Flat"}})).json()["spec"]["slug"], "flat");
+    assert_eq!(strategic(json!({"metadata": {"finalizers": ["a.b/c"]}})).code, 415);
+    assert_eq!(strategic(json!({"spec": {"$patch": "replace"}})).code, 415);
+    assert_eq!(request(&format!("PATCH {HOME}")).bytes("text/plain", b"{}").to(&served).code, 415);
+    let named = merge_patch(HOME, &json!({"metadata": {"name": "other"}})).to(&served);
+    assert_eq!((named.code, &named.json()["details"]["causes"][0]["field"]), (422, &json!("metadata.name")));
+    assert_eq!(merge_patch(HOME, &json!({"metadata": {"resourceVersion": "1"}})).to(&served).code, 409);
+    assert_eq!(merge_patch(&format!("{SITES}/none"), &json!({})).to(&served).code, 404);
+    let deep = json!([{"op": "add", "path": format!("/spec/tags/{}", "a/".repeat(5_000)), "value": 1}]);
+    assert_eq!(json_patch(&deep).code, 422);
+}
+
+#[test]
+fn applied_fields_have_owners() {
+    let served = served();
+    let object = site("home", "Home");
+    let first = apply(&format!("{HOME}?fieldManager=alice"), &object).to(&served);
+    assert_eq!((first.code, &first.json()["spec"]["slug"]), (201, &json!("home")));
+    let again = apply(&format!("{HOME}?fieldManager=alice"), &object).to(&served);
+    assert_eq!((again.code, again.json()), (200, first.json()), "applying again changes nothing");
+    let other = apply(&format!("{HOME}?fieldManager=bob"), &site("home", "Away")).to(&served);
+    assert_eq!(other.code, 409);
+    let cause = &other.json()["details"]["causes"][0];
+    assert_eq!(cause["reason"], "FieldManagerConflict");
+    assert!(cause["message"].as_str().unwrap().contains("\"alice\""));
+    let forced = apply(&format!("{HOME}?fieldManager=bob&force=true"), &site("home", "Away")).to(&served);
+    assert_eq!((forced.code, &forced.json()["spec"]["slug"]), (200, &json!("away")));
+    for (query, code) in [("", 400), ("?fieldManager=", 400), ("?fieldManager=a&force=maybe", 400)] {
+        assert_eq!(apply(&format!("{HOME}{query}"), &object).to(&served).code, code);
+    }
+    let yaml = request(&format!("PATCH {HOME}?fieldManager=a"))
+        .bytes("application/apply-patch+yaml", b"kind: Site")
+        .to(&served);
+    assert_eq!(yaml.code, 400);
+    assert!(yaml.json()["message"].as_str().unwrap().contains("YAML"));
+    let status = apply(&format!("{HOME}/status?fieldManager=a"), &object).to(&served);
+    assert_eq!(status.code, 415);
+}
+
+#[test]
+fn a_dry_run_shows_the_result_and_stores_nothing() {
+    let served = served();
+    let dry = request(&format!("POST {SITES}?dryRun=All")).body(&site("home", "Home")).to(&served);
+    assert_eq!((dry.code, &dry.json()["spec"]["slug"]), (201, &json!("home")));
+    assert_eq!(dry.json()["metadata"].get("resourceVersion"), None);
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).code, 404);
+    let applied = apply(&format!("{HOME}?fieldManager=a&dryRun=All"), &site("home", "Home")).to(&served);
+    assert_eq!(applied.code, 201);
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).code, 404);
+
+    let created = create(&served, "home", "Home");
+    assert_eq!(request(&format!("POST {SITES}?dryRun=All")).body(&site("home", "Home")).to(&served).code, 409);
+    let patched = merge_patch(&format!("{HOME}?dryRun=All"), &json!({"spec": {"title": "New"}})).to(&served).json();
+    assert_eq!((&patched["spec"]["slug"], &patched["metadata"]["generation"]), (&json!("new"), &json!(2)));
+    assert_eq!(patched["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"]);
+    let mut changed = created.clone();
+    changed["spec"]["title"] = json!("New");
+    let updated = request(&format!("PUT {HOME}?dryRun=All")).body(&changed).to(&served);
+    assert_eq!((updated.code, &updated.json()["spec"]["slug"]), (200, &json!("new")));
+    changed["metadata"]["resourceVersion"] = json!("1");
+    assert_eq!(request(&format!("PUT {HOME}?dryRun=All")).body(&changed).to(&served).code, 409);
+    let applied = apply(&format!("{HOME}?fieldManager=a&dryRun=All"), &site("home", "Applied")).to(&served);
+    assert_eq!((applied.code, &applied.json()["spec"]["title"]), (200, &json!("Applied")));
+    let bad = merge_patch(&format!("{HOME}?dryRun=All"), &json!({"spec": {"title": ""}})).to(&served);
+    assert_eq!(bad.code, 422);
+    let stored = served.client.get(&SITE, &ObjectKey::new("default", "home")).unwrap();
+    assert_eq!(stored.to_value(), created);
+    // A kind without a schema is rehearsed too.
+    let node = json!({"metadata": {"name": "n"}});
+    assert_eq!(request("POST /api/v1/nodes?dryRun=All").body(&node).to(&served).code, 201);
+    assert_eq!(request("GET /api/v1/nodes/n").to(&served).code, 404);
+}
+
+#[test]
+fn a_kind_without_a_schema_keeps_all_fields() {
+    let served = served();
+    let node = json!({"metadata": {"name": "n"}, "anything": {"a": [1, {"b": null}]}});
+    let created = request("POST /api/v1/nodes?fieldValidation=Strict").body(&node).to(&served);
+    assert_eq!((created.code, &created.json()["anything"]), (201, &node["anything"]));
+    let patched = merge_patch("/api/v1/nodes/n", &json!({"anything": null, "more": 1})).to(&served).json();
+    assert_eq!((patched.get("anything"), &patched["more"]), (None, &json!(1)));
+    let applied = apply("/api/v1/nodes/n?fieldManager=a", &json!({"data": 1})).to(&served);
+    assert_eq!((applied.code, &applied.json()["data"]), (200, &json!(1)));
+    assert_eq!(apply("/api/v1/nodes/m?fieldManager=a", &json!({"data": 1})).to(&served).code, 201);
+}

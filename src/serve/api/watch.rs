@@ -1,0 +1,88 @@
+//! Watches: streams of events, one JSON text on each line.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::accept::ObjectForm;
+use super::deadlines::WatchDeadlines;
+use super::status::StatusError;
+use super::table::{RowObject, View};
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::objects::{Client, Query, WatchEvent};
+use crate::serve::http::{Reply, ReplyBody, ReplySink};
+use crate::serve::kinds::ServedResource;
+
+/// A watch that a client has asked for.
+pub(super) struct ServedWatch {
+    pub(super) client: Arc<dyn Client>,
+    pub(super) clock: Clock,
+    pub(super) deadlines: Arc<WatchDeadlines>,
+    pub(super) resource: ServedResource,
+    pub(super) form: ObjectForm,
+    pub(super) rows: RowObject,
+    pub(super) query: Query,
+    /// `None` to begin with the objects that exist.
+    pub(super) from: Option<String>,
+    /// Whether a bookmark marks the end of the initial events.
+    pub(super) marks_initial: bool,
+    pub(super) bookmarks: bool,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl ServedWatch {
+    pub(super) fn reply(self) -> Reply {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let run = move |sink: &mut dyn ReplySink, gone: &CancellationToken| self.run(sink, gone);
+        Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)) }
+    }
+
+    /// Sends events until the token is cancelled or the time is over. An error is the last event.
+    fn run(self, sink: &mut dyn ReplySink, gone: &CancellationToken) -> io::Result<()> {
+        let stop = gone.child();
+        let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;
+        let events = match self.client.watch(self.resource.kind(), &self.query, self.from.as_deref(), &stop) {
+            Ok(events) => events,
+            Err(error) => return send(sink, "ERROR", &StatusError::of_client(&error).json().to_string()),
+        };
+        let (mut marks_initial, mut heads) = (self.marks_initial, true);
+        for event in events {
+            let view = View { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) };
+            let (kind, object) = match event {
+                Ok(WatchEvent::Added(object)) => ("ADDED", object),
+                Ok(WatchEvent::Modified(object)) => ("MODIFIED", object),
+                Ok(WatchEvent::Deleted(object)) => ("DELETED", object),
+                Ok(WatchEvent::Bookmark(version)) => {
+                    if self.bookmarks {
+                        let mark = view.bookmark(&version, std::mem::take(&mut marks_initial));
+                        send(sink, "BOOKMARK", &mark.to_string())?;
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    send(sink, "ERROR", &StatusError::of_client(&error).json().to_string())?;
+                    continue;
+                }
+            };
+            send(sink, kind, &view.event(&object, std::mem::take(&mut heads)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends an event. The object is JSON text.
+fn send(sink: &mut dyn ReplySink, kind: &str, object: &str) -> io::Result<()> {
+    let kind = json!(kind);
+    sink.send(format!("{{\"type\":{kind},\"object\":{object}}}\n").as_bytes())
+}
+
+/// Returns the time of day.
+pub(super) fn now(clock: &Clock) -> Timestamp {
+    Timestamp::try_from(clock.time_of_day()).unwrap_or_default()
+}

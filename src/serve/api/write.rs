@@ -1,0 +1,233 @@
+//! Creates and changes objects, with admission.
+//!
+//! A kind without a schema and hooks is written by one call of the client. Otherwise the new state is computed first, by the rules of
+//! the embedded clients ([`Rehearsal`]). It is admitted, and then written with the version that it was computed from. If the object
+//! has changed in between, all begins again.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::body::{self, PatchBody};
+use super::merge::overlaid;
+use super::params::{self, WriteOptions};
+use super::rehearse::Rehearsal;
+use super::route::ObjectsTarget;
+use super::status::StatusError;
+use super::watch::now;
+use super::{ApiShared, Written};
+use crate::objects::json::{key_of, meta_mut};
+use crate::objects::{ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject, ValueRef};
+use crate::serve::access::UserInfo;
+use crate::serve::admission::{AdmissionOperation, AdmissionRequest, Admitted, admit};
+use crate::serve::http::IncomingRequest;
+
+/// The number of attempts to write an object that others change at the same time.
+const ATTEMPTS: usize = 10;
+
+/// A write of one object.
+pub(super) struct WriteCall<'a> {
+    api: &'a ApiShared,
+    target: ObjectsTarget<'a>,
+    options: WriteOptions,
+    user: &'a UserInfo,
+    warnings: Vec<String>,
+}
+
+impl<'a> WriteCall<'a> {
+    pub(super) fn new(
+        api: &'a ApiShared,
+        target: ObjectsTarget<'a>,
+        request: &'a IncomingRequest,
+    ) -> Result<Self, StatusError> {
+        let options = params::write_options(request)?;
+        Ok(Self { api, target, options, user: &request.user, warnings: Vec::new() })
+    }
+
+    pub(super) fn create(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+        let mut object = body::placed(&self.target, body::json(request)?)?;
+        if let Some(fields) = object.as_object_mut() {
+            // A new object has no status.
+            fields.remove("status");
+        }
+        let object = self.admitted(None, object)?;
+        let kind = self.target.kind();
+        let created = if self.options.dry_run {
+            let key = key_of(&object);
+            let current =
+                if key.name().is_empty() { None } else { self.api.client.get(kind, &key).ignore_not_found()? };
+            self.rehearsal(current.as_ref()).create(object)?
+        } else {
+            self.api.client.create(kind, object)?
+        };
+        Ok(self.written(StatusCode::CREATED, created))
+    }
+
+    pub(super) fn update(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+        let object = body::placed(&self.target, body::json(request)?)?;
+        let object = if self.is_admitted() {
+            let current = self.api.client.get(self.target.kind(), &self.target.key())?;
+            // The rules refuse another version, and take over the fields that the request cannot set.
+            let next = self.rehearsal(Some(&current)).update(object, self.part())?;
+            let next = self.admitted(Some(&current), next.to_value())?;
+            if self.options.dry_run {
+                let rehearsed = self.rehearsal(Some(&current)).update(next, self.part())?;
+                return Ok(self.written(StatusCode::OK, rehearsed));
+            }
+            next
+        } else {
+            object
+        };
+        let updated = self.put(object)?;
+        Ok(self.written(StatusCode::OK, updated))
+    }
+
+    pub(super) fn patch(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+        match body::patch(request)? {
+            PatchBody::Patch(patch) => {
+                let patched = self.patched(&patch)?;
+                Ok(self.written(StatusCode::OK, patched))
+            }
+            PatchBody::Apply(applied) => {
+                let owner = params::field_owner(request)?;
+                if self.target.status {
+                    let message = "the status cannot be applied: use a merge patch, a JSON patch or an update";
+                    return Err(StatusError::unsupported_media_type(message));
+                }
+                let applied = body::placed(&self.target, applied)?;
+                if !applied["metadata"]["managedFields"].is_null() {
+                    return Err(StatusError::bad_request("metadata.managedFields must be nil in an applied object"));
+                }
+                self.applied(&applied, &owner)
+            }
+        }
+    }
+
+    fn patched(&mut self, patch: &Patch) -> Result<SharedObject, StatusError> {
+        let (client, target) = (&self.api.client, self.target);
+        let (kind, key) = (target.kind(), target.key());
+        if !self.is_admitted() {
+            return Ok(client.patch(kind, &key, patch, self.part())?);
+        }
+        self.repeated(|call| {
+            let current = client.get(kind, &key)?;
+            let next = call.rehearsal(Some(&current)).patch(patch, call.part())?;
+            let next = call.admitted(Some(&current), next.to_value())?;
+            if call.options.dry_run {
+                return Ok(call.rehearsal(Some(&current)).update(next, call.part())?);
+            }
+            Ok(call.put(next)?)
+        })
+    }
+
+    fn applied(mut self, applied: &Value, owner: &FieldOwner) -> Result<Written, StatusError> {
+        let (client, target) = (&self.api.client, self.target);
+        let (kind, key) = (target.kind(), target.key());
+        let mut code = StatusCode::OK;
+        let object = self.repeated(|call| {
+            let current = client.get(kind, &key).ignore_not_found()?;
+            code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
+            if !call.is_admitted() {
+                return Ok(client.apply(kind, applied.clone(), owner)?);
+            }
+            let next = call.rehearsal(current.as_ref()).apply(applied.clone(), owner)?;
+            if !call.target.resource.admits_writes() {
+                return Ok(next);
+            }
+            let admitted = call.admitted(current.as_ref(), next.to_value())?;
+            let mut wanted = overlaid(applied, &next.to_value(), &admitted);
+            if let Some(current) = &current {
+                // A change by somebody else is a conflict, so that the stored object is the admitted one.
+                meta_mut(&mut wanted).insert("resourceVersion".to_owned(), current.resource_version().into());
+            }
+            let rehearsed = call.rehearsal(current.as_ref()).apply(wanted.clone(), owner)?;
+            if call.options.dry_run {
+                return Ok(rehearsed);
+            }
+            if let Some(current) = &current
+                && !is_equal_content(&rehearsed, &admitted)
+            {
+                // A hook has removed a field that others have set, which an apply cannot do.
+                let mut admitted = admitted;
+                meta_mut(&mut admitted).insert("resourceVersion".to_owned(), current.resource_version().into());
+                let updated = client.update(kind, admitted)?;
+                meta_mut(&mut wanted).insert("resourceVersion".to_owned(), updated.resource_version().into());
+            }
+            Ok(client.apply(kind, wanted, owner)?)
+        })?;
+        Ok(self.written(code, object))
+    }
+
+    /// Returns whether the write must be computed before it is made.
+    fn is_admitted(&self) -> bool {
+        self.options.dry_run || self.target.resource.admits_writes()
+    }
+
+    fn part(&self) -> PatchTarget {
+        if self.target.status { PatchTarget::Status } else { PatchTarget::Object }
+    }
+
+    fn put(&self, object: Value) -> Result<SharedObject, ClientError> {
+        let kind = self.target.kind();
+        match self.part() {
+            PatchTarget::Object => self.api.client.update(kind, object),
+            PatchTarget::Status => self.api.client.update_status(kind, object),
+        }
+    }
+
+    /// Runs a write again as long as others change the object at the same time.
+    fn repeated(
+        &mut self,
+        mut write: impl FnMut(&mut Self) -> Result<SharedObject, StatusError>,
+    ) -> Result<SharedObject, StatusError> {
+        let mut result = write(self);
+        for _ in 1..ATTEMPTS {
+            // A conflict that the request itself asks for comes again at once: another version, or other owners of fields.
+            match &result {
+                Err(error) if error.is_conflict_of_versions() && !self.options.dry_run => result = write(self),
+                _ => break,
+            }
+        }
+        result
+    }
+
+    fn rehearsal<'b>(&'b self, current: Option<&'b SharedObject>) -> Rehearsal<'b> {
+        let most_size = self.api.most_size;
+        Rehearsal { kind: self.target.kind(), current, most_size, now: now(&self.api.clock) }
+    }
+
+    fn admitted(&mut self, old: Option<&SharedObject>, object: Value) -> Result<Value, StatusError> {
+        let (resource, kind) = (self.target.resource, self.target.kind());
+        let old = old.map(SharedObject::to_value);
+        let key = key_of(&object);
+        let request = AdmissionRequest {
+            operation: if old.is_some() { AdmissionOperation::Update } else { AdmissionOperation::Create },
+            kind,
+            namespace: key.namespace(),
+            name: key.name(),
+            status: self.target.status,
+            user: self.user,
+            old: old.as_ref(),
+            dry_run: self.options.dry_run,
+        };
+        let admitted = admit(resource.compiled_schema(), resource.hooks(), &request, object, self.options.unknown);
+        let Admitted { object, warnings } =
+            admitted.map_err(|failure| StatusError::of_admission(kind, key.name(), failure))?;
+        self.warnings = warnings;
+        Ok(object)
+    }
+
+    fn written(self, code: StatusCode, object: SharedObject) -> Written {
+        Written { code, object, warnings: self.warnings }
+    }
+}
+
+/// Returns whether two states of an object are equal, except for the fields of the metadata that the client sets.
+fn is_equal_content(one: &SharedObject, other: &Value) -> bool {
+    let fields = |object: ValueRef<'_>| {
+        let mut object = object.to_value();
+        meta_mut(&mut object)
+            .retain(|name, _| ["labels", "annotations", "finalizers", "ownerReferences"].contains(&&**name));
+        object
+    };
+    fields(one.as_value()) == fields(other.into())
+}
