@@ -4,12 +4,15 @@ mod builder;
 mod control;
 mod hosts;
 mod service;
+#[cfg(all(test, unix))]
+mod tests;
 mod users;
 
 pub use self::builder::ServerBuilder;
 pub use self::control::{ServerControl, ServerCounts};
 
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,14 +117,16 @@ impl Server {
         });
         let threads = ServerThreads { shared: Arc::clone(&shared), roster, accept };
         let idle = Arc::clone(&shared.idle);
-        threads.spawn("sockets", move || idle.run())?;
+        let spawned = threads.roster.spawn_last("sockets", move || idle.run());
+        threads.or_stop("sockets", spawned)?;
         let acceptor = Acceptor {
             shared: Arc::clone(&shared),
             roster: Arc::clone(&threads.roster),
             poll: Arc::clone(&threads.accept),
             listeners,
         };
-        threads.spawn("accept", move || acceptor.run())?;
+        let spawned = threads.roster.spawn("accept", move || acceptor.run());
+        threads.or_stop("accept", spawned)?;
         let component = name.as_str();
         let server = bound.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         log::info!(component, server; "{component}: the server listens on {server}");
@@ -130,9 +135,9 @@ impl Server {
 }
 
 impl ServerThreads {
-    /// Starts a thread. Stops the others if the system refuses it.
-    fn spawn(&self, role: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
-        self.roster.spawn(role, body).map_err(|error| {
+    /// Stops the server if the system has refused a thread.
+    fn or_stop(&self, role: &str, spawned: io::Result<()>) -> Result<(), StartError> {
+        spawned.map_err(|error| {
             self.stop();
             StartError::thread(&format!("{}-{role}", self.shared.name), error)
         })

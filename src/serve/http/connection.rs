@@ -1,6 +1,7 @@
 //! One connection: requests in, replies out, until either side ends it.
 
 use std::io;
+use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,9 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     if lingers {
         server.transport.finish();
         shared.idle.linger(Arc::clone(&slot.connection.socket));
+    } else {
+        // Other threads may hold the socket for a moment. Fails if the socket has ended.
+        let _ = slot.connection.socket.shutdown(Shutdown::Both);
     }
 }
 

@@ -19,7 +19,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The most sockets that linger.
 const MOST_LINGERING: usize = 512;
 /// The most bytes that a client may send while nobody reads.
-const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 16 << 20;
 /// The time after a stop in which streams may end properly.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(50);
 

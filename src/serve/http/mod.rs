@@ -25,6 +25,8 @@ pub(crate) use self::accept::Acceptor;
 pub(crate) use self::connection::HttpShared;
 pub(crate) use self::counts::HttpCounts;
 pub(crate) use self::head::RequestHead;
+#[cfg(test)]
+pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
 pub(crate) use self::message::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};

@@ -181,5 +181,13 @@ fn chunk_size(line: &[u8]) -> Result<usize, HttpRefusal> {
     usize::from_str_radix(digits, 16).map_err(|_| invalid())
 }
 
+/// Parses the head of a request.
+#[cfg(test)]
+pub(crate) fn parse_request_head(bytes: &[u8], limits: &HttpLimits) -> Result<RequestHead, HttpRefusal> {
+    let mut parser = RequestParser::new(limits);
+    parser.feed(bytes);
+    parser.head().map(|head| head.unwrap_or_else(|| panic!("the head is incomplete")))
+}
+
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,8 @@ struct RosterState {
     /// The threads that have ended, but were not joined.
     ended: Vec<u64>,
     joiners: HashMap<u64, Joiner>,
+    /// The thread that ends after all others.
+    last: Option<u64>,
     hooks: Vec<EndHook>,
 }
 
@@ -53,6 +55,17 @@ impl ThreadRoster {
         let joiner = spawned.inspect_err(|_| self.state.with(|state| state.ended.retain(|ended| *ended != number)))?;
         self.state.with(|state| state.joiners.insert(number, joiner));
         Ok(())
+    }
+
+    /// Starts a thread that ends after all others.
+    pub(crate) fn spawn_last(
+        self: &Arc<Self>,
+        role: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        // The first thread has the first number.
+        self.state.with(|state| state.last = Some(state.next + 1));
+        self.spawn(role, body)
     }
 
     /// Joins the threads that have ended.
@@ -87,17 +100,22 @@ impl ThreadRoster {
         }
     }
 
-    /// Blocks until all threads have ended, for at most `timeout`. The last thread wakes it. A thread of the roster does not wait for
-    /// itself.
+    /// Blocks until all threads have ended, for at most `timeout`. The last thread wakes it. A thread of the roster waits neither for
+    /// itself nor for the thread that ends last.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let deadline = self.clock.nanos().after(timeout);
-        let own = self.state.with(|state| usize::from(state.joiners.values().any(Joiner::is_current)));
-        let ended = self.state.wait_for_some(deadline, |state| (state.present.len() <= own).then_some(()));
+        let own = self.state.with(|state| {
+            let mut joiners = state.joiners.iter();
+            joiners.find(|(_, joiner)| joiner.is_current()).map(|(number, _)| *number)
+        });
+        let ended = self.state.wait_for_some(deadline, |state| {
+            let may_run = |number: u64| own.is_some() && (own == Some(number) || state.last == Some(number));
+            state.present.keys().all(|number| may_run(*number)).then_some(())
+        });
         if ended.is_none() {
             return Err(StillRunning::new(self.names()));
         }
-        let joiners = self.state.with(|state| std::mem::take(&mut state.joiners));
-        joiners.into_values().for_each(Joiner::join);
+        self.reap();
         Ok(())
     }
 

@@ -1,0 +1,108 @@
+use super::slow::wait_for;
+use super::*;
+use crate::base::clock::Clock;
+
+#[test]
+fn ten_thousand_connections_are_refused_politely() {
+    let server = echo(|builder| builder.connections(8).connections_per_client(8));
+    let mut served: Vec<_> = (0..8).map(|_| RawClient::with(&server, get("/first"))).collect();
+    for client in &mut served {
+        assert_eq!(client.reply().status, 200);
+    }
+    // Each batch needs two files for each connection.
+    let batch = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).clamp(16, 1_000);
+    let mut refused = 0;
+    while refused < 10_000 {
+        let clients: Vec<_> = (0..batch).map(|_| RawClient::connect(&server)).collect();
+        for mut client in clients {
+            // The client may have been told before it sends.
+            client.try_send(get("/"));
+            let reply = client.reply();
+            assert!(reply.status == 503 && reply.head.contains("retry-after: 1"), "{reply:?}");
+            refused += 1;
+        }
+        for client in &mut served {
+            client.send(get("/again"));
+            assert_eq!(client.reply().status, 200, "others are served");
+        }
+    }
+    assert_eq!(server.counts().refused_connections, refused);
+    assert!(server.run_status().threads.len() <= 10, "refusals have no threads");
+    drop(served);
+    wait_for(&server, |counts| counts.open_connections == 0);
+    assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
+}
+
+#[test]
+fn one_client_has_a_bounded_number_of_connections() {
+    let server = echo(|builder| builder.connections_per_client(2));
+    let clients = [(); 2].map(|()| RawClient::connect(&server));
+    wait_for(&server, |counts| counts.open_connections == 2);
+    let mut refused = RawClient::connect(&server);
+    assert_eq!(refused.reply().status, 429);
+    drop(clients);
+    wait_for(&server, |counts| counts.open_connections == 0);
+    assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
+}
+
+/// Measures what idle watches cost. The figures include the client's side, which has no threads.
+#[test]
+fn a_thousand_watches_are_idle() {
+    let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
+    let (server, ended) = waiting(|builder| {
+        builder.connections(count + 1).connections_per_client(count + 1).streams_per_client(count)
+    });
+    let before = usage();
+    let mut clients: Vec<_> = (0..count).map(|_| RawClient::with(&server, get("/watch"))).collect();
+    for client in &mut clients {
+        client.head();
+        assert_eq!(client.chunk(), "hello");
+    }
+    let after = usage();
+    assert_eq!(server.counts().open_streams, count);
+    let event = crate::base::wait::AutoResetEvent::new(Clock::system());
+    event.wait_until(Clock::system().nanos().after(Duration::from_millis(500)));
+    let idle = usage();
+    println!(
+        "{count} idle watches: {} threads and {} KiB more; {} ms of CPU time while idle for 500 ms",
+        after.threads - before.threads,
+        after.resident_kib.saturating_sub(before.resident_kib),
+        (idle.cpu_ticks - after.cpu_ticks) * 10,
+    );
+    assert_eq!(RawClient::with(&server, get("/watch").replace("GET", "HEAD")).head().status, 200, "others are served");
+    let clock = Clock::system();
+    let begin = clock.nanos();
+    server.shutdown(LONG);
+    println!("a stop of {count} watches took {:?}", clock.nanos().since(begin));
+    assert_eq!(ended.try_iter().count(), count);
+    for client in &mut clients {
+        assert_eq!(client.chunk(), "");
+    }
+}
+
+struct Usage {
+    threads: u64,
+    resident_kib: u64,
+    cpu_ticks: u64,
+}
+
+/// Reads what this process uses. Zero on other systems than Linux.
+fn usage() -> Usage {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
+    };
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    Usage {
+        threads: field("Threads:"),
+        resident_kib: field("VmRSS:"),
+        cpu_ticks: times.filter_map(|time| time.parse::<u64>().ok()).sum(),
+    }
+}
+
+/// Returns the number of files that this process may open.
+fn open_files() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20)
+}

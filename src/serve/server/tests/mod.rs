@@ -1,0 +1,81 @@
+//! A server with handlers of a test, over real sockets. No test depends on the speed of the machine: a long time limit only ends a test that
+//! hangs.
+
+mod client;
+mod crowds;
+mod requests;
+mod slow;
+mod stops;
+mod streams;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use self::client::RawClient;
+use super::{Server, ServerBuilder, ServerControl};
+use crate::base::cancel::CancellationToken;
+use crate::base::running::Running;
+use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
+
+/// The time after which a test has hung.
+const LONG: Duration = Duration::from_secs(60);
+
+type Answer = Box<dyn Fn(&IncomingRequest) -> Reply + Send + Sync>;
+
+struct FunctionHandler(Answer);
+
+impl Handler for FunctionHandler {
+    fn handle(&self, request: &IncomingRequest) -> Reply {
+        (self.0)(request)
+    }
+}
+
+/// Starts a server whose pages are made by this function.
+fn start(
+    change: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    answer: impl Fn(&IncomingRequest) -> Reply + Send + Sync + 'static,
+) -> Running<ServerControl> {
+    let handler = Arc::new(FunctionHandler(Box::new(answer)));
+    let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).page_handler(move |_| handler);
+    change(builder).build().unwrap().start().unwrap()
+}
+
+/// Starts a server that answers with the method, the segments and the body of each request.
+fn echo(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
+    start(change, |request| {
+        let body = String::from_utf8_lossy(&request.body);
+        let text = format!("{} {:?} {body}", request.method, request.segments);
+        Reply::text(http::StatusCode::OK, text)
+    })
+}
+
+/// Returns a reply with this stream.
+fn stream(
+    body: impl FnOnce(&mut dyn ReplySink, &CancellationToken) -> std::io::Result<()> + Send + 'static,
+) -> Reply {
+    Reply { body: ReplyBody::Stream(Box::new(body)), ..Reply::text(http::StatusCode::OK, "") }
+}
+
+/// A server whose streams send `hello`, then wait for their end and report it.
+fn waiting(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> (Running<ServerControl>, Receiver<&'static str>) {
+    let (report, reported) = channel();
+    let server = start(change, move |_| waiting_stream(&report));
+    (server, reported)
+}
+
+fn waiting_stream(report: &Sender<&'static str>) -> Reply {
+    let report = report.clone();
+    stream(move |sink, token| {
+        sink.send(b"hello")?;
+        token.wait();
+        // The test may have ended.
+        let _ = report.send("ended");
+        Ok(())
+    })
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
