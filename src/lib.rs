@@ -77,6 +77,8 @@
 //! | `nats` | the module `nats`: connections to NATS servers, key-value buckets, and a client of objects in them |
 //! | `kubernetes` | the module `kubernetes`: a client of Kubernetes API servers |
 //! | `schema` | `kubernetes::CustomResourceDefinition` |
+//! | `serve` | the module `serve`: an HTTP server for people and tools |
+//! | `serve-tls` | TLS for that server |
 //! | `testing` | the module `testing` |
 //!
 //! # States of a key
@@ -135,7 +137,8 @@
 //! | `key`, `object`, `child`, `path`, `member` | the subject of the line |
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |
-//! | `server` | the address of a server |
+//! | `server`, `client` | the address of a server, the address of a client |
+//! | `user`, `method`, `status` | the user, the method and the status of a request |
 //! | `signal` | the name of a signal of the operating system |
 //! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |

@@ -1,3 +1,7 @@
 //! Tests of the feature `serve`.
 
+#[path = "../it/stages/logs.rs"]
+mod logs;
+
+mod http;
 mod status;

@@ -1,0 +1,227 @@
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use homeostat::serve::{Access, UserInfo};
+use log::Level;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tempfile::TempDir;
+
+use super::*;
+use crate::logs::Logs;
+
+/// An authority and the certificates that it issues. All are PEM.
+struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    /// Issues a certificate for this host and this subject. Returns it with its key.
+    fn issue(&self, host: &str, subject: &[(DnType, &str)]) -> [String; 2] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        [params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem()]
+    }
+
+    fn user(&self, name: &str, group: &str) -> [String; 2] {
+        self.issue(name, &[(DnType::CommonName, name), (DnType::OrganizationName, group)])
+    }
+}
+
+/// Writes a new certificate of the server.
+fn install(folder: &Path, authority: &Authority) {
+    let [certificate, key] = authority.issue("localhost", &[(DnType::CommonName, "the server")]);
+    std::fs::write(folder.join("server.key"), key).unwrap();
+    std::fs::write(folder.join("server.pem"), certificate).unwrap();
+}
+
+fn folder(authority: &Authority) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), authority);
+    std::fs::write(folder.path().join("clients.pem"), &authority.certificate).unwrap();
+    folder
+}
+
+fn start_tls(folder: &TempDir, change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
+    let path = |name: &str| folder.path().join(name);
+    start(|builder| change(builder.tls(path("server.pem"), path("server.key"))))
+}
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects. Trusts this authority, and presents this certificate.
+fn connect_tls(server: &ServerControl, authority: &Authority, user: Option<&[String; 2]>) -> std::io::Result<TlsStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match user {
+        None => builder.with_no_client_auth(),
+        Some([certificate, key]) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), connect(server));
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+    Ok(stream)
+}
+
+#[test]
+fn requests_are_served_over_tls() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let server = start_tls(&folder, |builder| builder.token("token", UserInfo::new("ada")));
+    for (header, expected) in [("", "401"), ("Authorization: Bearer token\r\n", "404")] {
+        // A reply that ends without TLS' own end is an error of the client.
+        let reply = ask(connect_tls(&server, &authority, None).unwrap(), "GET", "/", header);
+        assert_eq!(status(&reply), expected);
+    }
+    let mut stream = connect_tls(&server, &authority, None).unwrap();
+    for _ in 0..3 {
+        write!(stream, "HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"HTTP/1.1 401");
+        while !bytes.ends_with(b"\r\n\r\n") {
+            bytes.rotate_left(1);
+            stream.read_exact(&mut bytes[11..]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_client_without_tls_is_told_to_use_it() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let server = start_tls(&folder, |builder| builder.head_timeout(Duration::from_millis(200)));
+    let reply = ask(connect(&server), "GET", "/", "");
+    assert!(reply.starts_with("HTTP/1.1 400") && reply.ends_with("the server speaks HTTPS\n"), "{reply}");
+    // Neither rubbish nor silence keeps a thread.
+    for bytes in [&b"\x16\x03\x01\xff\xff"[..], b"\0\0\0\0\0\0\0\0", b""] {
+        let mut stream = connect(&server);
+        stream.write_all(bytes).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+}
+
+#[test]
+fn certificates_name_users() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let server = start_tls(&folder, |builder| {
+        builder.client_certificates(folder.path().join("clients.pem")).token("token", UserInfo::new("eve")).authorize(
+            |request| match &*request.user.name {
+                "ada" if request.user.groups == ["admins"] => Access::Allow,
+                _ => Access::Deny("only ada may".to_owned()),
+            },
+        )
+    });
+    let ask = |user: Option<&[String; 2]>, header: &str| {
+        let reply = ask(connect_tls(&server, &authority, user).unwrap(), "GET", "/", header);
+        status(&reply).to_owned()
+    };
+    assert_eq!(ask(Some(&authority.user("ada", "admins")), ""), "404");
+    assert_eq!(ask(Some(&authority.user("ada", "guests")), ""), "403");
+    assert_eq!(ask(None, ""), "401");
+    assert_eq!(ask(None, "Authorization: Bearer token\r\n"), "403");
+    assert_eq!(ask(Some(&authority.user("ada", "admins")), "Authorization: Bearer wrong\r\n"), "401");
+    assert_eq!(ask(Some(&authority.issue("nobody", &[])), ""), "401", "a certificate without a name");
+
+    let stranger = Authority::new().user("ada", "admins");
+    let refused = connect_tls(&server, &authority, Some(&stranger)).and_then(|mut stream| {
+        // With TLS 1.3 the client learns of the refusal when it reads.
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        stream.read(&mut [0])
+    });
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
+fn certificates_are_read_again_when_their_files_change() {
+    let logs = Logs::of("reloads");
+    let [old, new] = [Authority::new(), Authority::new()];
+    let folder = folder(&old);
+    let server = start_tls(&folder, |builder| builder.name("reloads"));
+    assert!(connect_tls(&server, &old, None).is_ok() && connect_tls(&server, &new, None).is_err());
+
+    let path = folder.path().join("server.pem");
+    std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nhalf").unwrap();
+    // The server looks at its files when a client connects.
+    while logs.at(Level::Warn).is_empty() {
+        connect_tls(&server, &old, None).unwrap();
+    }
+    let warning = &logs.at(Level::Warn)[0].message;
+    assert!(warning.contains("the server keeps its certificates") && warning.contains("server.pem"), "{warning}");
+
+    install(folder.path(), &new);
+    while connect_tls(&server, &new, None).is_err() {}
+    assert!(connect_tls(&server, &old, None).is_err());
+
+    std::fs::remove_file(&path).unwrap();
+    while logs.at(Level::Warn).len() < 2 {
+        connect_tls(&server, &new, None).unwrap();
+    }
+}
+
+#[test]
+fn a_connection_beyond_the_limit_is_refused_by_tls() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let server = start_tls(&folder, |builder| builder.connections(1));
+    let first = connect_tls(&server, &authority, None).unwrap();
+    let error = connect_tls(&server, &authority, None).unwrap_err();
+    assert!(error.to_string().contains("InternalError"), "{error}");
+    assert_eq!(server.counts().refused_connections, 1);
+    drop(first);
+}
+
+#[test]
+fn files_that_cannot_be_used_prevent_the_start() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let path = |name: &str| folder.path().join(name);
+    let [certificate, key] = ["server.pem", "server.key"].map(path);
+    let error = |certificate: &Path, key: &Path, clients: &Path| {
+        let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).tls(certificate, key).client_certificates(clients);
+        let error = builder.build().unwrap().start().unwrap_err();
+        assert!(error.is_unavailable() && error.source().is_some());
+        error.to_string()
+    };
+    let clients = path("clients.pem");
+    assert!(error(&path("none"), &key, &clients).starts_with("cannot read"));
+    assert!(error(&key, &key, &clients).starts_with("cannot use"));
+    assert!(error(&certificate, &certificate, &clients).starts_with("cannot use"));
+    assert!(error(&certificate, &key, &key).starts_with("cannot use"));
+    std::fs::write(&key, authority.user("other", "")[1].as_bytes()).unwrap();
+    assert!(error(&certificate, &key, &clients).starts_with("cannot use"), "the key belongs to another certificate");
+
+    let without = Server::builder((Ipv4Addr::LOCALHOST, 0)).client_certificates(&clients).build().unwrap_err();
+    assert!(without.to_string().contains("unset without `tls`"), "{without}");
+}
