@@ -23,14 +23,35 @@ pub struct StartError(StartErrorKind);
 
 #[derive(Debug)]
 enum StartErrorKind {
-    Setting { field: &'static str, value: String, rule: &'static str },
-    Named { kind: &'static str, name: String, fault: &'static str },
-    Thread { name: String, source: std::io::Error },
-    Stopped { watch: String },
-    Panicked { component: String, message: String },
-    NotSimulated { name: String },
+    Setting {
+        field: &'static str,
+        value: String,
+        rule: &'static str,
+    },
+    Named {
+        kind: &'static str,
+        name: String,
+        fault: &'static str,
+    },
+    Thread {
+        name: String,
+        source: std::io::Error,
+    },
+    Stopped {
+        watch: String,
+    },
+    Panicked {
+        component: String,
+        message: String,
+    },
+    NotSimulated {
+        name: String,
+    },
     #[cfg(feature = "serve")]
-    Unavailable { what: String, source: Box<dyn Error + Send + Sync> },
+    Unavailable {
+        what: String,
+        source: Box<dyn Error + Send + Sync>,
+    },
 }
 
 impl StartError {

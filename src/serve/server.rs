@@ -4,7 +4,7 @@ mod builder;
 mod control;
 mod hosts;
 mod service;
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests;
 mod users;
 
@@ -26,6 +26,10 @@ use crate::serve::http::{Acceptor, ConnectionRegistry, HttpCounts, HttpShared, I
 
 /// The time after a drop in which requests may be answered.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// The clients that may wait until they are accepted.
+#[cfg(unix)]
+const WAITING: i32 = 1_024;
 
 /// An HTTP server for people and tools.
 ///
@@ -99,7 +103,8 @@ impl Server {
         };
         let listeners = addresses.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
         let bound = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>();
-        let bound = bound.map_err(|error| StartError::unavailable("cannot read the address of a socket".into(), error))?;
+        let bound =
+            bound.map_err(|error| StartError::unavailable("cannot read the address of a socket".into(), error))?;
         let refused = |error| StartError::unavailable("cannot create a socket to wake threads".to_owned(), error);
         let registry = ConnectionRegistry::new(limits);
         let idle = IdleSockets::new(clock.clone(), Arc::clone(&registry)).map_err(refused)?;
@@ -147,6 +152,9 @@ impl ServerThreads {
 fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, StartError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
+        // The standard library lets 128 clients wait. A client beyond that number tries again after a second.
+        #[cfg(unix)]
+        rustix::net::listen(&listener, WAITING)?;
         Ok(Arc::new(listener))
     });
     listener.map_err(|error| StartError::unavailable(format!("cannot listen on {address}"), error))

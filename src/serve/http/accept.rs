@@ -31,7 +31,8 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// The body of the thread.
     pub(crate) fn run(self) {
-        let listeners: Vec<_> = self.listeners.iter().map(|socket| PolledSocket::Listener(Arc::clone(socket))).collect();
+        let listeners: Vec<_> =
+            self.listeners.iter().map(|socket| PolledSocket::Listener(Arc::clone(socket))).collect();
         let mut pause = None;
         while !self.shared.registry.is_stopping() {
             let ready = match pause.take() {
@@ -90,12 +91,11 @@ impl Acceptor {
                 shared.idle.wake();
             }
         });
-        match &spawned {
-            Ok(()) => self.shared.counts.accept(),
-            Err(_) => {
-                self.shared.counts.refuse();
-                self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
-            }
+        if spawned.is_ok() {
+            self.shared.counts.accept();
+        } else {
+            self.shared.counts.refuse();
+            self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
         }
         spawned
     }

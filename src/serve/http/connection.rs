@@ -12,7 +12,7 @@ use super::counts::HttpCounts;
 use super::date::http_date;
 use super::head::{BodyFraming, HttpRefusal, RequestHead};
 use super::idle::{IdleSockets, LAST_WORDS};
-use super::message::{IncomingRequest, Reply, ReplyBody};
+use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
 use super::registry::{ConnectionPhase, ConnectionRegistry, ConnectionSlot};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
@@ -129,7 +129,7 @@ impl ConnectionServer<'_> {
             Err(refusal) => {
                 // The body of a refused request is not read.
                 frame.closes |= head.has_body();
-                return Ok(self.send(frame, refusal)?);
+                return Ok(self.send(frame, *refusal)?);
             }
         };
         // Held until the handler has returned.
@@ -267,8 +267,7 @@ impl ConnectionServer<'_> {
         let life = shared.registry.limits.stream_life;
         let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
         let timeout = Box::new(|| write_time(shared));
-        let mut writer =
-            StreamWriter { transport: &mut self.transport, timeout, chunks: frame.chunks, failed: false };
+        let mut writer = StreamWriter { transport: &mut self.transport, timeout, chunks: frame.chunks, failed: false };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
         let ended = match result {
             Ok(Ok(())) => writer.end(),
@@ -308,9 +307,6 @@ impl ConnectionServer<'_> {
         http_date(self.shared.clock.time_of_day())
     }
 }
-
-type StreamBody =
-    Box<dyn FnOnce(&mut dyn super::message::ReplySink, &crate::base::cancel::CancellationToken) -> io::Result<()> + Send>;
 
 /// Returns the time in which a client must take a part of a reply.
 fn write_time(shared: &HttpShared) -> Duration {

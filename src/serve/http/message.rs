@@ -51,8 +51,11 @@ pub(crate) enum ReplyBody {
     Full(Vec<u8>),
     /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
     /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off.
-    Stream(Box<dyn FnOnce(&mut dyn ReplySink, &CancellationToken) -> io::Result<()> + Send>),
+    Stream(StreamBody),
 }
+
+/// Sends the parts of a body.
+pub(crate) type StreamBody = Box<dyn FnOnce(&mut dyn ReplySink, &CancellationToken) -> io::Result<()> + Send>;
 
 /// The receiver of a body in parts.
 pub(crate) trait ReplySink {

@@ -25,11 +25,11 @@ pub(crate) use self::accept::Acceptor;
 pub(crate) use self::connection::HttpShared;
 pub(crate) use self::counts::HttpCounts;
 pub(crate) use self::head::RequestHead;
-#[cfg(test)]
-pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
 pub(crate) use self::message::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
+#[cfg(test)]
+pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;
 pub(crate) use self::registry::ConnectionRegistry;
 pub(crate) use self::roster::ThreadRoster;

@@ -142,7 +142,8 @@ mod others {
         }
 
         pub(crate) fn wait(&self, sockets: &[PolledSocket], deadline: Nanos) -> Vec<usize> {
-            let listeners = sockets.iter().enumerate().filter(|(_, socket)| matches!(socket, PolledSocket::Listener(_)));
+            let listeners =
+                sockets.iter().enumerate().filter(|(_, socket)| matches!(socket, PolledSocket::Listener(_)));
             let listeners: Vec<_> = listeners.map(|(at, _)| at).collect();
             let soon = self.clock.nanos().after(PERIOD);
             self.event.wait_until(if listeners.is_empty() { deadline } else { deadline.min(soon) });

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use super::limits::HttpLimits;
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
-use super::limits::HttpLimits;
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,13 @@ impl ReplyFrame {
 }
 
 /// Returns the bytes of a reply without a body, or with a full one. `date` is the time for the header `Date`.
-pub(super) fn full_reply(status: StatusCode, headers: &HeaderMap, body: &[u8], frame: ReplyFrame, date: &str) -> Vec<u8> {
+pub(super) fn full_reply(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    frame: ReplyFrame,
+    date: &str,
+) -> Vec<u8> {
     let mut bytes = head(status, headers, frame.closes, date);
     let has_no_body = status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !has_no_body {

@@ -58,11 +58,7 @@ impl ThreadRoster {
     }
 
     /// Starts a thread that ends after all others.
-    pub(crate) fn spawn_last(
-        self: &Arc<Self>,
-        role: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
+    pub(crate) fn spawn_last(self: &Arc<Self>, role: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         // The first thread has the first number.
         self.state.with(|state| state.last = Some(state.next + 1));
         self.spawn(role, body)
@@ -87,11 +83,11 @@ impl ThreadRoster {
     }
 
     /// Calls `hook` when the last thread has ended, or now if there is none.
-    pub(crate) fn on_end(&self, hook: EndHook) {
+    pub(crate) fn on_end(&self, hook: &EndHook) {
         let ended = self.state.with(|state| {
             let ended = state.present.is_empty();
             if !ended {
-                state.hooks.push(Arc::clone(&hook));
+                state.hooks.push(Arc::clone(hook));
             }
             ended
         });
@@ -151,4 +147,3 @@ impl fmt::Debug for ThreadRoster {
         f.debug_struct("ThreadRoster").field("name", &self.name).finish_non_exhaustive()
     }
 }
-

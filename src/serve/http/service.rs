@@ -20,7 +20,7 @@ pub(crate) struct PeerInfo {
 /// Decides about requests.
 pub(crate) trait Service: Send + Sync {
     /// Decides about a request before its body is read. Returns the user, or the reply that refuses the request.
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Reply>;
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>>;
 
     /// Answers a request.
     fn answer(&self, request: IncomingRequest) -> Reply;

@@ -150,7 +150,8 @@ impl TlsFiles {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StartError> {
-    std::fs::read(path).map_err(|error: io::Error| StartError::unavailable(format!("cannot read {}", path.display()), error))
+    std::fs::read(path)
+        .map_err(|error: io::Error| StartError::unavailable(format!("cannot read {}", path.display()), error))
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, StartError> {

@@ -191,11 +191,7 @@ fn read_tls(
 }
 
 #[cfg(feature = "serve-tls")]
-fn write_tls(
-    tls: &mut rustls::ServerConnection,
-    socket: &mut DeadlineSocket<'_>,
-    mut bytes: &[u8],
-) -> io::Result<()> {
+fn write_tls(tls: &mut rustls::ServerConnection, socket: &mut DeadlineSocket<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let taken = tls.writer().write(bytes)?;
         bytes = &bytes[taken..];

@@ -106,6 +106,6 @@ impl Runnable for ServerThreads {
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.roster.on_end(hook);
+        self.roster.on_end(&hook);
     }
 }

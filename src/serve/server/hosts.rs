@@ -72,18 +72,21 @@ fn is_own_origin(origin: &str, head: &RequestHead, peer: &PeerInfo) -> bool {
 
 /// Divides a host and its port. Returns `None` if they are invalid.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
-    let end = if authority.starts_with('[') { authority.find(']')? + 1 } else { authority.find(':').unwrap_or(authority.len()) };
+    let end = if authority.starts_with('[') {
+        authority.find(']')? + 1
+    } else {
+        authority.find(':').unwrap_or(authority.len())
+    };
     let (host, rest) = authority.split_at(end);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
     if host.is_empty() || !host.bytes().all(is_plain) {
         return None;
     }
-    match rest.strip_prefix(':') {
-        None if rest.is_empty() => Some((host, None)),
-        None => None,
-        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => Some((host, Some(port.parse().ok()?))),
-        Some(_) => None,
+    if rest.is_empty() {
+        return Some((host, None));
     }
+    let port = rest.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some((host, Some(port.parse().ok()?)))
 }
 
 #[cfg(test)]

@@ -32,10 +32,10 @@ pub(super) struct ServerService {
 }
 
 impl Service for ServerService {
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Reply> {
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
         self.decide(head, peer).map_err(|(status, user, message)| {
             self.audit(&user, &head.method, &head.target.path, peer.peer.ip(), status);
-            refusal(head, status, &message, self.challenge(status, peer))
+            Box::new(refusal(head, status, &message, self.challenge(status, peer)))
         })
     }
 

@@ -56,7 +56,11 @@ impl KnownUsers {
             return Some(StartError::setting("token", &HiddenSecret, "one or more printable ASCII characters"));
         }
         if self.passwords.iter().any(|(pair, user)| pair.len() == user.name.len() + 1 || user.name.contains(':')) {
-            return Some(StartError::setting("password", &HiddenSecret, "not empty, and its user's name must have no colon"));
+            return Some(StartError::setting(
+                "password",
+                &HiddenSecret,
+                "not empty, and its user's name must have no colon",
+            ));
         }
         None
     }
@@ -134,12 +138,12 @@ mod tests {
 
     #[test]
     fn tokens_and_passwords_name_their_users() {
-        for (authorization, name) in [
-            ("Bearer first", "ada"),
-            ("bearer  second", "bob"),
-            ("Basic ZXZlOm9wZW46c2VzYW1l", "eve"),
-        ] {
-            let ClientCredentials::Of(user) = users().check(Some(authorization), true) else { panic!("{authorization}") };
+        for (authorization, name) in
+            [("Bearer first", "ada"), ("bearer  second", "bob"), ("Basic ZXZlOm9wZW46c2VzYW1l", "eve")]
+        {
+            let ClientCredentials::Of(user) = users().check(Some(authorization), true) else {
+                panic!("{authorization}")
+            };
             assert_eq!(user.name, name);
         }
     }
@@ -147,8 +151,20 @@ mod tests {
     #[test]
     fn other_credentials_are_wrong() {
         for authorization in [
-            "", "Bearer", "Bearer ", "Bearer firs", "Bearer first1", "Bearer FIRST", "Bearer first second", "first",
-            "Basic", "Basic !", "Basic ZXZl", "Basic ZXZlOg==", "Digest first", "Bearer ada",
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer firs",
+            "Bearer first1",
+            "Bearer FIRST",
+            "Bearer first second",
+            "first",
+            "Basic",
+            "Basic !",
+            "Basic ZXZl",
+            "Basic ZXZlOg==",
+            "Digest first",
+            "Bearer ada",
         ] {
             assert!(matches!(users().check(Some(authorization), true), ClientCredentials::Wrong(_)), "{authorization}");
         }

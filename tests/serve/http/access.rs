@@ -36,7 +36,10 @@ fn clients_of_objects_get_a_status() {
     let reply = ask(connect(&server), "GET", "/api/v1/pods", "");
     assert_eq!(status(&reply), "401");
     let json: serde_json::Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    assert_eq!((&json["kind"], &json["reason"], &json["code"]), (&"Status".into(), &"Unauthorized".into(), &401.into()));
+    assert_eq!(
+        (&json["kind"], &json["reason"], &json["code"]),
+        (&"Status".into(), &"Unauthorized".into(), &401.into())
+    );
 }
 
 #[test]
@@ -63,7 +66,9 @@ fn public_paths_need_no_user() {
 #[test]
 fn a_server_with_users_can_serve_others_too() {
     let server = start(|builder| builder.token("token", UserInfo::new("ada")).allow_anonymous());
-    for (header, expected) in [("", "404"), ("Authorization: Bearer token\r\n", "404"), ("Authorization: Bearer x\r\n", "401")] {
+    for (header, expected) in
+        [("", "404"), ("Authorization: Bearer token\r\n", "404"), ("Authorization: Bearer x\r\n", "401")]
+    {
         assert_eq!(status(&ask(connect(&server), "GET", "/", header)), expected, "{header}");
     }
 }
@@ -93,6 +98,7 @@ fn foreign_hosts_and_pages_are_refused() {
 fn each_write_is_logged_without_secrets() {
     let logs = Logs::of("audited");
     let server = start(|builder| builder.name("audited").token("my-secret", UserInfo::new("ada")));
+    logs.wait_for(Level::Info, "the server listens on 127.0.0.1:");
     let authorized = "Authorization: Bearer my-secret\r\n";
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
         ask(connect(&server), method, "/apis/a/v1/things?token=my-query", authorized);

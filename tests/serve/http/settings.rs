@@ -35,8 +35,14 @@ fn addresses_of_a_network_need_a_decision_and_users() {
 fn invalid_settings_are_refused_and_secrets_are_not_shown() {
     let builder = || Server::builder((Ipv4Addr::LOCALHOST, 0));
     for (builder, text) in [
-        (builder().token("", UserInfo::new("ada")), "token is hidden, but must be one or more printable ASCII characters"),
-        (builder().token("a b", UserInfo::new("ada")), "token is hidden, but must be one or more printable ASCII characters"),
+        (
+            builder().token("", UserInfo::new("ada")),
+            "token is hidden, but must be one or more printable ASCII characters",
+        ),
+        (
+            builder().token("a b", UserInfo::new("ada")),
+            "token is hidden, but must be one or more printable ASCII characters",
+        ),
         (builder().token("secret", UserInfo::default()), "user is \"\", but must be a name"),
         (
             builder().password("", UserInfo::new("ada")),
@@ -50,7 +56,8 @@ fn invalid_settings_are_refused_and_secrets_are_not_shown() {
     ] {
         assert_eq!(fault(builder), text);
     }
-    let shown = format!("{:?}", builder().token("my-secret", UserInfo::new("ada")).password("my-word", UserInfo::new("bob")));
+    let shown =
+        format!("{:?}", builder().token("my-secret", UserInfo::new("ada")).password("my-word", UserInfo::new("bob")));
     assert!(shown.contains("ada") && shown.contains("bob") && !shown.contains("my-"), "{shown}");
 }
 
@@ -79,13 +86,13 @@ fn a_server_listens_on_all_its_addresses() {
 #[test]
 fn public_types_are_shared_and_shown() {
     fn is_shared<T: Send + Sync + Debug>() {}
+    fn is_shown<T: Send + Debug>() {}
     is_shared::<ServerControl>();
     is_shared::<ServerCounts>();
     is_shared::<UserInfo>();
     is_shared::<AccessRequest>();
     is_shared::<AccessTarget>();
     is_shared::<Access>();
-    fn is_shown<T: Send + Debug>() {}
     is_shown::<Server>();
     is_shown::<ServerBuilder>();
 }

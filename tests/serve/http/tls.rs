@@ -69,7 +69,11 @@ fn start_tls(folder: &TempDir, change: impl FnOnce(ServerBuilder) -> ServerBuild
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Connects. Trusts this authority, and presents this certificate.
-fn connect_tls(server: &ServerControl, authority: &Authority, user: Option<&[String; 2]>) -> std::io::Result<TlsStream> {
+fn connect_tls(
+    server: &ServerControl,
+    authority: &Authority,
+    user: Option<&[String; 2]>,
+) -> std::io::Result<TlsStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

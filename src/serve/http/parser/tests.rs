@@ -23,15 +23,13 @@ fn outcomes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Outcome> {
         loop {
             let step = match pending.take() {
                 None => parser.head().map(|head| head.map(|head| pending = Some(head)).is_some()),
-                Some(head) => parser.body().map(|body| match body {
-                    Some(body) => {
-                        outcomes.push(Outcome::Request(Box::new(head), body));
-                        true
+                Some(head) => parser.body().map(|body| {
+                    let ended = body.is_some();
+                    match body {
+                        Some(body) => outcomes.push(Outcome::Request(Box::new(head), body)),
+                        None => pending = Some(head),
                     }
-                    None => {
-                        pending = Some(head);
-                        false
-                    }
+                    ended
                 }),
             };
             match step {
@@ -163,7 +161,10 @@ fn chunks_that_two_readers_may_understand_differently_are_refused() {
         (400, "1;\rx\r\na\r\n"),
         (400, "100000001\r\n"),
         (413, "65\r\n"),
-        (413, "60\r\n012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345\r\n5\r\n"),
+        (
+            413,
+            "60\r\n012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345\r\n5\r\n",
+        ),
         (400, "0\r\na: b\n\r\n"),
     ] {
         let text = format!("{head}{body}");
@@ -182,7 +183,8 @@ fn all_parts_of_a_request_are_bounded() {
     let headers = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(300));
     let unended = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}", "a".repeat(300));
     let many = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a:\r\n".repeat(101));
-    for (status, text) in [(414, &line), (414, &line[..70].to_owned()), (431, &headers), (431, &unended), (431, &many)] {
+    for (status, text) in [(414, &line), (414, &line[..70].to_owned()), (431, &headers), (431, &unended), (431, &many)]
+    {
         assert_eq!(outcomes([text.as_bytes()]), [Outcome::Refused(status)], "{text}");
         assert_eq!(outcomes(text.as_bytes().chunks(1)), [Outcome::Refused(status)], "{text}, byte by byte");
     }

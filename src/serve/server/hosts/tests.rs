@@ -16,16 +16,40 @@ fn peer(is_tls: bool) -> PeerInfo {
 fn the_server_answers_for_loopback_its_addresses_and_allowed_hosts() {
     let allowed = AllowedHosts(vec!["appliance.example".to_owned()]);
     for host in [
-        "localhost", "localhost:8080", "LocalHost", "a.localhost", "127.0.0.1:1", "127.1.2.3", "[::1]:80", "[::1]",
-        "[::ffff:127.0.0.1]", "192.0.2.7:8080", "appliance.example:443", "Appliance.example.",
+        "localhost",
+        "localhost:8080",
+        "LocalHost",
+        "a.localhost",
+        "127.0.0.1:1",
+        "127.1.2.3",
+        "[::1]:80",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "192.0.2.7:8080",
+        "appliance.example:443",
+        "Appliance.example.",
     ] {
         let head = head(&format!("GET / HTTP/1.1\r\nHost: {host}"));
         assert_eq!(allowed.check(&head, peer(false).local), Ok(()), "{host}");
     }
     for host in [
-        "", "evil.example", "localhost.evil.example", "xlocalhost", "127.0.0.1.evil.example", "192.0.2.8", "0.0.0.0",
-        "[::2]", "[::1", "::1", "localhost:x", "localhost:99999", "a@localhost", "localhost/", "localhost evil",
-        "appliance.example.evil.example", "http://localhost",
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "xlocalhost",
+        "127.0.0.1.evil.example",
+        "192.0.2.8",
+        "0.0.0.0",
+        "[::2]",
+        "[::1",
+        "::1",
+        "localhost:x",
+        "localhost:99999",
+        "a@localhost",
+        "localhost/",
+        "localhost evil",
+        "appliance.example.evil.example",
+        "http://localhost",
     ] {
         let head = head(&format!("GET / HTTP/1.1\r\nHost: {host}"));
         assert!(allowed.check(&head, peer(false).local).is_err(), "{host}");

@@ -5,8 +5,8 @@ use crate::base::clock::Clock;
 #[test]
 fn ten_thousand_connections_are_refused_politely() {
     let server = echo(|builder| builder.connections(8).connections_per_client(8));
-    let mut served: Vec<_> = (0..8).map(|_| RawClient::with(&server, get("/first"))).collect();
-    for client in &mut served {
+    let mut guests: Vec<_> = (0..8).map(|_| RawClient::with(&server, get("/first"))).collect();
+    for client in &mut guests {
         assert_eq!(client.reply().status, 200);
     }
     // Each batch needs two files for each connection.
@@ -21,14 +21,14 @@ fn ten_thousand_connections_are_refused_politely() {
             assert!(reply.status == 503 && reply.head.contains("retry-after: 1"), "{reply:?}");
             refused += 1;
         }
-        for client in &mut served {
+        for client in &mut guests {
             client.send(get("/again"));
             assert_eq!(client.reply().status, 200, "others are served");
         }
     }
     assert_eq!(server.counts().refused_connections, refused);
     assert!(server.run_status().threads.len() <= 10, "refusals have no threads");
-    drop(served);
+    drop(guests);
     wait_for(&server, |counts| counts.open_connections == 0);
     assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
 }
@@ -49,9 +49,8 @@ fn one_client_has_a_bounded_number_of_connections() {
 #[test]
 fn a_thousand_watches_are_idle() {
     let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
-    let (server, ended) = waiting(|builder| {
-        builder.connections(count + 1).connections_per_client(count + 1).streams_per_client(count)
-    });
+    let (server, ended) =
+        waiting(|builder| builder.connections(count + 1).connections_per_client(count + 1).streams_per_client(count));
     let before = usage();
     let mut clients: Vec<_> = (0..count).map(|_| RawClient::with(&server, get("/watch"))).collect();
     for client in &mut clients {

@@ -2,6 +2,7 @@
 //! hangs.
 
 mod client;
+#[cfg(unix)]
 mod crowds;
 mod requests;
 mod slow;
@@ -52,9 +53,7 @@ fn echo(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerCo
 }
 
 /// Returns a reply with this stream.
-fn stream(
-    body: impl FnOnce(&mut dyn ReplySink, &CancellationToken) -> std::io::Result<()> + Send + 'static,
-) -> Reply {
+fn stream(body: impl FnOnce(&mut dyn ReplySink, &CancellationToken) -> std::io::Result<()> + Send + 'static) -> Reply {
     Reply { body: ReplyBody::Stream(Box::new(body)), ..Reply::text(http::StatusCode::OK, "") }
 }
 

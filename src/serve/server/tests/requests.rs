@@ -39,7 +39,8 @@ fn a_connection_serves_many_requests() {
 fn paths_are_decoded_once() {
     let server = echo(|builder| builder);
     let mut client = RawClient::connect(&server);
-    for (path, body) in [("/a%2Fb/c", "GET [\"a/b\", \"c\"] "), ("/%252e%252e/", "GET [\"%2e%2e\"] "), ("/", "GET [] ")] {
+    for (path, body) in [("/a%2Fb/c", "GET [\"a/b\", \"c\"] "), ("/%252e%252e/", "GET [\"%2e%2e\"] "), ("/", "GET [] ")]
+    {
         client.send(get(path));
         assert_eq!(client.reply().body, body);
     }
@@ -54,10 +55,13 @@ fn paths_are_decoded_once() {
 fn a_smuggled_request_is_not_run() {
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
-    let server = start(|builder| builder, move |_| {
-        counted.fetch_add(1, SeqCst);
-        Reply::text(StatusCode::OK, "run")
-    });
+    let server = start(
+        |builder| builder,
+        move |_| {
+            counted.fetch_add(1, SeqCst);
+            Reply::text(StatusCode::OK, "run")
+        },
+    );
     let hidden = get("/hidden");
     for head in [
         "Content-Length: 0\r\nTransfer-Encoding: chunked",
@@ -132,10 +136,13 @@ fn a_connection_that_ends_within_a_request_gets_nothing() {
 
 #[test]
 fn a_panicking_handler_is_answered_with_500() {
-    let server = start(|builder| builder, |request| {
-        assert!(request.path != "/panic", "the test panics");
-        Reply::text(StatusCode::OK, "fine")
-    });
+    let server = start(
+        |builder| builder,
+        |request| {
+            assert!(request.path != "/panic", "the test panics");
+            Reply::text(StatusCode::OK, "fine")
+        },
+    );
     let mut client = RawClient::with(&server, format!("{}{}", get("/panic"), get("/")));
     assert_eq!(client.reply().status, 500);
     assert_eq!(client.reply().body, "fine");

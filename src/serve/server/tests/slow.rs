@@ -79,9 +79,10 @@ fn the_client_reads_the_refusal_of_what_it_is_still_sending() {
 
 #[test]
 fn a_client_that_never_reads_its_reply_is_cut() {
-    let server = start(|builder| builder.write_timeout(SHORT), |_| {
-        Reply::new(http::StatusCode::OK, "text/plain", vec![b'x'; 64 << 20])
-    });
+    let server = start(
+        |builder| builder.write_timeout(SHORT),
+        |_| Reply::new(http::StatusCode::OK, "text/plain", vec![b'x'; 64 << 20]),
+    );
     let mut client = RawClient::with(&server, get("/large"));
     // The bytes in the buffers of the system, then the end.
     wait_for(&server, |counts| counts.accepted_connections == 1 && counts.open_connections == 0);

@@ -19,7 +19,7 @@ fn a_stop_ends_all_blocked_connections() {
                 stream(move |sink, _| {
                     let _ = report.send("flood");
                     loop {
-                        sink.send(&[b'x'; 64 << 10])?;
+                        sink.send(&vec![b'x'; 64 << 10])?;
                     }
                 })
             }
@@ -58,11 +58,14 @@ fn a_stop_lets_a_handler_finish() {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();
     let gone = crate::base::sync::Mutex::new(gone);
-    let mut server = start(|builder| builder, move |_| {
-        begun.send(()).unwrap();
-        gone.lock().recv().unwrap();
-        Reply::text(http::StatusCode::OK, "done")
-    });
+    let mut server = start(
+        |builder| builder,
+        move |_| {
+            begun.send(()).unwrap();
+            gone.lock().recv().unwrap();
+            Reply::text(http::StatusCode::OK, "done")
+        },
+    );
     let mut client = RawClient::with(&server, get("/slow"));
     begins.recv_timeout(LONG).unwrap();
     server.stop();
@@ -79,11 +82,14 @@ fn an_abort_ends_the_connection_of_a_running_handler() {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();
     let gone = crate::base::sync::Mutex::new(gone);
-    let mut server = start(|builder| builder, move |_| {
-        begun.send(()).unwrap();
-        gone.lock().recv().unwrap();
-        Reply::text(http::StatusCode::OK, "done")
-    });
+    let mut server = start(
+        |builder| builder,
+        move |_| {
+            begun.send(()).unwrap();
+            gone.lock().recv().unwrap();
+            Reply::text(http::StatusCode::OK, "done")
+        },
+    );
     let mut client = RawClient::with(&server, get("/slow"));
     begins.recv_timeout(LONG).unwrap();
     server.abort();
@@ -124,12 +130,15 @@ fn a_thread_of_the_server_does_not_wait_for_itself() {
     let (give, given) = channel::<Running<ServerControl>>();
     let given = crate::base::sync::Mutex::new(given);
     let (report, reported) = channel();
-    let server = start(|builder| builder, move |_| {
-        let mut server = given.lock().recv().unwrap();
-        server.stop();
-        report.send(server.join_timeout(LONG)).unwrap();
-        Reply::text(http::StatusCode::OK, "done")
-    });
+    let server = start(
+        |builder| builder,
+        move |_| {
+            let mut server = given.lock().recv().unwrap();
+            server.stop();
+            report.send(server.join_timeout(LONG)).unwrap();
+            Reply::text(http::StatusCode::OK, "done")
+        },
+    );
     let mut client = RawClient::with(&server, get("/stop"));
     give.send(server).unwrap();
     assert_eq!(reported.recv_timeout(LONG), Ok(Ok(())));

@@ -5,16 +5,19 @@ use super::*;
 fn each_part_of_a_stream_arrives_at_once() {
     let (go, gone) = channel::<()>();
     let gone = crate::base::sync::Mutex::new(Some(gone));
-    let server = start(|builder| builder, move |_| {
-        let gone = gone.lock().take().unwrap();
-        stream(move |sink, _| {
-            for part in ["one", "", "two", "three"] {
-                sink.send(part.as_bytes())?;
-                let _ = gone.recv();
-            }
-            Ok(())
-        })
-    });
+    let server = start(
+        |builder| builder,
+        move |_| {
+            let gone = gone.lock().take().unwrap();
+            stream(move |sink, _| {
+                for part in ["one", "", "two", "three"] {
+                    sink.send(part.as_bytes())?;
+                    let _ = gone.recv();
+                }
+                Ok(())
+            })
+        },
+    );
     let mut client = RawClient::with(&server, get("/watch"));
     let head = client.head();
     assert!(head.head.contains("transfer-encoding: chunked") && !head.head.contains("content-length"));
@@ -51,22 +54,25 @@ fn a_client_that_goes_away_from_an_idle_stream_ends_it() {
 #[test]
 fn a_client_that_never_reads_its_stream_is_cut() {
     let (report, reported) = channel();
-    let server = start(|builder| builder.write_timeout(Duration::from_millis(200)), move |_| {
-        let report = report.clone();
-        stream(move |sink, _| {
-            let mut sent = 0_usize;
-            let error = loop {
-                match sink.send(&[b'x'; 16 << 10]) {
-                    Ok(()) => sent += 1,
-                    Err(error) => break error,
-                }
-            };
-            report.send(sent).unwrap();
-            // A handler that ignores the error cannot send either.
-            assert!(sink.send(b"more").is_err());
-            Err(error)
-        })
-    });
+    let server = start(
+        |builder| builder.write_timeout(Duration::from_millis(200)),
+        move |_| {
+            let report = report.clone();
+            stream(move |sink, _| {
+                let mut sent = 0_usize;
+                let error = loop {
+                    match sink.send(&[b'x'; 16 << 10]) {
+                        Ok(()) => sent += 1,
+                        Err(error) => break error,
+                    }
+                };
+                report.send(sent).unwrap();
+                // A handler that ignores the error cannot send either.
+                assert!(sink.send(b"more").is_err());
+                Err(error)
+            })
+        },
+    );
     let client = RawClient::with(&server, get("/watch"));
     let sent = reported.recv_timeout(LONG).unwrap();
     assert!(sent < 4_096, "the server has sent {sent} parts into nothing");
@@ -100,14 +106,17 @@ fn bytes_that_a_client_sends_during_its_stream_are_dropped() {
 
 #[test]
 fn a_broken_stream_has_no_end() {
-    let server = start(|builder| builder, |request| {
-        let panics = request.path == "/panic";
-        stream(move |sink, _| {
-            sink.send(b"part")?;
-            assert!(!panics, "the test panics");
-            Err(std::io::ErrorKind::Other.into())
-        })
-    });
+    let server = start(
+        |builder| builder,
+        |request| {
+            let panics = request.path == "/panic";
+            stream(move |sink, _| {
+                sink.send(b"part")?;
+                assert!(!panics, "the test panics");
+                Err(std::io::ErrorKind::Other.into())
+            })
+        },
+    );
     for path in ["/error", "/panic"] {
         let mut client = RawClient::with(&server, get(path));
         client.head();
