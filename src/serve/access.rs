@@ -1,4 +1,4 @@
-//! Who asks for what, and whether that is allowed.
+//! Users, their requests, and the decision to serve them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl UserInfo {
     }
 }
 
-/// What a user asks for.
+/// A request of a user, for the authorization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessRequest {

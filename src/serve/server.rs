@@ -17,12 +17,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::builder::ServerSettings;
 use self::control::ServerThreads;
+use self::service::ServerService;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::{Runnable, Running};
-use crate::serve::http::{Acceptor, ConnectionRegistry, HttpCounts, HttpShared, IdleSockets, Poll, ThreadRoster};
+use crate::base::thread::ThreadOptions;
+use crate::serve::http::{
+    Acceptor, ConnectionRegistry, HttpCounts, HttpLimits, HttpShared, IdleSockets, Poll, ThreadRoster,
+};
+#[cfg(feature = "serve-tls")]
+use crate::serve::http::{ServerTls, TlsFiles};
 
 /// The time after a drop in which requests may be answered.
 const GRACE: Duration = Duration::from_secs(5);
@@ -76,14 +81,18 @@ const WAITING: i32 = 1_024;
 #[must_use = "a server does nothing until it is started"]
 pub struct Server(ServerSettings);
 
-impl Server {
-    /// Begins the settings of a server that listens on this address.
-    ///
-    /// Port 0 lets the system choose a port; see [`ServerControl::addresses`].
-    pub fn builder(address: impl Into<SocketAddr>) -> ServerBuilder {
-        ServerBuilder::new(address.into())
-    }
+/// The valid settings of a server.
+struct ServerSettings {
+    name: String,
+    addresses: Vec<SocketAddr>,
+    limits: HttpLimits,
+    options: ThreadOptions,
+    service: ServerService,
+    #[cfg(feature = "serve-tls")]
+    tls: Option<TlsFiles>,
+}
 
+impl Server {
     /// Starts the server.
     ///
     /// The handle shows the addresses. To let a manager stop the server, add the handle with
@@ -98,7 +107,7 @@ impl Server {
         #[cfg(feature = "serve-tls")]
         let tls = {
             let files = self.0.tls;
-            let new = |files| crate::serve::http::ServerTls::new(name.clone(), clock.clone(), files);
+            let new = |files| ServerTls::new(name.clone(), clock.clone(), files);
             files.map(new).transpose()?
         };
         let listeners = addresses.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;

@@ -15,7 +15,7 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ConnectionPhase {

@@ -92,7 +92,7 @@ pub(super) struct StreamWriter<'a> {
     pub(super) transport: &'a mut ServerTransport,
     pub(super) timeout: Box<dyn Fn() -> Duration + 'a>,
     pub(super) chunks: bool,
-    /// Whether a part was not sent. Then the client cannot read what follows.
+    /// Whether a part was not sent. Then no further part can be sent.
     pub(super) failed: bool,
 }
 

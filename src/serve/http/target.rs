@@ -13,7 +13,7 @@ pub(crate) struct RequestTarget {
     pub(crate) query: Vec<(String, String)>,
 }
 
-/// Parses a target. An error says what is wrong with it.
+/// Parses a target. An error names the fault.
 pub(crate) fn parse_target(target: &str) -> Result<RequestTarget, &'static str> {
     if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the target has characters that must be percent-encoded");

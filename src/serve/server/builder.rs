@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Server;
 use super::hosts::AllowedHosts;
 use super::service::ServerService;
 use super::users::KnownUsers;
+use super::{Server, ServerSettings};
 use crate::base::error::StartError;
 use crate::base::thread::ThreadOptions;
 use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
@@ -23,17 +23,6 @@ const STACK: usize = 512 << 10;
 
 /// Makes a handler that asks this authorizer.
 type HandlerFactory = Box<dyn FnOnce(&Authorizer) -> Arc<dyn Handler> + Send>;
-
-/// The valid settings of a server.
-pub(super) struct ServerSettings {
-    pub(super) name: String,
-    pub(super) addresses: Vec<SocketAddr>,
-    pub(super) limits: HttpLimits,
-    pub(super) options: ThreadOptions,
-    pub(super) service: ServerService,
-    #[cfg(feature = "serve-tls")]
-    pub(super) tls: Option<TlsFiles>,
-}
 
 /// The settings of a [`Server`].
 ///
@@ -71,8 +60,17 @@ pub struct ServerBuilder {
     client_authority: Option<PathBuf>,
 }
 
+impl Server {
+    /// Begins the settings of a server that listens on this address.
+    ///
+    /// Port 0 lets the system choose a port; see [`ServerControl::addresses`](super::ServerControl::addresses).
+    pub fn builder(address: impl Into<SocketAddr>) -> ServerBuilder {
+        ServerBuilder::new(address.into())
+    }
+}
+
 impl ServerBuilder {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    fn new(address: SocketAddr) -> Self {
         Self {
             name: "serve".to_owned(),
             addresses: vec![address],
@@ -123,13 +121,13 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a user who presents this bearer token: `Authorization: Bearer <token>`.
+    /// Adds a user with this bearer token: `Authorization: Bearer <token>`.
     pub fn token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
         self.users.add_token(token.into(), user);
         self
     }
 
-    /// Adds a user who presents his name and this password: `Authorization: Basic …`.
+    /// Adds a user with this password: `Authorization: Basic …`.
     ///
     /// Passwords are accepted on loopback and over TLS only.
     pub fn password(mut self, password: impl AsRef<str>, user: UserInfo) -> Self {

@@ -1,4 +1,4 @@
-//! Decides who may ask, finds the handler, and logs writes.
+//! Checks users and their rights, finds the handler, and logs writes.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct ServerService {
     pub(super) users: KnownUsers,
     /// Whether requests without credentials are served.
     pub(super) allows_anonymous: bool,
-    /// Whether any user can prove who he is.
+    /// Whether the server has users.
     pub(super) has_authentication: bool,
     /// The paths that everyone may read.
     pub(super) public_paths: Vec<String>,

@@ -1,4 +1,4 @@
-//! The users of a server, and how they prove who they are.
+//! The users of a server, and their tokens and passwords.
 
 use std::fmt;
 use std::hint::black_box;

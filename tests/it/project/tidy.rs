@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 31] = [
+const PURE: [&str; 35] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -68,6 +68,10 @@ const PURE: [&str; 31] = [
     "nats/connection/pool",
     "nats/kv/ordered",
     "nats/objects/delivered",
+    "serve/http/head",
+    "serve/http/parser",
+    "serve/http/target",
+    "serve/server/hosts",
 ];
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];

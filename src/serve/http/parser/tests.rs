@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a parser has made of some bytes.
+/// A result of a parser.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Request(Box<RequestHead>, Vec<u8>),

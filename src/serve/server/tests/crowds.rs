@@ -15,7 +15,7 @@ fn ten_thousand_connections_are_refused_politely() {
     while refused < 10_000 {
         let clients: Vec<_> = (0..batch).map(|_| RawClient::connect(&server)).collect();
         for mut client in clients {
-            // The client may have been told before it sends.
+            // The server may have answered before the client sends.
             client.try_send(get("/"));
             let reply = client.reply();
             assert!(reply.status == 503 && reply.head.contains("retry-after: 1"), "{reply:?}");
@@ -45,7 +45,7 @@ fn one_client_has_a_bounded_number_of_connections() {
     assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
 }
 
-/// Measures what idle watches cost. The figures include the client's side, which has no threads.
+/// Measures the threads, the memory and the time of idle watches. The figures include the client's side, which has no threads.
 #[test]
 fn a_thousand_watches_are_idle() {
     let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
@@ -85,7 +85,7 @@ struct Usage {
     cpu_ticks: u64,
 }
 
-/// Reads what this process uses. Zero on other systems than Linux.
+/// Reads the figures of this process. Zero on other systems than Linux.
 fn usage() -> Usage {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {

@@ -33,7 +33,7 @@ impl Handler for FunctionHandler {
     }
 }
 
-/// Starts a server whose pages are made by this function.
+/// Starts a server. This function makes its pages.
 fn start(
     change: impl FnOnce(ServerBuilder) -> ServerBuilder,
     answer: impl Fn(&IncomingRequest) -> Reply + Send + Sync + 'static,
