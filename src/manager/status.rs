@@ -56,7 +56,7 @@ pub struct ManagerStatus {
     pub elected: bool,
     /// The names of its components, sorted.
     pub components: Vec<String>,
-    /// The component whose failure stopped the manager, and its error with all sources.
+    /// The first component that failed, which stopped the manager, and its error with all sources.
     pub failure: Option<(String, String)>,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,

@@ -28,7 +28,7 @@ pub(super) fn area(samples: &[Sample], of: fn(&Sample) -> f64, most: f64, label:
     frame(label, &format!("<path class=\"area\" d=\"{path}\"/>"))
 }
 
-/// Draws a mark at each value. There is none where a sample has no value.
+/// Draws a mark for each sample with a value.
 pub(super) fn marks(samples: &[Sample], of: fn(&Sample) -> Option<f64>, most: f64, label: &str) -> String {
     let mut path = String::new();
     for (x, sample) in places(samples) {

@@ -23,7 +23,7 @@ impl PageData<'_> {
     }
 }
 
-/// The tone of a chip. Its text says the same, for people who do not see colours.
+/// The tone of a chip. The text of a chip must be clear without its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -99,7 +99,7 @@ pub(super) fn detail(id: &str, text: &str) -> String {
     if is_short {
         return line(text).to_string();
     }
-    // The style cuts what does not fit.
+    // The style truncates the line at the edge of its cell.
     let begin: String = text.lines().next().unwrap_or_default().chars().take(2 * SHORT).collect();
     format!("<details data-id=\"{}\"><summary>{}…</summary><pre>{}</pre></details>", Esc(id), line(&begin), lines(text))
 }

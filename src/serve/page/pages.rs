@@ -28,12 +28,12 @@ const MOST_KEYS: usize = 1000;
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/` | the status page: what needs attention, controllers, runs, sources; it works without scripts |
+/// | `/` | the status page: troubles, controllers, runs and sources; it works without scripts |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks with reasons |
 /// | `/readyz` | the same for [`Manager::ready`] |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
-/// | `/metrics` | metrics in the text format of Prometheus; their names are those of the `metrics` facade |
+/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
@@ -45,8 +45,8 @@ const MOST_KEYS: usize = 1000;
 ///
 /// # The fields of `/statusz`
 ///
-/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field whose name ends in `Seconds` is a
-/// number of seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
+/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field with the suffix `Seconds` is a number of
+/// seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
 /// durations. A field without a value is null. Keys are formatted with `Debug`.
 ///
 /// | field | value |
@@ -74,9 +74,9 @@ const MOST_KEYS: usize = 1000;
 /// | `runs` | counts: `total`, `successes`, `requeues`, `retries`, `drops`, `terminalErrors`, `errors`, `aborted`, `panics`, `timeouts`, `overruns` |
 /// | `queueTime`, `workTime` | `count`, `sumSeconds`, `buckets`: `upToSeconds` (null: any time), `count` of this bucket alone |
 /// | `failingCount`, `parkedCount`, `suspendedCount` | all keys of that kind |
-/// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTrySecondsAgo`, `nextTryInSeconds` (null: never, or now) |
+/// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTryAgoSeconds`, `nextTryInSeconds` (null: never, or now) |
 /// | `suspended` | keys |
-/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedSecondsAgo`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
+/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
 /// | `sources` | its sources |
 ///
 /// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`, `listingForSeconds`,
@@ -257,7 +257,7 @@ fn page(request: &IncomingRequest, status: StatusCode, title: &str, live: String
 impl ServerBuilder {
     /// Serves these pages, at all paths that are not paths of objects.
     ///
-    /// Whoever may `get` the path of a page sees names and errors of the program. To let probes ask without credentials, add
+    /// The pages show names and errors of the program to every user who may `get` their paths. To let probes ask without credentials, add
     /// `/livez` and `/readyz` to the [public paths](Self::public_path).
     ///
     /// # Examples

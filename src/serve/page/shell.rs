@@ -43,7 +43,7 @@ fn html(status: StatusCode, page: String) -> Reply {
     reply
 }
 
-/// Adds the headers of every reply: it is not kept, not taken for another type, and its address is told to nobody.
+/// Adds the headers of every reply. They forbid caches, guesses of the content type, and referrers.
 pub(super) fn protect(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

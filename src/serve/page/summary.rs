@@ -51,7 +51,7 @@ fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
     if all_ok(results) { chip(Tone::Good, good) } else { chip(Tone::Bad, bad) }
 }
 
-/// Adds the failed checks with their reasons. A reason that stands under both kinds is told once.
+/// Adds the failed checks with their reasons. A check that fails under both kinds is listed once.
 fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
     if all_ok(live) && all_ok(ready) {
         return;

@@ -26,7 +26,7 @@ struct Bar {
     title: String,
 }
 
-/// The kinds of bars. Of two runs that share a place, the later kind is shown.
+/// The kinds of bars. If two runs share a place, the bar has the later kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum BarKind {
     Good,

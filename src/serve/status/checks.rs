@@ -30,7 +30,7 @@ pub(crate) struct CheckResult {
 
 type Check = Box<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 
-/// The checks that a program adds to those of its manager.
+/// The checks of a program, in addition to the checks of its manager.
 #[derive(Default)]
 pub(crate) struct HealthChecks {
     added: Vec<(CheckKind, String, Check)>,
@@ -138,7 +138,7 @@ mod tests {
 
     fn text(reply: Reply) -> (u16, String) {
         let ReplyBody::Full(body) = reply.body else { panic!("a stream") };
-        (reply.status.as_u16(), String::from_utf8(body).unwrap())
+        (reply.status.as_u16(), String::from_utf8_lossy(&body).into_owned())
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
         "error": failed.error,
         "tries": failed.failures,
         "failingForSeconds": seconds(now.saturating_duration_since(failed.failing_since)),
-        "lastTrySecondsAgo": seconds(now.saturating_duration_since(failed.since)),
+        "lastTryAgoSeconds": seconds(now.saturating_duration_since(failed.since)),
         "nextTryInSeconds": next,
     })
 }
@@ -143,7 +143,7 @@ fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
         "reasons": run.reasons.to_string(),
         "try": run.attempt,
         "queuedSeconds": seconds(run.queued_for),
-        "startedSecondsAgo": seconds(now.saturating_duration_since(run.started)),
+        "startedAgoSeconds": seconds(now.saturating_duration_since(run.started)),
         "tookSeconds": seconds(run.took),
         "thread": run.thread,
         "result": run.result.to_string(),

@@ -1,4 +1,4 @@
-//! The metrics of a manager as text. The names and labels are those of the export to the `metrics` facade.
+//! The metrics of a manager as text. Names and labels equal the export to the `metrics` facade.
 
 use std::time::{Duration, UNIX_EPOCH};
 

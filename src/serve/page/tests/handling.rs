@@ -14,7 +14,7 @@ use crate::{Action, BoxError, Context, Controller, Exponential, Manager, Poller,
 
 const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='a'>\"&\n\u{202e}";
 
-/// A manager with one controller whose keys do what their names say.
+/// A manager with one controller. The name of a key decides how its run ends.
 struct Program {
     manager: Manager,
     pages: StatusPages,
@@ -127,7 +127,7 @@ fn the_status_as_json_has_failing_keys_with_their_next_try_and_recent_runs() {
     assert_eq!(failing["failingForSeconds"].as_f64(), Some(10.0));
     let run = &vm["recentRuns"][0];
     assert_eq!((run["reasons"].as_str(), run["result"].as_str()), (Some("manual"), Some("failed")));
-    assert_eq!((run["againInSeconds"].as_f64(), run["startedSecondsAgo"].as_f64()), (Some(40.0), Some(10.0)));
+    assert_eq!((run["againInSeconds"].as_f64(), run["startedAgoSeconds"].as_f64()), (Some(40.0), Some(10.0)));
     assert!(run["thread"].as_str().unwrap().starts_with("appliance-pool-"));
     let counts = |status: &Value| status["controllers"][0]["failing"].as_array().unwrap().len();
     assert_eq!((counts(&status), counts(&program.json("/statusz?limit=0"))), (1, 0));
@@ -255,4 +255,36 @@ fn failing_sources_and_stuck_runs_need_attention() {
     assert!(page.contains(">source fails</span>") && page.contains("no &lt;route&gt;"), "{page}");
     assert_eq!(program.json("/statusz")["sources"][0]["lastError"], "no <route>");
     assert!(program.get("/readyz").1.contains("[-]links failed: its first listing is not in"));
+}
+
+#[test]
+fn every_field_of_the_status_is_documented() {
+    fn names(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    found.push(name.clone());
+                    names(value, found);
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| names(value, found)),
+            _ => {}
+        }
+    }
+    let program = Program::started();
+    for key in ["bad", HOSTILE] {
+        program.run(key);
+    }
+    program.keys.enqueue("slow".to_owned());
+    while program.keys.metrics().runs.active == 0 {
+        std::thread::yield_now();
+    }
+    let mut found = Vec::new();
+    names(&program.json("/statusz"), &mut found);
+    assert!(found.len() > 80);
+    let documented = include_str!("../pages.rs").split("# The fields of `/statusz`").nth(1).unwrap();
+    for name in found {
+        assert!(documented.contains(&format!("`{name}`")), "{name}");
+        assert!(!name.contains("Seconds") || name.ends_with("Seconds"), "{name}");
+    }
 }
