@@ -288,14 +288,21 @@ where
     }
 
     /// Passes the outcome of a run to the hooks.
+    #[inline]
     fn note(&self, key: &K, outcome: RunResult<'_>) {
-        let hooks = &self.runs.hooks;
-        if hooks.is_recording() {
-            let (start, end) = self.times;
-            let thread = self.cx.thread().unwrap_or_default();
-            hooks.record(key, &outcome, &EndedRun { call: self.cx.call, start, end, thread });
+        if self.runs.hooks.is_recording() {
+            self.record(key, &outcome);
         }
-        hooks.note(key, outcome);
+        self.runs.hooks.note(key, outcome);
+    }
+
+    /// Records the outcome of a run. A function of its own, so that runs that are not recorded stay short.
+    #[cold]
+    #[inline(never)]
+    fn record(&self, key: &K, outcome: &RunResult<'_>) {
+        let (start, end) = self.times;
+        let thread = self.cx.thread().unwrap_or_default();
+        self.runs.hooks.record(key, outcome, &EndedRun { call: self.cx.call, start, end, thread });
     }
 
     fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::history::{SAMPLES, Sample};
+use super::history::{HistorySample, SAMPLES};
 
 /// The width of one sample, in units of the chart.
 const STEP: usize = 2;
@@ -10,7 +10,7 @@ const WIDTH: usize = SAMPLES * STEP;
 const HEIGHT: f64 = 24.0;
 
 /// Draws bars: whole values, with a part of each in the colour of failures.
-pub(super) fn bars(samples: &[Sample], most: f64, label: &str) -> String {
+pub(super) fn bars(samples: &[HistorySample], most: f64, label: &str) -> String {
     let (mut whole, mut failed) = (String::new(), String::new());
     for (x, sample) in places(samples) {
         bar(&mut whole, x, sample.runs, most);
@@ -20,7 +20,7 @@ pub(super) fn bars(samples: &[Sample], most: f64, label: &str) -> String {
 }
 
 /// Draws an area below the values.
-pub(super) fn area(samples: &[Sample], of: fn(&Sample) -> f64, most: f64, label: &str) -> String {
+pub(super) fn area(samples: &[HistorySample], of: fn(&HistorySample) -> f64, most: f64, label: &str) -> String {
     let mut path = String::new();
     for (x, sample) in places(samples) {
         bar(&mut path, x, of(sample), most);
@@ -29,7 +29,12 @@ pub(super) fn area(samples: &[Sample], of: fn(&Sample) -> f64, most: f64, label:
 }
 
 /// Draws a mark for each sample with a value.
-pub(super) fn marks(samples: &[Sample], of: fn(&Sample) -> Option<f64>, most: f64, label: &str) -> String {
+pub(super) fn marks(
+    samples: &[HistorySample],
+    of: fn(&HistorySample) -> Option<f64>,
+    most: f64,
+    label: &str,
+) -> String {
     let mut path = String::new();
     for (x, sample) in places(samples) {
         if let Some(value) = of(sample) {
@@ -42,7 +47,7 @@ pub(super) fn marks(samples: &[Sample], of: fn(&Sample) -> Option<f64>, most: f6
 }
 
 /// Returns the samples with their left edges. The newest one is at the right.
-fn places(samples: &[Sample]) -> impl Iterator<Item = (usize, &Sample)> {
+fn places(samples: &[HistorySample]) -> impl Iterator<Item = (usize, &HistorySample)> {
     let first = SAMPLES - samples.len().min(SAMPLES);
     samples.iter().enumerate().map(move |(number, sample)| ((first + number) * STEP, sample))
 }
@@ -74,8 +79,8 @@ mod tests {
     #[test]
     fn the_newest_sample_is_at_the_right_and_the_highest_fills_the_height() {
         let samples = [
-            Sample { runs: 1.0, errors: 0.0, ..Sample::default() },
-            Sample { runs: 4.0, errors: 2.0, ..Sample::default() },
+            HistorySample { runs: 1.0, errors: 0.0, ..HistorySample::default() },
+            HistorySample { runs: 4.0, errors: 2.0, ..HistorySample::default() },
         ];
         let svg = bars(&samples, 4.0, "runs");
         assert!(svg.contains("class=\"bar\" d=\"M116 24v-6.0h2v6.0zM118 24v-24.0h2v24.0z\""), "{svg}");
@@ -86,7 +91,7 @@ mod tests {
     fn small_values_are_seen_and_missing_ones_are_not() {
         assert!((height(0.001, 1000.0) - 1.0).abs() < 1e-9);
         assert!(height(0.0, 1000.0).abs() < 1e-9 && height(5.0, 0.0).abs() < 1e-9);
-        let svg = marks(&[Sample::default()], |_| None, 1.0, "times");
+        let svg = marks(&[HistorySample::default()], |_| None, 1.0, "times");
         assert!(svg.contains("class=\"mark\" d=\"\""), "{svg}");
     }
 }

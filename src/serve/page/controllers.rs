@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::chart::{area, bars, marks};
 use super::data::{DASH, PageData, Tone, cell, chip, heading, number, row_name, table};
 use super::escape::line;
-use super::history::Sample;
+use super::history::HistorySample;
 use super::units::{count, percent, rate, size, span};
 use crate::controller::{ControllerPhase, ControllerStatus, RecentRun};
 
@@ -61,15 +61,15 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a height in a chart")]
-fn depth_of(sample: &Sample) -> f64 {
+fn depth_of(sample: &HistorySample) -> f64 {
     sample.depth as f64
 }
 
-fn run_time_of(sample: &Sample) -> Option<f64> {
+fn run_time_of(sample: &HistorySample) -> Option<f64> {
     sample.run_time.map(|time| time.as_secs_f64())
 }
 
-fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[Sample], scales: &Scales) {
+fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[HistorySample], scales: &Scales) {
     let metrics = &controller.metrics;
     row_name(out, line(&controller.name));
     cell(out, "state", "phase", phase(controller.phase));

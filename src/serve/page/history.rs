@@ -25,7 +25,7 @@ pub(super) const SAMPLES: usize = 60;
 
 /// The changes of one controller within one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct HistorySample {
     /// The number of ready keys at the end of the period.
     pub(super) depth: usize,
     /// Runs per second.
@@ -50,7 +50,7 @@ struct Totals {
 #[derive(Debug)]
 struct Samples {
     last: Totals,
-    samples: VecDeque<Sample>,
+    samples: VecDeque<HistorySample>,
 }
 
 /// The samples of all controllers, by name.
@@ -78,7 +78,7 @@ impl History {
     }
 
     /// Returns the samples of a controller, the oldest first.
-    pub(super) fn of(&self, controller: &str) -> Vec<Sample> {
+    pub(super) fn of(&self, controller: &str) -> Vec<HistorySample> {
         let controllers = self.controllers.lock();
         controllers.get(controller).map(|known| known.samples.iter().copied().collect()).unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl Samples {
         #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / period;
         let ended = u32::try_from(now.timed.saturating_sub(timed)).unwrap_or(u32::MAX);
-        let sample = Sample {
+        let sample = HistorySample {
             depth,
             runs: rate(now.runs, runs),
             errors: rate(now.errors, errors),
@@ -188,10 +188,10 @@ mod tests {
         };
         let mut samples = Samples { last: totals(10, 100, 5, 50), samples: VecDeque::new() };
         samples.add(totals(15, 110, 10, 70), 3);
-        let expected = Sample { depth: 3, runs: 2.0, errors: 1.0, run_time: Some(Duration::from_secs(2)) };
+        let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time: Some(Duration::from_secs(2)) };
         assert_eq!(samples.samples, [expected]);
         // A counter that begins again shows nothing, not a negative rate.
         samples.add(totals(20, 0, 0, 0), 0);
-        assert_eq!(samples.samples[1], Sample::default());
+        assert_eq!(samples.samples[1], HistorySample::default());
     }
 }

@@ -28,16 +28,16 @@ pub(crate) struct CheckResult {
     pub(crate) failure: Option<String>,
 }
 
-type Check = Box<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
+type AddedCheck = Box<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 
 /// The checks of a program, in addition to the checks of its manager.
 #[derive(Default)]
 pub(crate) struct HealthChecks {
-    added: Vec<(CheckKind, String, Check)>,
+    added: Vec<(CheckKind, String, AddedCheck)>,
 }
 
 impl HealthChecks {
-    pub(crate) fn add(&mut self, kind: CheckKind, name: String, check: Check) {
+    pub(crate) fn add(&mut self, kind: CheckKind, name: String, check: AddedCheck) {
         self.added.push((kind, name, check));
     }
 
