@@ -5,4 +5,6 @@
 mod logs;
 
 mod http;
+#[cfg(unix)]
+mod kubectl;
 mod status;

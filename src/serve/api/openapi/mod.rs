@@ -14,8 +14,10 @@ use crate::objects::Kind;
 use crate::serve::http::{IncomingRequest, Reply, ReplyBody};
 use crate::serve::kinds::{KindRegistry, ServedResource};
 
-/// The media type of the second version in protocol buffers.
-const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media types by which clients ask for the second version in protocol buffers, and the type of the answer. A media type with `@` is
+/// malformed, so clients that parse the answer's type refuse it.
+const V2_ACCEPTED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", V2_MEDIA];
+const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// A document of the second version without schemas: version 2.0, a title, a version and no paths. Old clients ask for it before each
 /// apply, and need only that it can be read.
@@ -60,7 +62,7 @@ impl OpenApiDocuments {
 }
 
 fn second_version(request: &IncomingRequest) -> Reply {
-    if accepts(request, V2_MEDIA) {
+    if V2_ACCEPTED.iter().any(|media| accepts(request, media)) {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(V2_MEDIA))]);
         return Reply { status: StatusCode::OK, headers, body: ReplyBody::Full(V2_EMPTY.to_vec()) };
     }

@@ -38,5 +38,6 @@ fn documents_are_found_by_the_index() {
     let old =
         request("GET /openapi/v2").accept("application/com.github.proto-openapi.spec.v2@v1.0+protobuf").to(&served);
     assert!(old.text.starts_with("\n\u{3}2.0"));
+    assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
     assert_eq!(request("GET /openapi/v2").to(&served).json()["swagger"], "2.0");
 }
