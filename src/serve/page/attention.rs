@@ -11,6 +11,9 @@ use crate::watch::source::SourceStatus;
 /// The number of rows. The rest is counted.
 const MOST_ROWS: usize = 40;
 
+/// The urgency of a parked key. Failing keys are less urgent, all other troubles more.
+const PARKED: u8 = 3;
+
 /// A row: the most urgent come first.
 struct Trouble<'a> {
     urgency: u8,
@@ -34,7 +37,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         out.push_str("<p class=\"calm\">Nothing.</p></section>");
         return;
     }
-    let all = count(data).max(rows.len());
+    let all = count(data, &rows);
     let shown = rows.len().min(MOST_ROWS);
     let remark = if shown < all { format!("{shown} of {}", size(all)) } else { size(all) };
     out.push_str(&heading("attention", "Needs attention", &remark));
@@ -62,12 +65,11 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("</tbody></table></section>");
 }
 
-/// Returns the number of troubles. Keys count although their errors were not kept.
-fn count(data: &PageData<'_>) -> usize {
-    let keys = |controller: &ControllerStatus<String>| controller.metrics.failing + controller.metrics.parked;
-    let kept = |controller: &ControllerStatus<String>| controller.failing.len() + controller.parked.len();
-    let missing = data.status.controllers.iter().map(|each| keys(each).saturating_sub(kept(each))).sum::<usize>();
-    rows(data).len() + missing
+/// Returns the number of troubles, with the keys that have no row.
+fn count(data: &PageData<'_>, rows: &[Trouble<'_>]) -> usize {
+    let others = rows.iter().filter(|row| row.urgency < PARKED).count();
+    let controllers = data.status.controllers.iter();
+    others + controllers.map(|controller| controller.metrics.failing + controller.metrics.parked).sum::<usize>()
 }
 
 fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
@@ -88,7 +90,7 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
     for controller in &status.controllers {
         rows.extend(of_runs(controller));
         rows.extend(controller.sources.iter().filter_map(|source| of_source(&controller.name, source)));
-        let failed = controller.parked.iter().chain(&controller.failing);
+        let failed = controller.parked.iter().take(MOST_ROWS).chain(controller.failing.iter().take(MOST_ROWS));
         rows.extend(failed.map(|failed| of_key(&controller.name, failed, now)));
     }
     rows.extend(status.sources.iter().filter_map(|source| of_source(&status.name, source)));
@@ -143,7 +145,7 @@ fn of_key<'a>(part: &'a str, failed: &FailedKey<String>, now: Instant) -> Troubl
         None => "now".to_owned(),
     };
     Trouble {
-        urgency: if failed.parked { 3 } else { 4 },
+        urgency: if failed.parked { PARKED } else { PARKED + 1 },
         chip: if failed.parked { (Tone::Bad, "given up") } else { (Tone::Warn, "failing") },
         part,
         subject: key_link(part, &failed.key),

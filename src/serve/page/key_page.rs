@@ -7,12 +7,19 @@ use super::data::{Tone, cell, chip, detail, heading, row_name, table};
 use super::escape::{key, line, lines};
 use super::units::{span, stamp, time_of_day};
 use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
-use crate::manager::ManagerStatus;
 use crate::queue::{KeyState, PendingRerun};
 
+/// The moment that a page shows, and the name of the manager.
+pub(super) struct Moment<'a> {
+    pub(super) manager: &'a str,
+    pub(super) now: Instant,
+    /// The same time on the wall clock.
+    pub(super) time: SystemTime,
+}
+
 /// Returns the changing part of the page.
-pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, manager: &ManagerStatus) -> String {
-    let now = manager.taken_at;
+pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, moment: &Moment<'_>) -> String {
+    let now = moment.now;
     let (state, tone) = state(status);
     let mut out = String::new();
     // A `String` takes any text.
@@ -22,28 +29,28 @@ pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, manager: &
          <h1 class=\"key\">{}</h1><p class=\"chips\">{}</p></div><p class=\"facts\"><time datetime=\"{}\">{} UTC</time></p></header>\
          <main id=\"main\">",
         line(state),
-        line(&manager.name),
+        line(moment.manager),
         line(controller),
         key(&status.key),
         chip(tone, state),
-        stamp(manager.time_of_day),
-        time_of_day(manager.time_of_day),
+        stamp(moment.time),
+        time_of_day(moment.time),
     );
     out.push_str("<dl class=\"about\">");
     about(&mut out, status, now);
     out.push_str("</dl>");
-    last_runs(&mut out, &status.recent_runs, now, manager.time_of_day);
+    last_runs(&mut out, &status.recent_runs, now, moment.time);
     out.push_str("</main>");
     out
 }
 
 /// Returns the changing part of the page of a key that is not known.
-pub(super) fn unknown(controller: &str, shown: &str, manager: &ManagerStatus) -> String {
+pub(super) fn unknown(controller: &str, shown: &str, moment: &Moment<'_>) -> String {
     format!(
         "<header><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><h1 class=\"key\">{}</h1></header>\
          <main id=\"main\"><p>This key is not known here. It does not run, has not failed, and is not among the recent runs of \
          its controller.</p></main>",
-        line(&manager.name),
+        line(moment.manager),
         line(controller),
         key(shown)
     )

@@ -8,6 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::data::PageData;
 use super::history::History;
+use super::key_page::Moment;
 use super::shell::{live_part, protect, whole_page};
 use super::{attention, controllers, key_page, sources, summary, timeline};
 use crate::base::error::StartError;
@@ -237,11 +238,12 @@ impl StatusPages {
 
 /// Returns the page of a key.
 fn key_reply(request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
-    let status = manager.status();
-    let title = format!("{shown} · {controller} · {}", status.name);
+    let clock = manager.clock();
+    let moment = Moment { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
+    let title = format!("{shown} · {controller} · {}", moment.manager);
     match manager.find_key(controller, shown) {
-        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &status)),
-        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &status)),
+        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &moment)),
+        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &moment)),
     }
 }
 

@@ -32,7 +32,7 @@ impl Program {
                 "slow" => Ok(cx.sleep(Duration::MAX).map(|()| Action::await_change())?),
                 "later" => Ok(Action::requeue_after(Duration::from_secs(30))),
                 "bad" => Err("no answer".into()),
-                HOSTILE => Err(terminal(HOSTILE).into()),
+                key if key.starts_with(HOSTILE) => Err(terminal(HOSTILE).into()),
                 _ => Ok(Action::await_change()),
             }
         };
@@ -287,4 +287,41 @@ fn every_field_of_the_status_is_documented() {
         assert!(documented.contains(&format!("`{name}`")), "{name}");
         assert!(!name.contains("Seconds") || name.ends_with("Seconds"), "{name}");
     }
+}
+
+#[test]
+fn runs_are_recorded_once_there_are_pages_and_not_before() {
+    let controller = |name: &str| {
+        let reconcile = |_cx: &Context, _key: &u32| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+        Controller::builder(name, reconcile).build().unwrap()
+    };
+    let run = |handle: &ControllerHandle<u32>| {
+        handle.enqueue(7);
+        handle.wait(&7, Duration::MAX).unwrap();
+        handle.recent_runs().len()
+    };
+    let manager = Manager::builder().build().unwrap();
+    let (first, second) = (controller("first"), controller("second"));
+    let (one, other) = (first.handle(), second.handle());
+    manager.add(first).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(run(&one), 0);
+    let pages = StatusPages::new(&manager).unwrap();
+    manager.add(second).unwrap();
+    assert_eq!((run(&one), run(&other)), (1, 1));
+    drop(pages);
+    running.shutdown(Duration::from_secs(10));
+}
+
+#[test]
+fn more_failed_keys_than_rows_are_counted() {
+    let program = Program::started();
+    for number in 0..60 {
+        program.keys.enqueue(format!("{HOSTILE}{number}"));
+    }
+    while program.keys.metrics().runs.runs() < 60 {
+        std::thread::yield_now();
+    }
+    let page = program.get("/").1;
+    assert!(page.contains("Needs attention <small>40 of 60</small>") && page.matches(">given up</span>").count() == 40);
 }

@@ -1,7 +1,6 @@
 //! Tests of the pages as a browser gets them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-mod browser;
 mod handling;
 pub(in crate::serve::page) mod sha256;
 

@@ -1,16 +1,14 @@
 //! A program with invented work, to be looked at with a browser: `.ci/status-pictures` takes its pictures.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::get;
-use crate::base::wait::Latch;
-use crate::serve::http::{Handler, ReplyBody};
-use crate::serve::page::StatusPages;
-use crate::{
-    Action, BoxError, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager, Poller, Priority,
-    terminal,
+use homeostat::serve::{Server, StatusPages};
+use homeostat::{
+    Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager,
+    Poller, Priority, terminal,
 };
 
 const ERRORS: [&str; 3] = [
@@ -20,14 +18,15 @@ const ERRORS: [&str; 3] = [
     "spec.cores is \"two\", but must be a number",
 ];
 
-/// Runs a key for some milliseconds, by its number. Some keys fail.
-fn work(cx: &Context, key: &str, least: u64, most: u64) -> Result<Action, BoxError> {
-    let number = key.bytes().fold(cx.clock().nanos().0 >> 20, |number, byte| number.wrapping_mul(31) ^ u64::from(byte));
-    cx.sleep(Duration::from_millis(least + number % (most - least)))?;
+/// Runs a key for some milliseconds. Some keys fail.
+fn work(cx: &Context, key: &str, millis: std::ops::Range<u64>, end: &CancellationToken) -> Result<Action, BoxError> {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let number = RUNS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    cx.sleep(Duration::from_millis(millis.start + number % (millis.end - millis.start)))?;
     match key {
         // It ignores its deadline.
         "prod/stuck" => {
-            Latch::new(cx.clock().clone()).wait_for(Duration::from_secs(600));
+            end.wait();
             Ok(Action::await_change())
         }
         "default/db-7" => Err(ERRORS[0].into()),
@@ -39,31 +38,38 @@ fn work(cx: &Context, key: &str, least: u64, most: u64) -> Result<Action, BoxErr
     }
 }
 
-fn program() -> Manager {
+type Reconcile = Box<dyn Fn(&Context, &String) -> Result<Action, BoxError> + Send + Sync>;
+
+fn reconcile(end: &CancellationToken, millis: std::ops::Range<u64>) -> Reconcile {
+    let end = end.clone();
+    Box::new(move |cx, key| work(cx, key, millis.clone(), &end))
+}
+
+fn program(end: &CancellationToken) -> Manager {
     let lock = std::env::temp_dir().join(format!("appliance-{}.lock", std::process::id()));
     let manager = Manager::builder().name("appliance").threads(6).elector(FileElector::new(lock).name("box-3"));
     let manager = manager.shutdown_grace(Duration::from_millis(100)).build().unwrap();
-    let vm = Controller::builder("vm", |cx: &Context, key: &String| work(cx, key, 20, 900))
+    let vm = Controller::builder("vm", reconcile(end, 20..900))
         .max_concurrent_reconciles(4)
         .reconcile_timeout(Duration::from_secs(5))
         .retry(Exponential::new(Duration::from_secs(2), Duration::from_secs(60)))
         .poller(Poller::new(Duration::from_secs(5), |_cx: &Context| Ok::<_, BoxError>(Vec::new())).name("vms"))
         .build()
         .unwrap();
-    let disk = Controller::builder("disk", |cx: &Context, key: &String| work(cx, key, 2, 40))
+    let disk = Controller::builder("disk", reconcile(end, 2..40))
         .max_concurrent_reconciles(4)
         .poller(Poller::new(Duration::from_secs(3), |_cx: &Context| Ok::<_, BoxError>(Vec::new())).name("disks"))
         .build()
         .unwrap();
     let link =
         |_cx: &Context| Err::<Vec<String>, _>("ip: exit status 1: Cannot open netlink socket: Operation not permitted");
-    let network = Controller::builder("network", |cx: &Context, key: &String| work(cx, key, 2, 40))
+    let network = Controller::builder("network", reconcile(end, 2..40))
         .max_concurrent_reconciles(2)
         .sync_timeout(Duration::from_secs(3600))
         .poller(Poller::new(Duration::from_secs(5), link).name("links"))
         .build()
         .unwrap();
-    let zone = Controller::builder("zone", |cx: &Context, key: &String| work(cx, key, 2, 40)).build().unwrap();
+    let zone = Controller::builder("zone", reconcile(end, 2..40)).build().unwrap();
     let (vms, disks, networks, zones) = (vm.handle(), disk.handle(), network.handle(), zone.handle());
     for controller in [vm, disk, network, zone] {
         manager.add(controller).unwrap();
@@ -100,39 +106,17 @@ fn program() -> Manager {
     manager
 }
 
-/// Answers one request. Returns false for the path `/stop`.
-fn answer(pages: &StatusPages, mut stream: TcpStream) -> std::io::Result<bool> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    let mut line = String::new();
-    while reader.read_line(&mut line)? > 2 {
-        line.clear();
-    }
-    let target = first.split(' ').nth(1).unwrap_or("/");
-    if target == "/stop" {
-        return Ok(false);
-    }
-    let reply = pages.handle(&get(target));
-    let ReplyBody::Full(body) = reply.body else { return Ok(true) };
-    write!(stream, "HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n", reply.status, body.len())?;
-    for (name, value) in &reply.headers {
-        write!(stream, "{name}: {}\r\n", value.to_str().unwrap())?;
-    }
-    stream.write_all(b"\r\n")?;
-    stream.write_all(&body)?;
-    Ok(true)
-}
-
-/// Serves the pages until `/stop` is requested, at the address in `HOMEOSTAT_STATUS_ADDRESS`. Does nothing without it.
+/// Serves the pages at the address in `HOMEOSTAT_STATUS_ADDRESS`, until standard input ends. Does nothing without an address.
 #[test]
 fn a_browser_can_look_at_the_pages() {
     let Ok(address) = std::env::var("HOMEOSTAT_STATUS_ADDRESS") else { return };
-    let listener = TcpListener::bind(address).unwrap();
-    let manager = program();
+    let end = CancellationToken::new();
+    let manager = program(&end);
     let pages = StatusPages::new(&manager).unwrap();
+    let server = Server::builder(address.parse::<SocketAddr>().unwrap()).status_pages(pages).build().unwrap();
+    manager.add(Component::running("door", server.start().unwrap())).unwrap();
     let running = manager.start().unwrap();
-    // A browser breaks off connections.
-    while listener.accept().and_then(|(stream, _)| answer(&pages, stream)).unwrap_or(true) {}
-    running.shutdown(Duration::from_millis(100));
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    end.cancel();
+    running.shutdown(Duration::from_secs(10));
 }
