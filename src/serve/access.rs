@@ -4,6 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The user of a request.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::UserInfo;
+///
+/// let user = UserInfo::new("ada").group("admins");
+/// assert_eq!((user.name.as_str(), user.groups), ("ada", vec!["admins".to_owned()]));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserInfo {
@@ -28,6 +37,22 @@ impl UserInfo {
 }
 
 /// A request of a user, for the authorization.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::{Access, AccessRequest, AccessTarget};
+///
+/// /// Lets everyone read the metrics, and admins do everything.
+/// fn authorize(request: &AccessRequest) -> Access {
+///     match &request.target {
+///         AccessTarget::Path(path) if path == "/metrics" => Access::Allow,
+///         _ if request.user.groups.iter().any(|group| group == "admins") => Access::Allow,
+///         _ => Access::Deny("only admins may".to_owned()),
+///     }
+/// }
+/// # let _ = authorize;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessRequest {
@@ -55,7 +80,8 @@ pub enum AccessTarget {
         /// The name. Empty for many objects.
         name: String,
     },
-    /// Another page, by its path: `/metrics`.
+    /// Another page, by its path: `/metrics`. The path is decoded and has no slash at its end. A slash inside a segment is written as
+    /// `%2F`.
     Path(String),
 }
 

@@ -79,12 +79,12 @@ pub struct Reactor {
 }
 
 /// The answer of a reactor, if it gives one.
-type Reply = Option<Result<Value, ClientError>>;
+type ReactorReply = Option<Result<Value, ClientError>>;
 
 #[derive(Clone)]
 enum Reaction {
     Fail(Arc<dyn Fn(&ObjectRef) -> ClientError + Send + Sync>),
-    Answer(Arc<dyn Fn(&Call<'_>) -> Reply + Send + Sync>),
+    Answer(Arc<dyn Fn(&Call<'_>) -> ReactorReply + Send + Sync>),
     Change(Arc<dyn Fn(&mut Value) + Send + Sync>),
 }
 
@@ -151,7 +151,7 @@ impl Reactor {
     }
 
     /// Returns the answer to a call, or `None` to let it go on.
-    pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> Reply {
+    pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> ReactorReply {
         let fits = self.verb.is_none_or(|own| own == verb)
             && self.kind.as_ref().is_none_or(|kind| kind == object.kind())
             && self.name.as_ref().is_none_or(|name| name == object.key().name())

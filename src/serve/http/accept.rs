@@ -85,11 +85,10 @@ impl Acceptor {
         };
         let (shared, socket) = (Arc::clone(&self.shared), Arc::clone(&slot.connection.socket));
         let spawned = self.roster.spawn(&format!("connection-{}", slot.number), move || {
+            // Dropped after the slot.
+            let _end = ConnectionEnd(&shared);
+            let slot = slot;
             serve_connection(&shared, &slot);
-            drop(slot);
-            if shared.registry.is_stopping() {
-                shared.idle.wake();
-            }
         });
         if spawned.is_ok() {
             self.shared.counts.accept();
@@ -123,6 +122,17 @@ impl Acceptor {
             component, error:%;
             "{component}: a connection cannot be served, because the system refuses it; trying again soon: {error}"
         );
+    }
+}
+
+/// Wakes the thread that waits for the end of all connections.
+struct ConnectionEnd<'a>(&'a HttpShared);
+
+impl Drop for ConnectionEnd<'_> {
+    fn drop(&mut self) {
+        if self.0.registry.is_stopping() {
+            self.0.idle.wake();
+        }
     }
 }
 

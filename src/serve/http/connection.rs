@@ -124,7 +124,7 @@ impl ConnectionServer<'_> {
         let Some(head) = self.read_head(wait)? else { return Ok(Goes::Away) };
         let mut frame = ReplyFrame::of(&head);
         frame.closes |= self.shared.registry.is_stopping();
-        let user = match self.shared.service.admit(&head, peer) {
+        let user = match self.admit(&head, peer) {
             Ok(user) => user,
             Err(refusal) => {
                 // The body of a refused request is not read.
@@ -193,6 +193,14 @@ impl ConnectionServer<'_> {
         let count = self.transport.read(&mut bytes, deadline)?;
         self.parser.feed(&bytes[..count]);
         Ok(count)
+    }
+
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
+        let admit = || self.shared.service.admit(head, peer);
+        catch_unwind(AssertUnwindSafe(admit)).unwrap_or_else(|panic| {
+            self.shared.log_panic(&head.target.path, panic_message(&*panic));
+            Err(Box::new(Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the authorization panicked\n")))
+        })
     }
 
     fn handle(&self, head: RequestHead, body: Vec<u8>, user: UserInfo) -> Reply {
@@ -355,14 +363,14 @@ impl HttpShared {
 
     /// Returns whether clients must speak TLS.
     #[cfg(feature = "serve-tls")]
-    pub(super) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     /// Returns whether clients must speak TLS.
     #[cfg(not(feature = "serve-tls"))]
     #[expect(clippy::unused_self, reason = "the signature with TLS")]
-    pub(super) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         false
     }
 }

@@ -238,3 +238,28 @@ fn client_of(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_for_bodies_is_bounded() {
+        let registry = ConnectionRegistry::new(HttpLimits { bodies: 100, ..HttpLimits::default() });
+        let first = registry.reserve(60).unwrap();
+        assert!(registry.reserve(41).is_none());
+        let second = registry.reserve(40).unwrap();
+        assert!(registry.reserve(1).is_none() && registry.reserve(usize::MAX).is_none());
+        drop((first, second));
+        assert!(registry.reserve(100).is_some());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_client_count_as_one() {
+        let client = |address: &str| client_of(address.parse().unwrap());
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:1"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::error::StillRunning;
 use crate::base::running::EndHook;
-use crate::base::thread::{Joiner, ThreadOptions, shielded};
+use crate::base::thread::{Joiner, ThreadId, ThreadOptions, current_thread, shielded};
 use crate::base::wait::Monitor;
 
 /// The threads of one server.
@@ -25,6 +25,8 @@ struct RosterState {
     next: u64,
     /// The names of the threads that have not ended.
     present: BTreeMap<u64, String>,
+    /// The threads that have begun and have not ended.
+    ids: HashMap<u64, ThreadId>,
     /// The threads that have ended, but were not joined.
     ended: Vec<u64>,
     joiners: HashMap<u64, Joiner>,
@@ -49,7 +51,8 @@ impl ThreadRoster {
         });
         let present = Present { roster: Arc::clone(self), number };
         let spawned = self.options.spawn(name, move || {
-            let _present = present;
+            let present = present;
+            present.roster.state.with(|state| state.ids.insert(present.number, current_thread()));
             body();
         });
         let joiner = spawned.inspect_err(|_| self.state.with(|state| state.ended.retain(|ended| *ended != number)))?;
@@ -100,9 +103,10 @@ impl ThreadRoster {
     /// itself nor for the thread that ends last.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let deadline = self.clock.nanos().after(timeout);
+        let current = current_thread();
         let own = self.state.with(|state| {
-            let mut joiners = state.joiners.iter();
-            joiners.find(|(_, joiner)| joiner.is_current()).map(|(number, _)| *number)
+            let mut ids = state.ids.iter();
+            ids.find(|(_, id)| **id == current).map(|(number, _)| *number)
         });
         let ended = self.state.wait_for_some(deadline, |state| {
             let may_run = |number: u64| own.is_some() && (own == Some(number) || state.last == Some(number));
@@ -118,6 +122,7 @@ impl ThreadRoster {
     fn end(&self, number: u64) {
         let hooks = self.state.change(|state| {
             state.present.remove(&number);
+            state.ids.remove(&number);
             state.ended.push(number);
             state.present.is_empty().then(|| std::mem::take(&mut state.hooks))
         });

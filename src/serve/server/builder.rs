@@ -149,7 +149,7 @@ impl ServerBuilder {
 
     /// Sets the authorization: a function that decides about each request. Default: each known user may do everything.
     ///
-    /// It runs on the threads of connections. If it panics, the request is answered with status 500 or the connection ends.
+    /// It runs on the threads of connections. If it panics, the request is answered with status 500.
     pub fn authorize(mut self, authorize: impl Fn(&AccessRequest) -> Access + Send + Sync + 'static) -> Self {
         self.authorizer = Arc::new(authorize);
         self

@@ -10,6 +10,18 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::serve::http::{HttpShared, Poll, ThreadRoster};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::serve::Server;
+/// use std::net::Ipv4Addr;
+///
+/// let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).build()?.start()?;
+/// assert_eq!(server.url(), format!("http://{}", server.addresses()[0]));
+/// assert_eq!(server.counts().open_connections, 0);
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
 #[derive(Clone)]
 pub struct ServerControl {
     pub(super) shared: Arc<HttpShared>,
@@ -43,6 +55,13 @@ impl ServerControl {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the URL of the first address, for example `https://127.0.0.1:8443`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.is_tls() { "https" } else { "http" };
+        self.addresses.first().map(|address| format!("{scheme}://{address}")).unwrap_or_default()
     }
 
     /// Returns the counts.

@@ -45,6 +45,19 @@ fn one_client_has_a_bounded_number_of_connections() {
     assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
 }
 
+#[test]
+fn a_connection_without_a_thread_is_refused() {
+    let refusals = Arc::new(crate::base::sync::atomic::AtomicUsize::new(0));
+    let options = crate::base::thread::ThreadOptions::new().refusing(Arc::clone(&refusals));
+    let server = echo(|builder| builder.thread_options(options));
+    refusals.store(1, crate::base::sync::atomic::Ordering::SeqCst);
+    let reply = RawClient::connect(&server).reply();
+    assert_eq!((reply.status, reply.body.as_str()), (503, "the server has no more threads\n"));
+    // The server tries again.
+    assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
+    assert_eq!(server.counts().open_connections, 1);
+}
+
 /// Measures the threads, the memory and the time of idle watches. The figures include the client's side, which has no threads.
 #[test]
 fn a_thousand_watches_are_idle() {

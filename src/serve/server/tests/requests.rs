@@ -150,6 +150,13 @@ fn a_panicking_handler_is_answered_with_500() {
 }
 
 #[test]
+fn a_panicking_authorization_is_answered_with_500() {
+    let server = echo(|builder| builder.authorize(|request| panic!("the test panics about {request}")));
+    let mut client = RawClient::with(&server, get("/").repeat(2));
+    assert_eq!([client.reply().status, client.reply().status], [500, 500]);
+}
+
+#[test]
 fn clients_of_http_1_0_get_their_reply_and_the_end() {
     let server = echo(|builder| builder);
     let mut client = RawClient::with(&server, "GET /old HTTP/1.0\r\n\r\n");
