@@ -125,12 +125,12 @@ impl Acceptor {
     }
 }
 
-/// Wakes the thread that waits for the end of all connections.
+/// After a stop, wakes the thread that waits for the last connection.
 struct ConnectionEnd<'a>(&'a HttpShared);
 
 impl Drop for ConnectionEnd<'_> {
     fn drop(&mut self) {
-        if self.0.registry.is_stopping() {
+        if self.0.registry.is_stopping() && self.0.registry.connections() == 0 {
             self.0.idle.wake();
         }
     }

@@ -73,14 +73,17 @@ impl IdleSockets {
         let deadline = self.clock.nanos().after(LINGER);
         let idle = IdleSocket { socket, deadline, received: 0, stream: None };
         // Closes the oldest socket outside the lock.
-        let _oldest = {
+        let (_oldest, is_stopping) = {
             let mut state = self.state.lock();
             state.lingering += 1;
             state.add(idle);
             let oldest = (state.lingering > MOST_LINGERING).then(|| state.oldest_lingering()).flatten();
-            oldest.and_then(|number| state.remove(number))
+            (oldest.and_then(|number| state.remove(number)), state.cut_at.is_some())
         };
-        self.poll.wake();
+        // After a stop, the thread keeps the socket until it ends.
+        if !is_stopping {
+            self.poll.wake();
+        }
     }
 
     /// Lets the thread cut all writes soon, and end after the last connection.
@@ -89,7 +92,7 @@ impl IdleSockets {
         self.poll.wake();
     }
 
-    /// Wakes the thread. Each connection that ends calls it after a stop.
+    /// Wakes the thread. After a stop, the last connection calls it.
     pub(super) fn wake(&self) {
         self.poll.wake();
     }

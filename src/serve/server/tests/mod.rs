@@ -8,6 +8,8 @@ mod requests;
 mod slow;
 mod stops;
 mod streams;
+#[cfg(feature = "serve-tls")]
+mod tls;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
