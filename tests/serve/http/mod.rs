@@ -1,6 +1,7 @@
 //! The server as programs and clients see it.
 
 mod access;
+mod curl;
 mod settings;
 #[cfg(feature = "serve-tls")]
 mod tls;

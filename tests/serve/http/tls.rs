@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
+use super::curl::curl;
 use super::*;
 use crate::logs::Logs;
 
@@ -165,6 +166,26 @@ fn certificates_name_users() {
         stream.read(&mut [0])
     });
     assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
+fn curl_uses_a_certificate() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let clients = folder.path().join("clients.pem");
+    let server = start_tls(&folder, |builder| builder.client_certificates(&clients));
+    let [certificate, key] = authority.user("ada", "admins");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [certificate_path, key_path, authority_path] = ["ada.pem", "ada.key", "clients.pem"].map(path);
+    std::fs::write(&certificate_path, certificate).unwrap();
+    std::fs::write(&key_path, key).unwrap();
+    let url = format!("https://localhost:{}/", server.addresses()[0].port());
+    let trust = ["--cacert", &authority_path, "--ipv4", &url];
+    if let Some(output) = curl(&trust) {
+        assert_eq!(output, "401 0");
+        let user = ["--cert", &certificate_path, "--key", &key_path];
+        assert_eq!(curl(&[&user[..], &trust].concat()).as_deref(), Some("404 0"));
+    }
 }
 
 #[test]
