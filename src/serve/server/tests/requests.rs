@@ -21,6 +21,41 @@ fn pipelined_requests_are_answered_in_order_in_all_splits() {
     }
 }
 
+/// Spoils some bytes of valid requests. The server refuses them or not, but serves others and keeps nothing.
+#[test]
+fn spoiled_requests_harm_nobody() {
+    let server = echo(|builder| builder);
+    let mut other = RawClient::connect(&server);
+    // A fixed sequence of numbers (xorshift).
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 0xffff).unwrap() % below
+    };
+    for _ in 0..500 {
+        let mut bytes = THREE.as_bytes().to_vec();
+        for _ in 0..=draw(4) {
+            let at = draw(bytes.len());
+            match draw(3) {
+                0 => bytes[at] = u8::try_from(draw(256)).unwrap(),
+                1 => drop(bytes.remove(at)),
+                _ => bytes.truncate(at + 1),
+            }
+        }
+        let mut client = RawClient::with(&server, &bytes);
+        client.half_close();
+        let replies = client.rest();
+        assert!(replies.is_empty() || replies.starts_with("HTTP/1.1 "), "{replies}");
+        assert!(!replies.contains("HTTP/1.1 500"), "{replies}");
+        other.send(get("/other"));
+        assert_eq!(other.reply().status, 200);
+    }
+    drop(other);
+    super::slow::wait_for(&server, |counts| counts.open_connections == 0);
+}
+
 #[test]
 fn a_connection_serves_many_requests() {
     let server = echo(|builder| builder);
