@@ -34,6 +34,7 @@ pub struct EmbeddedBuilder {
     pub(super) cascades: bool,
     pub(super) seed: Option<u64>,
     pub(super) labels: Vec<String>,
+    pub(super) versions_by_time: bool,
 }
 
 impl EmbeddedBuilder {
@@ -47,6 +48,7 @@ impl EmbeddedBuilder {
             cascades: true,
             seed: None,
             labels: Vec::new(),
+            versions_by_time: false,
         }
     }
 
@@ -118,5 +120,17 @@ impl EmbeddedBuilder {
     /// Makes uids and generated names depend only on this seed and the order of the writes. Default: they are random.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
+    }
+
+    /// Begins the versions at the time of day, in microseconds since 1970, instead of 1. Default: no.
+    ///
+    /// A [`MemoryClient`](crate::objects::MemoryClient) forgets its objects with the process, but watches of other processes remember
+    /// versions. With this setting such a watch learns that its version is [gone](crate::objects::ClientError::Gone). Otherwise it
+    /// could go on from a version that has another meaning now. Use it for objects that are served to other processes.
+    ///
+    /// The setting needs a time of day that does not go back between two processes. It does not concern a `FileClient`, which
+    /// stores its versions.
+    pub fn versions_by_time(self) -> Self {
+        Self { versions_by_time: true, ..self }
     }
 }

@@ -1,6 +1,7 @@
 //! The client that keeps its objects in memory.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 #[cfg(feature = "testing")]
 use serde_json::Value;
@@ -72,7 +73,11 @@ impl EmbeddedBuilder {
     /// Builds a client that keeps its objects in memory only.
     #[must_use]
     pub fn build(self) -> MemoryClient {
-        let state = ServerState::new(&self);
+        let mut state = ServerState::new(&self);
+        if self.versions_by_time {
+            let since_1970 = self.clock.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            state.head = u64::try_from(since_1970.as_micros()).unwrap_or_default();
+        }
         MemoryClient { server: EmbeddedEngine::new(self, None, state) }
     }
 }
@@ -80,5 +85,39 @@ impl EmbeddedBuilder {
 impl Default for MemoryClient {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::cancel::CancellationToken;
+    use crate::base::clock::ManualClock;
+    use crate::objects::{Client, Kind, Query, WatchEvent};
+
+    const THING: Kind = Kind::namespaced("", "v1", "Thing");
+
+    #[test]
+    fn a_version_of_an_earlier_process_is_gone() {
+        let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        let process = || MemoryClient::builder().clock(clock.clock()).versions_by_time().build();
+        let thing = json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"}});
+        let earlier = process();
+        earlier.create(&THING, thing.clone()).unwrap();
+        let version = earlier.list(&THING, &Query::all()).unwrap().version;
+        assert_eq!(version, "1700000000000001");
+        clock.advance(Duration::from_secs(1));
+        let later = process();
+        let created = later.create(&THING, thing).unwrap();
+        let stop = CancellationToken::new();
+        let error = later.watch(&THING, &Query::all(), Some(&version), &stop).unwrap_err();
+        assert!(error.is_gone(), "{error}");
+        // A version of this process is known.
+        let mut events = later.watch(&THING, &Query::all(), Some("1700000001000000"), &stop).unwrap();
+        assert_eq!(events.next().unwrap().unwrap(), WatchEvent::Added(created));
     }
 }

@@ -115,6 +115,8 @@ fn guarded(hook: impl FnOnce() -> Result<(), Rejection>) -> Result<(), Admission
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
     use std::sync::Arc;
 
     use serde_json::json;
@@ -136,7 +138,7 @@ mod tests {
     fn run(
         hooks: &AdmissionHooks,
         old: Option<&Value>,
-        spec: Value,
+        spec: &Value,
         unknown: UnknownFields,
     ) -> Result<Admitted, AdmissionFailure> {
         let user = UserInfo::default();
@@ -157,12 +159,12 @@ mod tests {
     #[test]
     fn unknown_fields_are_removed_with_a_warning_or_refused() {
         let spec = json!({"cores": 1, "coers": 2});
-        let warned = run(&AdmissionHooks::default(), None, spec.clone(), UnknownFields::Warn).unwrap();
+        let warned = run(&AdmissionHooks::default(), None, &spec, UnknownFields::Warn).unwrap();
         assert_eq!(warned.object, json!({"spec": {"cores": 1, "disk": "ssd"}}));
         assert_eq!(warned.warnings, ["unknown field \"spec.coers\""]);
-        let silent = run(&AdmissionHooks::default(), None, spec.clone(), UnknownFields::Ignore).unwrap();
+        let silent = run(&AdmissionHooks::default(), None, &spec, UnknownFields::Ignore).unwrap();
         assert_eq!((silent.object, silent.warnings), (warned.object, vec![]));
-        let refused = run(&AdmissionHooks::default(), None, spec, UnknownFields::Refuse).unwrap_err();
+        let refused = run(&AdmissionHooks::default(), None, &spec, UnknownFields::Refuse).unwrap_err();
         assert_eq!(refused, AdmissionFailure::UnknownFields(vec!["spec.coers".to_owned()]));
     }
 
@@ -174,9 +176,9 @@ mod tests {
             vm["spec"]["trace"] = json!(true);
             Ok(())
         }));
-        let admitted = run(&hooks, None, json!({"cores": 3}), UnknownFields::Refuse).unwrap();
+        let admitted = run(&hooks, None, &json!({"cores": 3}), UnknownFields::Refuse).unwrap();
         assert_eq!(admitted.object["spec"], json!({"cores": 2, "disk": "ssd"}));
-        let Err(AdmissionFailure::Invalid(faults)) = run(&hooks, None, json!({"cores": 1}), UnknownFields::Refuse)
+        let Err(AdmissionFailure::Invalid(faults)) = run(&hooks, None, &json!({"cores": 1}), UnknownFields::Refuse)
         else {
             panic!("zero cores were admitted");
         };
@@ -187,11 +189,11 @@ mod tests {
     fn a_stored_fault_does_not_prevent_other_changes() {
         let old = json!({"spec": {"cores": 0, "disk": "ssd"}});
         assert!(
-            run(&AdmissionHooks::default(), Some(&old), json!({"cores": 0, "disk": "tape"}), UnknownFields::Warn)
+            run(&AdmissionHooks::default(), Some(&old), &json!({"cores": 0, "disk": "tape"}), UnknownFields::Warn)
                 .is_ok()
         );
-        assert!(run(&AdmissionHooks::default(), Some(&old), json!({"cores": -1}), UnknownFields::Warn).is_err());
-        assert!(run(&AdmissionHooks::default(), None, json!({"cores": 0}), UnknownFields::Warn).is_err());
+        assert!(run(&AdmissionHooks::default(), Some(&old), &json!({"cores": -1}), UnknownFields::Warn).is_err());
+        assert!(run(&AdmissionHooks::default(), None, &json!({"cores": 0}), UnknownFields::Warn).is_err());
     }
 
     #[test]
@@ -201,15 +203,16 @@ mod tests {
             Err(Rejection::invalid("spec.a", "1", "must be 2").and("spec.b", "", "must be set"))
         }));
         hooks.validate.push(Arc::new(|_, _| Err(Cause::new("spec.c", "x", "must be y").into())));
-        let Err(AdmissionFailure::Invalid(faults)) = run(&hooks, None, json!({"cores": 1}), UnknownFields::Warn) else {
+        let Err(AdmissionFailure::Invalid(faults)) = run(&hooks, None, &json!({"cores": 1}), UnknownFields::Warn)
+        else {
             panic!("faults were admitted");
         };
         assert_eq!(faults.iter().map(|fault| &*fault.field).collect::<Vec<_>>(), ["spec.a", "spec.b", "spec.c"]);
         hooks.validate.push(Arc::new(|_, _| Err(Rejection::forbidden("closed"))));
-        let closed = run(&hooks, None, json!({"cores": 1}), UnknownFields::Warn).unwrap_err();
+        let closed = run(&hooks, None, &json!({"cores": 1}), UnknownFields::Warn).unwrap_err();
         assert_eq!(closed, AdmissionFailure::Forbidden("closed".to_owned()));
         hooks.mutate.push(Arc::new(|_, _| panic!("oh no")));
-        let panicked = run(&hooks, None, json!({"cores": 1}), UnknownFields::Warn).unwrap_err();
+        let panicked = run(&hooks, None, &json!({"cores": 1}), UnknownFields::Warn).unwrap_err();
         assert_eq!(panicked, AdmissionFailure::Panicked("oh no".to_owned()));
     }
 

@@ -197,6 +197,8 @@ impl Handler for AdmissionReviewer {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
     use super::*;
     use crate::objects::Kind;
     use crate::serve::admission::Rejection;

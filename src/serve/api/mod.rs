@@ -131,7 +131,7 @@ impl ApiShared {
         let unknown = || Reply::text(StatusCode::NOT_FOUND, "404 page not found\n");
         let is_read = [Method::GET, Method::HEAD].contains(&request.method);
         let only = |allowed: bool| if allowed { Ok(()) } else { Err(not_allowed(request)) };
-        match target(&self.kinds, &request.segments)? {
+        match target(&self.kinds, &request.segments) {
             None => Ok(unknown()),
             Some(ApiTarget::Discovery(segments)) => {
                 only(is_read)?;

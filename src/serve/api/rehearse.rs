@@ -14,7 +14,7 @@ use crate::objects::rules::limits::admit;
 use crate::objects::rules::names::Names;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::rules::txn::Txn;
-use crate::objects::{ClientError, FieldOwner, Kind, Patch, PatchTarget, SharedObject, ValueRef};
+use crate::objects::{ClientError, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, SharedObject, ValueRef};
 
 /// A store that has at most one object.
 struct LoneObject<'a> {
@@ -78,7 +78,7 @@ impl Rehearsal<'_> {
     }
 
     pub(super) fn patch(&self, patch: &Patch, target: PatchTarget) -> Result<SharedObject, ClientError> {
-        let key = self.current.map(SharedObject::key).unwrap_or(crate::objects::ObjectKey::cluster(""));
+        let key = self.current.map_or_else(|| ObjectKey::cluster(""), SharedObject::key);
         let patched = self.run(|txn| txn.patch(self.kind, &key, patch, target))?;
         Ok(with_version(&patched, self.current))
     }

@@ -27,10 +27,8 @@ impl<'a> DeleteCall<'a> {
         target: ObjectsTarget<'a>,
         request: &'a IncomingRequest,
     ) -> Result<Self, StatusError> {
-        let given = match request.body.iter().all(u8::is_ascii_whitespace) {
-            true => json!({}),
-            false => body::json(request)?,
-        };
+        let is_empty = request.body.iter().all(u8::is_ascii_whitespace);
+        let given = if is_empty { json!({}) } else { body::json(request)? };
         if !given.is_object() {
             return Err(StatusError::bad_request("the options of the deletion must be a JSON object"));
         }

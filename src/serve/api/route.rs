@@ -1,6 +1,5 @@
 //! The meaning of paths.
 
-use super::status::StatusError;
 use crate::objects::{Kind, ObjectKey};
 use crate::serve::kinds::{KindRegistry, ServedResource};
 
@@ -50,51 +49,48 @@ impl ObjectsTarget<'_> {
 }
 
 /// Returns the target of a path; `None` if the path is unknown.
-pub(super) fn target<'a>(
-    kinds: &'a KindRegistry,
-    segments: &'a [String],
-) -> Result<Option<ApiTarget<'a>>, StatusError> {
+pub(super) fn target<'a>(kinds: &'a KindRegistry, segments: &'a [String]) -> Option<ApiTarget<'a>> {
     let names: Vec<_> = segments.iter().map(String::as_str).collect();
     let (group, version, rest) = match &names[..] {
         ["version" | "api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => {
-            return Ok(Some(ApiTarget::Discovery(segments)));
+            return Some(ApiTarget::Discovery(segments));
         }
-        ["openapi", ..] => return Ok(Some(ApiTarget::OpenApi(&segments[1..]))),
+        ["openapi", ..] => return Some(ApiTarget::OpenApi(&segments[1..])),
         ["apis", "authorization.k8s.io", "v1", review @ ("selfsubjectaccessreviews" | "selfsubjectrulesreviews")]
         | ["apis", "authentication.k8s.io", "v1", review @ "selfsubjectreviews"] => {
-            return Ok(Some(ApiTarget::AccessReview(review)));
+            return Some(ApiTarget::AccessReview(review));
         }
         ["api", version, rest @ ..] => ("", *version, rest),
         ["apis", group, version, rest @ ..] => (*group, *version, rest),
-        _ => return Ok(None),
+        _ => return None,
     };
     let (namespace, plural, rest) = match rest {
         ["namespaces", namespace, plural, rest @ ..] if !["status", "finalize"].contains(plural) => {
             (*namespace, *plural, rest)
         }
         [plural, rest @ ..] => ("", *plural, rest),
-        [] => return Ok(None),
+        [] => return None,
     };
     let Some(resource) = kinds.find(group, version, plural) else {
         let is_virtual = (group, version, plural) == ("", "v1", "namespaces") && namespace.is_empty();
-        return Ok(match rest {
+        return match rest {
             [] if is_virtual => Some(ApiTarget::Namespaces("")),
-            [name] if is_virtual => Some(ApiTarget::Namespaces(*name)),
+            [name] if is_virtual => Some(ApiTarget::Namespaces(name)),
             _ => None,
-        });
+        };
     };
     let (name, status) = match rest {
         [] => ("", false),
         [name] => (*name, false),
         [name, "status"] if resource.has_status() => (*name, true),
-        _ => return Ok(None),
+        _ => return None,
     };
     match (resource.kind().is_namespaced(), namespace.is_empty()) {
         // The path of a cluster-wide kind has no namespace.
-        (false, false) => return Ok(None),
+        (false, false) => return None,
         // A single object is inside a namespace. The path of all objects need not be.
-        (true, true) if !name.is_empty() => return Ok(None),
+        (true, true) if !name.is_empty() => return None,
         _ => {}
     }
-    Ok(Some(ApiTarget::Objects(ObjectsTarget { resource, namespace, name, status })))
+    Some(ApiTarget::Objects(ObjectsTarget { resource, namespace, name, status }))
 }

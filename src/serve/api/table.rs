@@ -156,6 +156,8 @@ fn partial(object: &SharedObject, version: &str) -> Value {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
     use super::*;
     use crate::objects::Kind;
     use crate::serve::kinds::KindRegistry;

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use serde_json::Value;
+
 use crate::objects::ValueRef;
 
 /// A path to values inside an object.
@@ -49,7 +51,11 @@ fn walk<'a>(steps: &[PathStep], value: ValueRef<'a>) -> Option<ValueRef<'a>> {
 }
 
 fn is_text(value: ValueRef<'_>, text: &str) -> bool {
-    value.as_str().map_or_else(|| value.to_value().to_string() == text, |found| found == text)
+    match value.as_str() {
+        Some(found) => found == text,
+        // The text of a number or a truth value is its JSON.
+        None => serde_json::from_str::<Value>(text).is_ok_and(|wanted| value == wanted),
+    }
 }
 
 impl FromStr for JsonPath {
@@ -102,7 +108,6 @@ fn closing(text: &str) -> Option<usize> {
     for (at, letter) in text.char_indices() {
         match (quote, letter) {
             (Some(open), letter) if open == letter => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(letter),
             (None, '[') => depth += 1,
             (None, ']') if depth == 0 => return Some(at),
@@ -142,7 +147,7 @@ fn quoted(text: &str) -> Option<&str> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use crate::serve::admission::{SchemaFault, StructuralSchema};
 /// The error for a kind that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryError {
-    kind: Kind,
+    kind: Box<Kind>,
     fault: KindFault,
 }
 
@@ -50,7 +50,7 @@ impl KindRegistry {
     pub(crate) fn new(resources: impl IntoIterator<Item = ServedResource>) -> Result<Self, RegistryError> {
         let mut registry = Self::default();
         for resource in resources {
-            let kind = resource.kind.clone();
+            let kind = Box::new(resource.kind.clone());
             registry.add(resource).map_err(|fault| RegistryError { kind, fault })?;
         }
         Ok(registry)

@@ -67,8 +67,7 @@ fn patch_label_and_annotate_change_fields() {
     .ok();
     door.run(&["label", "site", "blue", "tier=front", "name-"]).ok();
     door.run(&["annotate", "sites", "--all", "note=hello world"]).ok();
-    let status = r#"{"status": {"phase": "Up"}}"#;
-    door.run(&["patch", "site", "blue", "--subresource=status", "--type=merge", "-p", status]).ok();
+    door.set_status("blue", &json!({"phase": "Up"}));
     let blue = door.get("blue");
     assert_eq!(blue["spec"], json!({"title": "Blue", "pages": 3, "tags": {"x": "y"}}));
     assert_eq!(blue["metadata"]["labels"], json!({"tier": "front"}));
@@ -85,11 +84,11 @@ fn patch_label_and_annotate_change_fields() {
 #[test]
 fn wait_and_delete_see_the_end_of_an_object() {
     let door = Door::new();
-    ["blue", "red", "green"].iter().for_each(|name| door.create(name, name));
-    let ready = r#"{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}"#;
-    let waits = door.follow(&["wait", "site/blue", "--for=condition=Ready", "--timeout=60s"]);
-    door.run(&["patch", "site", "blue", "--subresource=status", "--type=merge", "-p", ready]).ok();
-    let mut waits = waits;
+    for name in ["blue", "red", "green"] {
+        door.create(name, name);
+    }
+    let mut waits = door.follow(&["wait", "site/blue", "--for=condition=Ready", "--timeout=60s"]);
+    door.set_status("blue", &json!({"conditions": [{"type": "Ready", "status": "True"}]}));
     assert_eq!(waits.words(), ["site.example.com/blue", "condition", "met"]);
     assert!(waits.child.wait().unwrap().success());
     assert!(door.run(&["wait", "site/red", "--for=condition=Ready", "--timeout=1s"]).fails().contains("timed out"));
@@ -98,6 +97,7 @@ fn wait_and_delete_see_the_end_of_an_object() {
         .ok();
     door.run(&["delete", "site", "red", "--wait=false"]).ok();
     let mut gone = door.follow(&["wait", "site/red", "--for=delete", "--timeout=60s"]);
+    door.wait_for_watch();
     door.run(&["patch", "site", "red", "--type=merge", "-p", r#"{"metadata": {"finalizers": null}}"#]).ok();
     assert!(gone.child.wait().unwrap().success());
     assert_eq!(door.run(&["delete", "site", "blue"]).ok().split_whitespace().next(), Some("site.example.com"));

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use homeostat::Running;
-use homeostat::objects::{Kind, MemoryClient};
+use homeostat::objects::{Client, Kind, MemoryClient, ObjectKey, Patch, PatchTarget};
 use homeostat::serve::{
     Access, AccessTarget, ObjectApi, PrintColumn, Rejection, ServedResource, Server, ServerControl,
 };
@@ -24,7 +24,7 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 struct Door {
     client: MemoryClient,
     home: TempDir,
-    _server: Running<ServerControl>,
+    server: Running<ServerControl>,
 }
 
 /// The outcome of a command.
@@ -78,7 +78,7 @@ fn sites() -> ServedResource {
 
 impl Door {
     fn new() -> Self {
-        let client = MemoryClient::new();
+        let client = MemoryClient::builder().versions_by_time().build();
         let api = ObjectApi::builder(Arc::new(client.clone()))
             .serve(sites())
             .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false))
@@ -101,7 +101,7 @@ impl Door {
             "users": [{"name": "me", "user": {}}],
         });
         std::fs::write(home.path().join("config"), config.to_string()).unwrap();
-        Self { client, home, _server: server }
+        Self { client, home, server }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -148,6 +148,19 @@ impl Door {
     /// Creates a site.
     fn create(&self, name: &str, title: &str) {
         self.run_with(&["create", "-f", "-"], &site(name, title).to_string()).ok();
+    }
+
+    /// Writes the status of a site, as a controller does.
+    fn set_status(&self, name: &str, status: &Value) {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.client.patch(&SITE, &ObjectKey::new("default", name), &patch, PatchTarget::Status).unwrap();
+    }
+
+    /// Waits until a command watches objects.
+    fn wait_for_watch(&self) {
+        while self.server.counts().open_streams == 0 {
+            std::thread::yield_now();
+        }
     }
 
     fn get(&self, name: &str) -> Value {

@@ -1,7 +1,6 @@
 //! Commands that read.
 
 use super::*;
-use homeostat::objects::{Client, ObjectKey, Patch, PatchTarget};
 
 #[test]
 fn get_prints_tables_objects_and_selections() {

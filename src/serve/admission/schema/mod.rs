@@ -32,6 +32,7 @@ pub(crate) struct StructuralSchema {
 
 /// The schema of one value.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a keyword of its own")]
 struct SchemaNode {
     /// Whether the schema says nothing about the value.
     is_any: bool,
@@ -175,7 +176,7 @@ impl ValuePath {
     /// Runs a function with the path of an entry of a map. Its key may have dots.
     fn in_entry<T>(&mut self, key: &str, run: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.0.len();
-        self.0.push_str(&format!("[{key}]"));
+        self.0.extend(["[", key, "]"]);
         let result = run(self);
         self.0.truncate(length);
         result

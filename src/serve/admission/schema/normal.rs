@@ -74,7 +74,7 @@ impl<'a> Normal<'a> {
 
     fn keyword(&mut self, keyword: &str, value: &'a Value, out: &mut Map<String, Value>) -> Result<(), SchemaFault> {
         let converted = match (keyword, value) {
-            ("$ref", _) => return Ok(()),
+            ("$ref", _) | ("default", Value::Null) | ("additionalProperties", Value::Bool(false)) => return Ok(()),
             ("type", Value::Array(types)) => {
                 let others: Vec<_> = types.iter().filter(|name| *name != "null").cloned().collect();
                 if others.len() < types.len() {
@@ -85,12 +85,14 @@ impl<'a> Normal<'a> {
                     Err(others) => Value::Array(others),
                 }
             }
-            ("const", value) => return Ok(drop(out.insert("enum".to_owned(), json!([value])))),
+            ("const", value) => {
+                out.insert("enum".to_owned(), json!([value]));
+                return Ok(());
+            }
             ("enum", Value::Array(values)) if values.iter().any(Value::is_null) => {
                 out.insert("nullable".to_owned(), true.into());
                 values.iter().filter(|value| !value.is_null()).cloned().collect()
             }
-            ("default", Value::Null) => return Ok(()),
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
                 let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
                 out.insert(bound.to_owned(), value.clone());
@@ -101,14 +103,15 @@ impl<'a> Normal<'a> {
                 Value::Object(each.collect::<Result<_, SchemaFault>>()?)
             }
             ("additionalProperties", Value::Bool(true)) => {
-                return Ok(drop(out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into())));
+                out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+                return Ok(());
             }
-            ("additionalProperties", Value::Bool(false)) => return Ok(()),
             ("patternProperties", Value::Object(patterns)) => {
                 // Keys of a map with a number as its key.
                 let Some(values) = patterns.values().next() else { return Ok(()) };
                 let values = self.at("*", values)?;
-                return Ok(drop(out.insert("additionalProperties".to_owned(), values)));
+                out.insert("additionalProperties".to_owned(), values);
+                return Ok(());
             }
             ("additionalProperties" | "items" | "not", schema) => self.at(keyword, schema)?,
             ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => {

@@ -22,7 +22,9 @@ impl Pruned {
     /// Prunes a value that all these schemas, and their alternatives, describe.
     fn value(&mut self, schemas: &[&SchemaNode], value: &mut Value, is_root: bool) {
         let mut all = Vec::new();
-        schemas.iter().for_each(|schema| expand(schema, &mut all));
+        for schema in schemas {
+            expand(schema, &mut all);
+        }
         match value {
             Value::Object(fields) => {
                 let keeps_unknown =
@@ -98,7 +100,9 @@ pub(super) fn fill_in(schema: &SchemaNode, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items.iter_mut().for_each(|item| fill_in(schema, item));
+                for item in items {
+                    fill_in(schema, item);
+                }
             }
         }
         _ => {}

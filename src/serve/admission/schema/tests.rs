@@ -1,4 +1,5 @@
 //! Cases for each keyword, in the manner of the test suite of JSON schema: a schema, a value, and the fields with faults.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use serde_json::{Value, json};
 

@@ -2,6 +2,7 @@
 
 mod meta;
 mod paths;
+mod second;
 
 use std::collections::BTreeMap;
 
@@ -19,55 +20,55 @@ use crate::serve::kinds::{KindRegistry, ServedResource};
 const V2_ACCEPTED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", V2_MEDIA];
 const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// A document of the second version without schemas: version 2.0, a title, a version and no paths. Old clients ask for it before each
-/// apply, and need only that it can be read.
-const V2_EMPTY: &[u8] = b"\x0a\x032.0\x12\x06\x0a\x01h\x12\x010\x42\x00";
-
 /// The documents of all groups and versions.
 #[derive(Debug)]
 pub(super) struct OpenApiDocuments {
     index: String,
     /// The texts by their place: `api/v1`, `apis/example.com/v1`.
     documents: BTreeMap<String, String>,
+    /// All schemas and paths in the second version.
+    second: Vec<u8>,
 }
 
 impl OpenApiDocuments {
     pub(super) fn new(kinds: &KindRegistry) -> Self {
-        let mut documents = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for (group, versions) in kinds.groups() {
             for version in versions {
                 let place = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-                let document = document(kinds, group, version).to_string();
-                documents.insert(place, document);
+                values.insert(place, document(kinds, group, version));
             }
         }
+        let second = second::document(values.values());
+        let documents: BTreeMap<_, _> =
+            values.iter().map(|(place, value)| (place.clone(), value.to_string())).collect();
         let entry = |(place, text): (&String, &String)| {
             let url = format!("/openapi/v3/{place}?hash={:016X}", hash(text.as_bytes()));
             (place.clone(), json!({"serverRelativeURL": url}))
         };
         let paths: Map<_, _> = documents.iter().map(entry).collect();
-        Self { index: json!({"paths": paths}).to_string(), documents }
+        Self { index: json!({"paths": paths}).to_string(), documents, second }
     }
 
     /// Returns the answer for the parts of a path after `/openapi`; `None` if the path is unknown.
     pub(super) fn reply(&self, request: &IncomingRequest, segments: &[String]) -> Option<Reply> {
         let text = match segments.split_first() {
-            Some((first, [])) if first == "v2" => return Some(second_version(request)),
+            Some((first, [])) if first == "v2" => return Some(self.second_version(request)),
             Some((first, [])) if first == "v3" => &self.index,
             Some((first, rest)) if first == "v3" => self.documents.get(&rest.join("/"))?,
             _ => return None,
         };
         Some(Reply::new(StatusCode::OK, "application/json", text.as_str()))
     }
-}
 
-fn second_version(request: &IncomingRequest) -> Reply {
-    if V2_ACCEPTED.iter().any(|media| accepts(request, media)) {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(V2_MEDIA))]);
-        return Reply { status: StatusCode::OK, headers, body: ReplyBody::Full(V2_EMPTY.to_vec()) };
+    fn second_version(&self, request: &IncomingRequest) -> Reply {
+        if V2_ACCEPTED.iter().any(|media| accepts(request, media)) {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(V2_MEDIA))]);
+            return Reply { status: StatusCode::OK, headers, body: ReplyBody::Full(self.second.clone()) };
+        }
+        let info = json!({"title": "homeostat", "version": env!("CARGO_PKG_VERSION")});
+        Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}))
     }
-    let info = json!({"title": "homeostat", "version": env!("CARGO_PKG_VERSION")});
-    Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}))
 }
 
 /// Returns a number that changes with the text: the 64-bit hash FNV-1a.
@@ -147,6 +148,8 @@ fn list_schema(kind: &Kind, name: &str) -> Value {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
     use super::*;
 
     fn documents(schema: Value) -> OpenApiDocuments {

@@ -94,13 +94,13 @@ fn a_patch_is_admitted_again_if_the_object_changes_in_between() {
     });
     let api = ObjectApi::builder(Arc::new(client)).serve(site).build().unwrap();
     let object = super::site("home", "Home");
-    assert_eq!(request(&format!("POST {SITES}")).body(&object).to_api(&api).code, 201);
-    let patched = merge_patch(HOME, &json!({"spec": {"mine": 2}})).to_api(&api).json();
+    assert_eq!(request(&format!("POST {SITES}")).body(&object).send_to(&api).code, 201);
+    let patched = merge_patch(HOME, &json!({"spec": {"mine": 2}})).send_to(&api).json();
     assert_eq!(patched["spec"], json!({"title": "Home", "seen": 1, "other": 1, "mine": 2}));
     assert_eq!(runs.load(Ordering::SeqCst), 2);
     // The same for an applied object.
     runs.store(0, Ordering::SeqCst);
-    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 3}})).to_api(&api);
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 3}})).send_to(&api);
     assert_eq!((applied.code, &applied.json()["spec"]["mine"]), (200, &json!(3)), "{applied:?}");
 }
 
@@ -118,8 +118,8 @@ fn a_hook_can_remove_a_field_that_others_have_set() {
     let api = ObjectApi::builder(Arc::new(client)).serve(site).build().unwrap();
     let mut object = super::site("home", "Home");
     object["spec"]["dirt"] = json!(1);
-    assert_eq!(request(&format!("POST {SITES}")).body(&object).to_api(&api).code, 201);
-    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"clean": true}})).to_api(&api);
+    assert_eq!(request(&format!("POST {SITES}")).body(&object).send_to(&api).code, 201);
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"clean": true}})).send_to(&api);
     assert_eq!((applied.code, &applied.json()["spec"]), (200, &json!({"title": "Home", "clean": true})), "{applied:?}");
 }
 
@@ -127,7 +127,7 @@ fn a_hook_can_remove_a_field_that_others_have_set() {
 fn a_panic_of_a_hook_is_an_internal_error() {
     let site = ServedResource::new(SITE).validate(|_, _| panic!("no idea"));
     let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(site).build().unwrap();
-    let answer = request(&format!("POST {SITES}")).body(&super::site("home", "Home")).to_api(&api);
+    let answer = request(&format!("POST {SITES}")).body(&super::site("home", "Home")).send_to(&api);
     assert_eq!((answer.code, &answer.json()["reason"]), (500, &json!("InternalError")));
     assert!(answer.json()["message"].as_str().unwrap().ends_with("panicked: no idea"));
 }

@@ -1,4 +1,5 @@
 //! The API, called in this process.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod admission;
 mod discovery;
@@ -130,10 +131,10 @@ impl Sent {
     }
 
     pub(super) fn to(self, served: &Served) -> Answer {
-        self.to_api(&served.api)
+        self.send_to(&served.api)
     }
 
-    pub(super) fn to_api(self, api: &ObjectApi) -> Answer {
+    pub(super) fn send_to(self, api: &ObjectApi) -> Answer {
         self.streamed(api, &mut Kept::default(), &CancellationToken::new())
     }
 
@@ -184,8 +185,8 @@ pub(super) fn create(served: &Served, name: &str, title: &str) -> Value {
     answer.json()
 }
 
-pub(super) fn merge_patch(path: &str, patch: &Value) -> Sent {
-    request(&format!("PATCH {path}")).bytes("application/merge-patch+json", patch.to_string().as_bytes())
+pub(super) fn merge_patch(path: &str, change: &Value) -> Sent {
+    request(&format!("PATCH {path}")).bytes("application/merge-patch+json", change.to_string().as_bytes())
 }
 
 pub(super) fn apply(path: &str, applied: &Value) -> Sent {

@@ -148,7 +148,9 @@ fn options_of_deletions_come_in_the_body_or_the_query() {
 #[test]
 fn a_collection_is_deleted_and_returned_as_it_was() {
     let served = served();
-    ["a", "b", "c"].iter().for_each(|name| drop(create(&served, name, name)));
+    for name in ["a", "b", "c"] {
+        create(&served, name, name);
+    }
     let deleted = request(&format!("DELETE {SITES}?fieldSelector=metadata.name!=b")).to(&served).json();
     assert_eq!((&deleted["kind"], deleted["items"].as_array().unwrap().len()), (&json!("SiteList"), 2));
     assert_eq!(deleted["items"][0]["spec"]["title"], "a");

@@ -19,9 +19,9 @@ fn guarded() -> ObjectApi {
 #[test]
 fn a_denied_request_is_forbidden_by_verb_and_place() {
     let api = guarded();
-    assert_eq!(request(&format!("GET {SITES}")).to_api(&api).code, 200);
-    assert_eq!(request(&format!("GET {HOME}")).to_api(&api).code, 404);
-    assert_eq!(request("GET /version").to_api(&api).code, 200);
+    assert_eq!(request(&format!("GET {SITES}")).send_to(&api).code, 200);
+    assert_eq!(request(&format!("GET {HOME}")).send_to(&api).code, 404);
+    assert_eq!(request("GET /version").send_to(&api).code, 200);
     for (line, message) in [
         (
             format!("DELETE {HOME}"),
@@ -33,7 +33,7 @@ fn a_denied_request_is_forbidden_by_verb_and_place() {
         ("GET /api/v1/namespaces".to_owned(), "cannot list resource \"namespaces\""),
         ("GET /apis".to_owned(), "cannot get path \"/apis\""),
     ] {
-        let answer = request(&line).to_api(&api);
+        let answer = request(&line).send_to(&api);
         assert_eq!((answer.code, &answer.json()["reason"]), (403, &json!("Forbidden")), "{line}");
         assert!(answer.json()["message"].as_str().unwrap().contains(message), "{line} {answer:?}");
     }
@@ -46,7 +46,7 @@ fn a_user_can_ask_for_the_own_access() {
     let api = guarded();
     let ask = |verb: &str, resource: &str| {
         let attributes = json!({"verb": verb, "group": "example.com", "resource": resource, "namespace": "default"});
-        let answer = request(ACCESS).body(&json!({"spec": {"resourceAttributes": attributes}})).to_api(&api);
+        let answer = request(ACCESS).body(&json!({"spec": {"resourceAttributes": attributes}})).send_to(&api);
         assert_eq!(answer.code, 201);
         answer.json()["status"].clone()
     };
@@ -55,15 +55,15 @@ fn a_user_can_ask_for_the_own_access() {
     assert_eq!(ask("*", "sites")["allowed"], false);
     assert_eq!(ask("fly", "sites")["allowed"], false);
     let path = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/version"}}});
-    assert_eq!(request(ACCESS).body(&path).to_api(&api).json()["status"]["allowed"], true);
+    assert_eq!(request(ACCESS).body(&path).send_to(&api).json()["status"]["allowed"], true);
     let rules = request("POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
         .body(&json!({"spec": {"namespace": "default"}}));
-    let rules = rules.to_api(&api).json();
+    let rules = rules.send_to(&api).json();
     assert_eq!(
         rules["status"]["resourceRules"],
         json!([{"verbs": ["get", "list"], "apiGroups": ["example.com"], "resources": ["sites"]}])
     );
-    let me = request("POST /apis/authentication.k8s.io/v1/selfsubjectreviews").body(&json!({})).to_api(&api).json();
+    let me = request("POST /apis/authentication.k8s.io/v1/selfsubjectreviews").body(&json!({})).send_to(&api).json();
     assert_eq!(me["status"]["userInfo"]["username"], "eve");
 }
 
@@ -74,11 +74,11 @@ fn reviews_are_read_from_protocol_buffers_too() {
     let message = field(2, &field(1, &attributes));
     let kind = [field(1, b"authorization.k8s.io/v1"), field(2, b"SelfSubjectAccessReview")].concat();
     let body = [b"k8s\0".to_vec(), field(1, &kind), field(2, &message)].concat();
-    let answer = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", &body).to_api(&guarded()).json();
+    let answer = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", &body).send_to(&guarded()).json();
     assert_eq!(
         (&answer["status"]["allowed"], &answer["spec"]["resourceAttributes"]["verb"]),
         (&json!(true), &json!("list"))
     );
-    let other = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", b"k8s\0nothing").to_api(&guarded());
+    let other = request(ACCESS).bytes("application/vnd.kubernetes.protobuf", b"k8s\0nothing").send_to(&guarded());
     assert_eq!(other.code, 400);
 }

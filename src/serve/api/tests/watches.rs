@@ -4,8 +4,8 @@ use super::*;
 use crate::objects::{Client, DeleteOptions, ObjectKey};
 
 /// Watches until this many events have come. Calls a function after each.
-fn watch(served: &Served, query: &str, most: usize, mut after: impl FnMut(usize) + Send + 'static) -> Vec<Value> {
-    watch_as(served, query, "application/json", most, move |count| after(count))
+fn watch(served: &Served, query: &str, most: usize, after: impl FnMut(usize) + Send + 'static) -> Vec<Value> {
+    watch_as(served, query, "application/json", most, after)
 }
 
 fn watch_as(
@@ -41,7 +41,7 @@ fn a_watch_shows_the_objects_and_their_changes() {
     let home = create(&served, "home", "Home");
     let (api, client) = (served.api.clone(), served.client.clone());
     let events = watch(&served, "", 3, move |count| match count {
-        1 => drop(merge_patch(HOME, &json!({"spec": {"title": "New"}})).to_api(&api)),
+        1 => drop(merge_patch(HOME, &json!({"spec": {"title": "New"}})).send_to(&api)),
         _ => drop(client.delete(&SITE, &ObjectKey::new("default", "home"), &DeleteOptions::default()).unwrap()),
     });
     assert_eq!(types(&events), ["ADDED", "MODIFIED", "DELETED"]);
@@ -90,7 +90,7 @@ fn a_bookmark_marks_the_end_of_the_initial_events() {
     let stop = gone.clone();
     let later = site("later", "L");
     let reply = api.handle(&request(&format!("GET {SITES}?watch=true&sendInitialEvents=false")).request);
-    assert_eq!(request(&format!("POST {SITES}")).body(&later).to_api(&api).code, 201);
+    assert_eq!(request(&format!("POST {SITES}")).body(&later).send_to(&api).code, 201);
     let ReplyBody::Stream(run) = reply.body else { panic!("not a stream") };
     let mut sink = Kept { after: Some(Box::new(move |_| stop.cancel())), ..Kept::default() };
     run(&mut sink, &gone).unwrap();
@@ -122,7 +122,7 @@ fn a_watch_ends_at_its_time_out() {
     let client = MemoryClient::builder().clock(clock.clock()).build();
     let api =
         ObjectApi::builder(Arc::new(client)).serve(ServedResource::new(SITE)).clock(clock.clock()).build().unwrap();
-    assert_eq!(request(&format!("POST {SITES}")).body(&site("a", "A")).to_api(&api).code, 201);
+    assert_eq!(request(&format!("POST {SITES}")).body(&site("a", "A")).send_to(&api).code, 201);
     let advance = clock.clone();
     // The event is sent after the deadline was set.
     let after = move |_| advance.advance(std::time::Duration::from_secs(5));
@@ -130,5 +130,5 @@ fn a_watch_ends_at_its_time_out() {
     let line = format!("GET {SITES}?watch=true&timeoutSeconds=5");
     let answer = request(&line).streamed(&api, &mut sink, &CancellationToken::new());
     assert_eq!(types(&answer.events()), ["ADDED"]);
-    assert_eq!(request(&format!("GET {SITES}?watch=true&timeoutSeconds=soon")).to_api(&api).code, 400);
+    assert_eq!(request(&format!("GET {SITES}?watch=true&timeoutSeconds=soon")).send_to(&api).code, 400);
 }
