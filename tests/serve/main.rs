@@ -4,6 +4,7 @@
 #[path = "../it/stages/logs.rs"]
 mod logs;
 
+mod api;
 mod http;
 #[cfg(unix)]
 mod kubectl;

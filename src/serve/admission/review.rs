@@ -177,7 +177,7 @@ fn refused(failure: AdmissionFailure) -> Value {
     json!({"allowed": false, "status": status})
 }
 
-/// Answers requests whose path ends with `mutate` or `validate`.
+/// Answers the paths that end with `mutate` or `validate`.
 impl Handler for AdmissionReviewer {
     fn handle(&self, request: &IncomingRequest) -> Reply {
         let stage = match request.segments.last().map(String::as_str) {

@@ -26,7 +26,7 @@ pub(super) fn media_type(request: &IncomingRequest) -> String {
 /// Reads a body as JSON.
 pub(super) fn json(request: &IncomingRequest) -> Result<Value, StatusError> {
     match media_type(request).as_str() {
-        // Python sends bodies without a type. The default of `curl` is that of a form.
+        // Python sends bodies without a type. `curl` sends the type of a form by default.
         "" | "application/json" | "application/x-www-form-urlencoded" => parsed(&request.body),
         other => Err(unsupported(other)),
     }

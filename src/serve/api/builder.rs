@@ -40,7 +40,7 @@ impl ObjectApiBuilder {
 
     /// Sets the largest size of an object that is admitted, in bytes of JSON. Default: 1.5 MiB.
     ///
-    /// It concerns kinds with a schema or hooks, and dry runs. The client has a limit of its own.
+    /// It concerns kinds with a schema or hooks, and dry runs. The client limits all objects, see its settings.
     pub fn max_object_bytes(self, bytes: usize) -> Self {
         Self { most_size: bytes, ..self }
     }

@@ -57,12 +57,12 @@ use crate::serve::kinds::{KindRegistry, ServedResource};
 ///
 /// # Differences from Kubernetes
 ///
-/// - The rules for objects are those of the client, see [`objects`](crate::objects).
+/// - Objects follow the rules of the client, see [`objects`](crate::objects).
 /// - A strategic merge patch must have no arrays and no directives.
 /// - Bodies are JSON. YAML is not read.
 /// - The status cannot be applied.
 /// - A dry run does not check owners, and deletes no dependents.
-/// - If hooks or defaults of the schema set fields of an applied object, these fields belong to the user who applies it.
+/// - If hooks or defaults of the schema set fields of an applied object, these fields belong to the owner of the applied fields.
 /// - Two versions of a kind are two kinds. Their objects are not converted.
 ///
 /// # Examples

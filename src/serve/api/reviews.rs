@@ -88,7 +88,7 @@ fn access(api: &ApiShared, user: &UserInfo, spec: &Value) -> Value {
     answer(refusal.unwrap_or(Access::Allow))
 }
 
-/// Returns the status of a rules review: what the user may do with each served kind in a namespace.
+/// Returns the status of a rules review: the verbs that the user may use on each served kind in a namespace.
 fn rules(api: &ApiShared, user: &UserInfo, namespace: &str) -> Value {
     let kinds = api.kinds.iter().map(|resource| (resource.kind(), resource.has_status()));
     let namespaces = NAMESPACE;

@@ -27,7 +27,7 @@ impl StatusError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// The path names a resource, but no method of it.
+    /// The resource has no such method.
     pub(super) fn method_not_allowed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }

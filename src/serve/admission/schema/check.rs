@@ -238,7 +238,7 @@ impl SchemaCheck {
 }
 
 fn is_valid(schema: &SchemaNode, value: &Value) -> bool {
-    // The path is not that of a whole object, where some fields have no schema.
+    // At an empty path, `apiVersion`, `kind` and `metadata` would be left out.
     let mut check = SchemaCheck { path: ValuePath("x".to_owned()), faults: Vec::new() };
     check.value(schema, value);
     check.faults.is_empty()

@@ -59,7 +59,7 @@ pub(crate) enum FaultReason {
     WrongType,
 }
 
-/// A field whose value breaks a rule.
+/// A field that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldFault {
     /// The path of the field; empty for the whole object.
@@ -107,7 +107,7 @@ impl FieldFault {
         Self { field: field.to_owned(), reason, message }
     }
 
-    /// Returns the fault of a field whose value is known as text.
+    /// Returns the fault of a field from the text of its value.
     pub(crate) fn of_text(field: &str, value: &str, rule: &str) -> Self {
         let message = match value {
             "" => format!("Invalid value: {rule}"),

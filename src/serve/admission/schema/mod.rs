@@ -42,7 +42,7 @@ struct SchemaNode {
     int_or_string: bool,
     /// Whether unknown fields are kept.
     preserve: bool,
-    /// Whether the value is an object of its own, with `apiVersion`, `kind` and `metadata`.
+    /// Whether the value is a whole object, with `apiVersion`, `kind` and `metadata`.
     embedded: bool,
     properties: BTreeMap<String, SchemaNode>,
     /// The schema of the fields that `properties` does not name.

@@ -152,7 +152,7 @@ impl Sent {
     }
 }
 
-/// Keeps what a stream sends, and calls a function after each part.
+/// Keeps the bytes of a stream, and calls a function after each part.
 #[derive(Default)]
 pub(super) struct Kept {
     bytes: Vec<u8>,
