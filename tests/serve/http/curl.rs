@@ -7,6 +7,7 @@ use homeostat::serve::UserInfo;
 use super::*;
 
 /// Runs `curl`. Returns the status of the reply, and the number of bytes that were sent. Returns `None` if there is no `curl`.
+#[expect(clippy::print_stdout, reason = "the test says that it tests nothing")]
 pub(super) fn curl(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
     // The client must not use a proxy for loopback.

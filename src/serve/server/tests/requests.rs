@@ -53,7 +53,7 @@ fn spoiled_requests_harm_nobody() {
         assert_eq!(other.reply().status, 200);
     }
     drop(other);
-    super::slow::wait_for(&server, |counts| counts.open_connections == 0);
+    slow::wait_for(&server, |counts| counts.open_connections == 0);
 }
 
 #[test]
