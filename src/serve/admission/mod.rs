@@ -11,4 +11,4 @@ pub use self::schema::SchemaFault;
 
 pub(crate) use self::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_deletion};
 pub(crate) use self::hooks::AdmissionHooks;
-pub(crate) use self::schema::{FaultReason, FieldFault, StructuralSchema};
+pub(crate) use self::schema::{FieldFault, StructuralSchema};

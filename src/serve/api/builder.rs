@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::deadlines::WatchDeadlines;
 use super::openapi::OpenApiDocuments;
-use super::{ApiShared, ObjectApi, namespaces};
+use super::shared::ApiShared;
+use super::{ObjectApi, namespaces};
 use crate::base::clock::Clock;
 use crate::objects::Client;
 use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};

@@ -20,6 +20,7 @@ mod remove;
 mod reviews;
 mod route;
 mod serving;
+mod shared;
 mod status;
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -36,20 +37,18 @@ use serde_json::Value;
 
 use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
-use self::deadlines::WatchDeadlines;
-use self::openapi::OpenApiDocuments;
 use self::params::VersionMatch;
 use self::remove::DeleteCall;
 use self::route::{ApiTarget, NAMESPACE, ObjectsTarget, target};
+use self::shared::{ApiShared, WriteOutcome};
 use self::status::StatusError;
-use self::table::{RowObject, View};
+use self::table::{ObjectView, RowContent};
 use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
-use crate::base::clock::Clock;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
-use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::serve::access::{Access, AccessTarget};
 use crate::serve::http::{Handler, IncomingRequest, Reply};
-use crate::serve::kinds::{KindRegistry, ServedResource};
+use crate::serve::kinds::ServedResource;
 
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
 ///
@@ -82,26 +81,6 @@ use crate::serve::kinds::{KindRegistry, ServedResource};
 #[derive(Clone)]
 pub struct ObjectApi(Arc<ApiShared>);
 
-#[derive(Clone)]
-struct ApiShared {
-    client: Arc<dyn Client>,
-    kinds: KindRegistry,
-    /// The virtual kind of namespaces.
-    namespaces: ServedResource,
-    documents: Arc<OpenApiDocuments>,
-    clock: Clock,
-    deadlines: Arc<WatchDeadlines>,
-    most_size: usize,
-    authorizer: Option<Authorizer>,
-}
-
-/// The outcome of a write.
-struct Written {
-    code: StatusCode,
-    object: SharedObject,
-    warnings: Vec<String>,
-}
-
 impl ObjectApi {
     /// Returns the default settings for the objects of a client, without kinds.
     pub fn builder(client: Arc<dyn Client>) -> ObjectApiBuilder {
@@ -121,12 +100,6 @@ impl Handler for ObjectApi {
 }
 
 impl ApiShared {
-    /// Decides whether a user may do something.
-    fn access(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> Access {
-        let Some(authorizer) = &self.authorizer else { return Access::Allow };
-        authorizer(&AccessRequest { user: user.clone(), verb, target })
-    }
-
     fn answer(&self, request: &IncomingRequest) -> Result<Reply, StatusError> {
         let unknown = || Reply::text(StatusCode::NOT_FOUND, "404 page not found\n");
         let is_read = [Method::GET, Method::HEAD].contains(&request.method);
@@ -192,13 +165,13 @@ impl ApiShared {
             "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
             "deletecollection" => {
                 let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
-                let view = View { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
+                let view = ObjectView { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
                 Ok(json_text(StatusCode::OK, view.list(&deleted)))
             }
             _ => {
                 let view = self.view(request, target.resource)?;
                 let call = WriteCall::new(self, target, request)?;
-                let Written { code, object, warnings } = match verb {
+                let WriteOutcome { code, object, warnings } = match verb {
                     "create" => call.create(request)?,
                     "update" => call.update(request)?,
                     _ => call.patch(request)?,
@@ -252,17 +225,17 @@ impl ApiShared {
         }
     }
 
-    fn view<'a>(&self, request: &IncomingRequest, resource: &'a ServedResource) -> Result<View<'a>, StatusError> {
+    fn view<'a>(&self, request: &IncomingRequest, resource: &'a ServedResource) -> Result<ObjectView<'a>, StatusError> {
         let rows = match request.parameter("includeObject").unwrap_or_default() {
-            "" | "Metadata" => RowObject::Metadata,
-            "Object" => RowObject::Object,
-            "None" => RowObject::None,
+            "" | "Metadata" => RowContent::Metadata,
+            "Object" => RowContent::Object,
+            "None" => RowContent::None,
             other => {
                 let message = format!("the parameter includeObject is {other:?}, not Metadata, Object or None");
                 return Err(StatusError::bad_request(message));
             }
         };
-        Ok(View { resource, form: object_form(request)?, rows, now: now(&self.clock) })
+        Ok(ObjectView { resource, form: object_form(request)?, rows, now: now(&self.clock) })
     }
 
     fn list(

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::body;
 use super::params;
 use super::route::ObjectsTarget;
+use super::shared::ApiShared;
 use super::status::{StatusError, success};
-use super::{ApiShared, body};
 use crate::objects::{
     ClientError, DeleteOptions, Deletion, Ignore, ObjectKey, ObjectList, ObjectRef, Propagation, SharedObject,
 };

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::body;
 use super::protobuf::WireMessage;
 use super::route::NAMESPACE;
+use super::shared::ApiShared;
 use super::status::StatusError;
-use super::{ApiShared, body};
 use crate::serve::access::{Access, AccessTarget, UserInfo};
 use crate::serve::http::IncomingRequest;
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ApiShared, ObjectApi};
+use super::ObjectApi;
+use super::shared::ApiShared;
 use crate::serve::access::Authorizer;
 use crate::serve::server::ServerBuilder;
 

@@ -11,7 +11,7 @@ use crate::serve::kinds::{PrintColumn, ServedResource};
 
 /// The part of an object that a row of a table has beside its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum RowObject {
+pub(super) enum RowContent {
     #[default]
     Metadata,
     Object,
@@ -20,10 +20,10 @@ pub(super) enum RowObject {
 
 /// The form of objects in an answer, with everything that is needed to make it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(super) struct ObjectView<'a> {
     pub(super) resource: &'a ServedResource,
     pub(super) form: ObjectForm,
-    pub(super) rows: RowObject,
+    pub(super) rows: RowContent,
     pub(super) now: Timestamp,
 }
 
@@ -36,7 +36,7 @@ struct ListBody<'a> {
     items: &'a [SharedObject],
 }
 
-impl View<'_> {
+impl ObjectView<'_> {
     /// Returns the text of one object.
     pub(super) fn object(&self, object: &SharedObject) -> String {
         match self.form {
@@ -116,9 +116,9 @@ impl View<'_> {
                 let cells = columns.iter().map(|column| cell(column, object, self.now));
                 let cells: Vec<_> = std::iter::once(json!(object.name())).chain(cells).collect();
                 let object = match self.rows {
-                    RowObject::Metadata => partial(object, version),
-                    RowObject::Object => object.to_value(),
-                    RowObject::None => Value::Null,
+                    RowContent::Metadata => partial(object, version),
+                    RowContent::Object => object.to_value(),
+                    RowContent::None => Value::Null,
                 };
                 json!({"cells": cells, "object": object})
             })
@@ -171,13 +171,13 @@ mod tests {
         .into()
     }
 
-    fn view<R>(form: ObjectForm, rows: RowObject, run: impl FnOnce(&View<'_>) -> R) -> R {
+    fn view<R>(form: ObjectForm, rows: RowContent, run: impl FnOnce(&ObjectView<'_>) -> R) -> R {
         let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
             .column(PrintColumn::new("Pages", "integer", ".spec.pages"))
             .column(PrintColumn::new("Node", "string", ".spec.node").wide());
         let kinds = KindRegistry::new([site]).unwrap();
         let now = "2024-05-01T10:02:30Z".parse().unwrap();
-        run(&View { resource: kinds.iter().next().unwrap(), form, rows, now })
+        run(&ObjectView { resource: kinds.iter().next().unwrap(), form, rows, now })
     }
 
     fn json_of(text: &str) -> Value {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_table_has_the_name_the_columns_and_the_age() {
         let list = ObjectList::new("9", vec![site("a"), site("b")]).continue_token(Some("t".to_owned()));
-        let table = view(ObjectForm::Table("v1"), RowObject::Metadata, |view| json_of(&view.list(&list)));
+        let table = view(ObjectForm::Table("v1"), RowContent::Metadata, |view| json_of(&view.list(&list)));
         assert_eq!(table["metadata"], json!({"resourceVersion": "9", "continue": "t"}));
         let names: Vec<_> =
             table["columnDefinitions"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_the_first_event_of_a_watch_has_heads() {
-        view(ObjectForm::Table("v1beta1"), RowObject::None, |view| {
+        view(ObjectForm::Table("v1beta1"), RowContent::None, |view| {
             assert_eq!(json_of(&view.event(&site("a"), true))["columnDefinitions"].as_array().unwrap().len(), 4);
             let later = json_of(&view.event(&site("a"), false));
             assert_eq!(
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn lists_are_whole_or_metadata_only() {
         let list = ObjectList::new("9", vec![site("a")]);
-        let whole = view(ObjectForm::Whole, RowObject::Metadata, |view| json_of(&view.list(&list)));
+        let whole = view(ObjectForm::Whole, RowContent::Metadata, |view| json_of(&view.list(&list)));
         assert_eq!((&whole["kind"], &whole["apiVersion"]), (&json!("SiteList"), &json!("example.com/v1")));
         assert_eq!(whole["items"][0], site("a").to_value());
-        let partial = view(ObjectForm::MetadataOnly, RowObject::Metadata, |view| json_of(&view.list(&list)));
+        let partial = view(ObjectForm::MetadataOnly, RowContent::Metadata, |view| json_of(&view.list(&list)));
         assert_eq!(partial["items"][0]["metadata"]["name"], "a");
         assert_eq!(partial["items"][0].get("spec"), None);
-        let mark = view(ObjectForm::Whole, RowObject::Metadata, |view| view.bookmark("7", true));
+        let mark = view(ObjectForm::Whole, RowContent::Metadata, |view| view.bookmark("7", true));
         assert_eq!(mark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::accept::ObjectForm;
 use super::deadlines::WatchDeadlines;
 use super::status::StatusError;
-use super::table::{RowObject, View};
+use super::table::{ObjectView, RowContent};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::objects::{Client, Query, WatchEvent};
@@ -26,7 +26,7 @@ pub(super) struct ServedWatch {
     pub(super) deadlines: Arc<WatchDeadlines>,
     pub(super) resource: ServedResource,
     pub(super) form: ObjectForm,
-    pub(super) rows: RowObject,
+    pub(super) rows: RowContent,
     pub(super) query: Query,
     /// `None` to begin with the objects that exist.
     pub(super) from: Option<String>,
@@ -53,7 +53,7 @@ impl ServedWatch {
         };
         let (mut marks_initial, mut heads) = (self.marks_initial, true);
         for event in events {
-            let view = View { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) };
+            let view = ObjectView { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) };
             let (kind, object) = match event {
                 Ok(WatchEvent::Added(object)) => ("ADDED", object),
                 Ok(WatchEvent::Modified(object)) => ("MODIFIED", object),

@@ -12,9 +12,9 @@ use super::merge::overlaid;
 use super::params::{self, WriteOptions};
 use super::rehearse::Rehearsal;
 use super::route::ObjectsTarget;
+use super::shared::{ApiShared, WriteOutcome};
 use super::status::StatusError;
 use super::watch::now;
-use super::{ApiShared, Written};
 use crate::objects::json::{key_of, meta_mut};
 use crate::objects::{ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject, ValueRef};
 use crate::serve::access::UserInfo;
@@ -43,7 +43,7 @@ impl<'a> WriteCall<'a> {
         Ok(Self { api, target, options, user: &request.user, warnings: Vec::new() })
     }
 
-    pub(super) fn create(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+    pub(super) fn create(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
         let mut object = body::placed(&self.target, body::json(request)?)?;
         if let Some(fields) = object.as_object_mut() {
             // A new object has no status.
@@ -62,7 +62,7 @@ impl<'a> WriteCall<'a> {
         Ok(self.written(StatusCode::CREATED, created))
     }
 
-    pub(super) fn update(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+    pub(super) fn update(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
         let object = body::placed(&self.target, body::json(request)?)?;
         let object = if self.is_admitted() {
             let current = self.api.client.get(self.target.kind(), &self.target.key())?;
@@ -81,7 +81,7 @@ impl<'a> WriteCall<'a> {
         Ok(self.written(StatusCode::OK, updated))
     }
 
-    pub(super) fn patch(mut self, request: &IncomingRequest) -> Result<Written, StatusError> {
+    pub(super) fn patch(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
         match body::patch(request)? {
             PatchBody::Patch(patch) => {
                 let patched = self.patched(&patch)?;
@@ -119,7 +119,7 @@ impl<'a> WriteCall<'a> {
         })
     }
 
-    fn applied(mut self, applied: &Value, owner: &FieldOwner) -> Result<Written, StatusError> {
+    fn applied(mut self, applied: &Value, owner: &FieldOwner) -> Result<WriteOutcome, StatusError> {
         let (client, target) = (&self.api.client, self.target);
         let (kind, key) = (target.kind(), target.key());
         let mut code = StatusCode::OK;
@@ -216,8 +216,8 @@ impl<'a> WriteCall<'a> {
         Ok(object)
     }
 
-    fn written(self, code: StatusCode, object: SharedObject) -> Written {
-        Written { code, object, warnings: self.warnings }
+    fn written(self, code: StatusCode, object: SharedObject) -> WriteOutcome {
+        WriteOutcome { code, object, warnings: self.warnings }
     }
 }
 

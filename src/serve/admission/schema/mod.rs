@@ -19,7 +19,7 @@ use regex_lite::Regex;
 use serde_json::Value;
 
 pub use self::fault::SchemaFault;
-pub(crate) use self::fault::{FaultReason, FieldFault};
+pub(crate) use self::fault::FieldFault;
 use self::format::TextFormat;
 
 /// A compiled schema.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::objects::{Kind, MemoryClient};
+use crate::serve::access::{AccessRequest, Authorizer, UserInfo};
 use crate::serve::admission::Rejection;
 use crate::serve::http::ReplyBody;
 use crate::serve::kinds::PrintColumn;

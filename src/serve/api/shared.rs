@@ -1,0 +1,40 @@
+//! The parts of the API that all requests share.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::deadlines::WatchDeadlines;
+use super::openapi::OpenApiDocuments;
+use crate::base::clock::Clock;
+use crate::objects::{Client, SharedObject};
+use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::serve::kinds::{KindRegistry, ServedResource};
+
+#[derive(Clone)]
+pub(super) struct ApiShared {
+    pub(super) client: Arc<dyn Client>,
+    pub(super) kinds: KindRegistry,
+    /// The virtual kind of namespaces.
+    pub(super) namespaces: ServedResource,
+    pub(super) documents: Arc<OpenApiDocuments>,
+    pub(super) clock: Clock,
+    pub(super) deadlines: Arc<WatchDeadlines>,
+    pub(super) most_size: usize,
+    pub(super) authorizer: Option<Authorizer>,
+}
+
+/// The outcome of a write.
+pub(super) struct WriteOutcome {
+    pub(super) code: StatusCode,
+    pub(super) object: SharedObject,
+    pub(super) warnings: Vec<String>,
+}
+
+impl ApiShared {
+    /// Decides whether a user may do something.
+    pub(super) fn access(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> Access {
+        let Some(authorizer) = &self.authorizer else { return Access::Allow };
+        authorizer(&AccessRequest { user: user.clone(), verb, target })
+    }
+}
