@@ -297,7 +297,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Records the last 512 runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not recorded.
+    /// Records the last runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not recorded.
     pub fn record_runs(mut self) -> Self {
         self.records_runs = true;
         self

@@ -207,8 +207,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.gate.as_ref().is_none_or(|gate| gate.owns(key))
     }
 
-    /// Records the last 512 runs from now on. It costs some memory and, at the end of each run, a lock that all threads of the
-    /// controller share.
+    /// Records the last 256 failed runs and the last 512 other runs from now on.
+    ///
+    /// Recording costs memory and, at the end of each run, a lock that all threads of the controller share.
     ///
     /// The recorded runs are part of the [status](Self::status). A server of status pages calls this for all controllers of its
     /// manager.

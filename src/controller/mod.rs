@@ -37,6 +37,8 @@ pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
 pub use self::key_status::KeyStatus;
+#[cfg(feature = "serve")]
+pub(crate) use self::recent_runs::MOST_RUNS;
 pub use self::recent_runs::{RecentRun, RecentRunResult};
 #[cfg(feature = "objects")]
 pub(crate) use self::shards::{EarlierMember, ShardTable};

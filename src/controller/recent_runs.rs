@@ -14,12 +14,16 @@ use crate::queue::{Key, Reasons};
 use crate::run::error::Chain;
 use crate::run::runner::{EndedRun, NextAttempt, RunResult};
 
-/// The number of runs that a controller keeps.
-const MOST_RUNS: usize = 512;
+/// The number of runs without failure that a controller keeps.
+pub(crate) const MOST_RUNS: usize = 512;
+
+/// The number of failed runs that a controller keeps.
+const MOST_FAILURES: usize = 256;
 
 /// A run that has ended.
 ///
-/// A controller keeps its last 512 runs while they are [recorded](super::ControllerHandle::record_runs).
+/// A controller keeps its last 256 failed runs and its last 512 other runs while they are
+/// [recorded](super::ControllerHandle::record_runs).
 ///
 /// # Examples
 ///
@@ -129,13 +133,29 @@ impl<K> RecentRun<K> {
 /// The recent runs of one controller.
 pub(super) struct RecentRuns<K> {
     on: AtomicBool,
-    /// The oldest run first. Its lock is held for no other lock and for no user code, except clones of keys.
-    runs: Mutex<VecDeque<RecentRun<K>>>,
+    /// Under this lock, no other lock is taken, and no user code runs except `Clone` and `Eq` of keys.
+    runs: Mutex<KeptRuns<K>>,
+}
+
+/// The kept runs in the order of their ends. Failed runs are kept apart: frequent successes must not displace them.
+struct KeptRuns<K> {
+    failed: VecDeque<RecentRun<K>>,
+    others: VecDeque<RecentRun<K>>,
+}
+
+impl<K: Clone> KeptRuns<K> {
+    /// Returns clones of the runs that match, the oldest start first.
+    fn list(&self, matches: impl Fn(&RecentRun<K>) -> bool) -> Vec<RecentRun<K>> {
+        let mut runs: Vec<_> = self.failed.iter().chain(&self.others).filter(|run| matches(run)).cloned().collect();
+        runs.sort_by_key(|run| run.started);
+        runs
+    }
 }
 
 impl<K: Key> RecentRuns<K> {
     pub(super) fn new(on: bool) -> Self {
-        Self { on: AtomicBool::new(on), runs: Mutex::new(VecDeque::new()) }
+        let kept = KeptRuns { failed: VecDeque::new(), others: VecDeque::new() };
+        Self { on: AtomicBool::new(on), runs: Mutex::new(kept) }
     }
 
     #[inline]
@@ -162,20 +182,24 @@ impl<K: Key> RecentRuns<K> {
             result: RecentRunResult::new(result),
         };
         let mut runs = self.runs.lock();
-        let oldest = if runs.len() < MOST_RUNS { None } else { runs.pop_front() };
-        runs.push_back(run);
+        let (kept, most) = match run.result.error() {
+            Some(_) => (&mut runs.failed, MOST_FAILURES),
+            None => (&mut runs.others, MOST_RUNS),
+        };
+        let oldest = if kept.len() < most { None } else { kept.pop_front() };
+        kept.push_back(run);
         drop(runs);
         drop(oldest);
     }
 
     /// Returns the runs, the oldest first.
     pub(super) fn list(&self) -> Vec<RecentRun<K>> {
-        self.runs.lock().iter().cloned().collect()
+        self.runs.lock().list(|_| true)
     }
 
     /// Returns the runs of one key, the oldest first.
     pub(super) fn of_key(&self, key: &K) -> Vec<RecentRun<K>> {
-        self.runs.lock().iter().filter(|run| run.key == *key).cloned().collect()
+        self.runs.lock().list(|run| run.key == *key)
     }
 }
 
@@ -184,20 +208,31 @@ mod tests {
     use super::*;
     use crate::base::time::Nanos;
     use crate::run::context::RunInfo;
+    use crate::run::runner::Failed;
 
     #[test]
-    fn the_last_512_runs_are_kept() {
+    fn the_last_runs_are_kept_and_the_last_failures_apart() {
         let (clock, runs) = (Clock::system(), RecentRuns::new(false));
         assert!(!runs.is_on());
         runs.record();
         assert!(runs.is_on());
+        let at =
+            |start| EndedRun { call: RunInfo::default(), start: Nanos(start), end: Nanos(start + 7), thread: "pool-0" };
         for key in 0..MOST_RUNS + 2 {
-            let ended = EndedRun { call: RunInfo::default(), start: Nanos(5), end: Nanos(12), thread: "pool-0" };
-            runs.add(&clock, &key, &RunResult::Succeeded, &ended);
+            runs.add(&clock, &key, &RunResult::Succeeded, &at(key as u64));
         }
         let list = runs.list();
         assert_eq!((list.len(), list[0].key, list[MOST_RUNS - 1].key), (MOST_RUNS, 2, MOST_RUNS + 1));
         assert_eq!((list[0].took, list[0].thread.as_str()), (Duration::from_nanos(7), "pool-0"));
         assert_eq!((runs.of_key(&1).len(), runs.of_key(&2).len()), (0, 1));
+
+        let error = std::io::Error::other("no answer");
+        let failed = || RunResult::Failed(Failed { error: &error, failures: 1, next: NextAttempt::Drop });
+        for start in 0..=MOST_FAILURES {
+            runs.add(&clock, &7, &failed(), &at(start as u64));
+        }
+        runs.add(&clock, &8, &RunResult::Succeeded, &at(0));
+        assert_eq!((runs.list().len(), runs.of_key(&7).len()), (MOST_RUNS + MOST_FAILURES, MOST_FAILURES + 1));
+        assert_eq!(runs.list()[0].key, 8);
     }
 }

@@ -112,7 +112,7 @@ fn next(status: &KeyStatus<String>, now: Instant) -> String {
 
 fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: SystemTime) {
     out.push_str("<section aria-labelledby=\"runs\">");
-    out.push_str(&heading("runs", "Last runs", "of the 512 that the controller keeps"));
+    out.push_str(&heading("runs", "Last runs", "of the last 512 runs and 256 failures of the controller"));
     if runs.is_empty() {
         out.push_str("<p class=\"calm\">None.</p></section>");
         return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::data::{PageData, Tone, cell, chip, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
-use crate::controller::{ControllerStatus, RunningKey};
+use crate::controller::{ControllerStatus, MOST_RUNS, RunningKey};
 
 /// The time that the timeline shows.
 const SHOWN: Duration = Duration::from_secs(60);
@@ -117,9 +117,8 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
 /// Tells which controllers had more runs than are kept.
 fn forgotten(out: &mut String, data: &PageData<'_>) {
     for controller in &data.status.controllers {
-        let Some(first) = controller.recent_runs.first().filter(|_| controller.recent_runs.len() >= 512) else {
-            continue;
-        };
+        let mut others = controller.recent_runs.iter().filter(|run| run.result.error().is_none());
+        let Some(first) = others.next().filter(|_| others.count() + 1 >= MOST_RUNS) else { continue };
         let kept = data.now().saturating_duration_since(first.started);
         if kept < SHOWN {
             let name = line(&controller.name);
