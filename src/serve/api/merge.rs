@@ -1,43 +1,21 @@
-//! Adds the changes of an admission to an applied object.
+//! Carries the changes of an admission over to an applied object.
 
 use serde_json::Value;
 
-/// Returns the applied object with the changes that lead from `next` to `admitted`.
+/// Returns the applied object with the values that its fields have after the admission.
 ///
-/// A field that the admission sets or changes is set. A field that it removes is removed, if the applied object has it.
+/// `next` is the state before the admission. A field that the admission removes is removed. A field that it adds is not added, so
+/// that it gets no owner.
 pub(super) fn overlaid(applied: &Value, next: &Value, admitted: &Value) -> Value {
-    let mut wanted = applied.clone();
-    overlay(&mut wanted, next, admitted);
-    wanted
-}
-
-fn overlay(wanted: &mut Value, next: &Value, admitted: &Value) {
-    let (Value::Object(before), Value::Object(after)) = (next, admitted) else {
-        if next != admitted {
-            *wanted = admitted.clone();
-        }
-        return;
+    let (Value::Object(fields), Value::Object(before), Value::Object(after)) = (applied, next, admitted) else {
+        return if next == admitted { applied.clone() } else { admitted.clone() };
     };
-    for (name, value) in after {
-        let old = before.get(name);
-        if old == Some(value) {
-            continue;
-        }
-        if !wanted.is_object() {
-            *wanted = Value::Object(serde_json::Map::new());
-        }
-        let Some(fields) = wanted.as_object_mut() else { continue };
-        match old {
-            Some(old) if old.is_object() && value.is_object() => {
-                let inner = fields.entry(name).or_insert_with(|| Value::Object(serde_json::Map::new()));
-                overlay(inner, old, value);
-            }
-            _ => drop(fields.insert(name.clone(), value.clone())),
-        }
-    }
-    if let Some(fields) = wanted.as_object_mut() {
-        fields.retain(|name, _| !before.contains_key(name) || after.contains_key(name));
-    }
+    let kept = fields.iter().filter_map(|(name, value)| match (before.get(name), after.get(name)) {
+        (Some(_), None) => None,
+        (Some(before), Some(after)) => Some((name.clone(), overlaid(value, before, after))),
+        (None, _) => Some((name.clone(), value.clone())),
+    });
+    Value::Object(kept.collect())
 }
 
 #[cfg(all(test, not(loom)))]
@@ -47,13 +25,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_an_admission_are_applied_too() {
+    fn applied_fields_have_their_admitted_values() {
         let applied = json!({"spec": {"title": "T", "extra": 1, "list": [1]}});
         let next = json!({"metadata": {"uid": "u"}, "spec": {"title": "T", "extra": 1, "list": [1], "other": 2}});
-        let admitted =
-            json!({"metadata": {"uid": "u"}, "spec": {"title": "t", "list": [1, 2], "other": 2, "new": {"a": 1}}});
-        let wanted = overlaid(&applied, &next, &admitted);
-        assert_eq!(wanted, json!({"spec": {"title": "t", "list": [1, 2], "new": {"a": 1}}}));
+        let admitted = json!({"metadata": {"uid": "u"}, "spec": {"title": "t", "list": [1, 2], "other": 3, "new": 1}});
+        assert_eq!(overlaid(&applied, &next, &admitted), json!({"spec": {"title": "t", "list": [1, 2]}}));
         assert_eq!(overlaid(&applied, &next, &next), applied);
     }
 }

@@ -61,7 +61,7 @@ use crate::serve::kinds::ServedResource;
 /// - Bodies are JSON. YAML is not read.
 /// - The status cannot be applied.
 /// - A dry run does not check owners, and deletes no dependents.
-/// - If hooks or defaults of the schema set fields of an applied object, these fields belong to the owner of the applied fields.
+/// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.
 ///
 /// # Examples

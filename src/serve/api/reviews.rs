@@ -28,6 +28,12 @@ pub(super) fn review(api: &ApiShared, request: &IncomingRequest, plural: &str) -
         "SelfSubjectRulesReview" => rules(api, &request.user, spec["namespace"].as_str().unwrap_or_default()),
         _ => {
             let UserInfo { name, groups } = &request.user;
+            // Kubernetes has a name for a user without credentials.
+            let (name, groups) = if name.is_empty() {
+                ("system:anonymous", json!(["system:unauthenticated"]))
+            } else {
+                (name.as_str(), json!(groups))
+            };
             json!({"userInfo": {"username": name, "groups": groups}})
         }
     };

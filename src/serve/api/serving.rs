@@ -11,6 +11,23 @@ impl ServerBuilder {
     /// Serves objects to `kubectl` and other clients of Kubernetes: the paths below `/api`, `/apis`, `/openapi` and `/version`.
     ///
     /// The [authorization](Self::authorize) is asked for each request, with the kind, the namespace and the name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::objects::{Kind, MemoryClient};
+    /// use homeostat::serve::{ObjectApi, ServedResource, Server};
+    /// use std::net::Ipv4Addr;
+    /// use std::sync::Arc;
+    ///
+    /// let client = MemoryClient::builder().versions_by_time().build();
+    /// let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"));
+    /// let api = ObjectApi::builder(Arc::new(client)).serve(sites).build()?;
+    /// let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).build()?.start()?;
+    /// let command = format!("kubectl --server http://{} get sites", server.addresses()[0]);
+    /// # drop((server, command));
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
     pub fn objects(self, api: &ObjectApi) -> Self {
         let api = api.clone();
         self.object_handler(move |authorizer| Arc::new(api.authorized_by(authorizer)))

@@ -170,9 +170,9 @@ impl StatusError {
         self
     }
 
-    /// Returns whether the object has another version than expected. Another owner of a field is no such conflict.
+    /// Returns whether somebody else has written the object in between. Another owner of a field is no such conflict.
     pub(super) fn is_conflict_of_versions(&self) -> bool {
-        self.reason == "Conflict" && self.details["causes"].is_null()
+        self.reason == "AlreadyExists" || (self.reason == "Conflict" && self.details["causes"].is_null())
     }
 
     /// Returns the `Status`.

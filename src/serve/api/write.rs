@@ -135,23 +135,17 @@ impl<'a> WriteCall<'a> {
             }
             let admitted = call.admitted(current.as_ref(), next.to_value())?;
             let mut wanted = overlaid(applied, &next.to_value(), &admitted);
-            if let Some(current) = &current {
-                // A change by somebody else is a conflict, so that the stored object is the admitted one.
-                meta_mut(&mut wanted).insert("resourceVersion".to_owned(), current.resource_version().into());
-            }
-            let rehearsed = call.rehearsal(current.as_ref()).apply(wanted.clone(), owner)?;
             if call.options.dry_run {
-                return Ok(rehearsed);
+                return Ok(admitted.into());
             }
-            if let Some(current) = &current
-                && !is_equal_content(&rehearsed, &admitted)
-            {
-                // A hook has removed a field that others have set, which an apply cannot do.
-                let mut admitted = admitted;
-                meta_mut(&mut admitted).insert("resourceVersion".to_owned(), current.resource_version().into());
-                let updated = client.update(kind, admitted)?;
-                meta_mut(&mut wanted).insert("resourceVersion".to_owned(), updated.resource_version().into());
-            }
+            // The admitted state is stored first, so that no other state is ever stored. Then the owner of the applied fields is
+            // recorded, which changes no field. A change by somebody else in between is a conflict.
+            let version = match &current {
+                None => client.create(kind, admitted)?.resource_version().to_owned(),
+                Some(current) if is_equal_content(&next, &admitted) => current.resource_version().to_owned(),
+                Some(_) => client.update(kind, admitted)?.resource_version().to_owned(),
+            };
+            meta_mut(&mut wanted).insert("resourceVersion".to_owned(), version.into());
             Ok(client.apply(kind, wanted, owner)?)
         })?;
         Ok(self.written(code, object))
@@ -221,7 +215,7 @@ impl<'a> WriteCall<'a> {
     }
 }
 
-/// Returns whether two states of an object are equal, except for the fields of the metadata that the client sets.
+/// Returns whether two states of an object are equal, except for the fields of the metadata that only the client sets.
 fn is_equal_content(one: &SharedObject, other: &Value) -> bool {
     let fields = |object: ValueRef<'_>| {
         let mut object = object.to_value();

@@ -117,7 +117,10 @@ fn object_schema(resource: &ServedResource) -> Value {
     let kind = resource.kind();
     let mut schema = match resource.compiled_schema() {
         Some(schema) => schema.json().clone(),
-        None => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        None => {
+            let description = format!("An object of the kind {}. It may have any fields.", kind.name());
+            json!({"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": true})
+        }
     };
     if !schema.is_object() {
         schema = json!({"type": "object"});

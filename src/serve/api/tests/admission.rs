@@ -131,3 +131,66 @@ fn a_panic_of_a_hook_is_an_internal_error() {
     assert_eq!((answer.code, &answer.json()["reason"]), (500, &json!("InternalError")));
     assert!(answer.json()["message"].as_str().unwrap().ends_with("panicked: no idea"));
 }
+
+/// Writers of different fields change one object at the same time. A hook computes a sum, which must fit each stored state.
+#[test]
+fn writers_at_the_same_time_lose_nothing() {
+    const WRITERS: i64 = 4;
+    const ROUNDS: i64 = 25;
+    let sum =
+        |site: &Value| (0..WRITERS).map(|writer| site["spec"][format!("w{writer}")].as_i64().unwrap_or(0)).sum::<i64>();
+    let client = MemoryClient::new();
+    let site = ServedResource::new(SITE)
+        .mutate(move |_, site| {
+            site["spec"]["sum"] = json!(sum(site));
+            Ok(())
+        })
+        .validate(move |request, site| match request.old {
+            // Sums only grow: each writer counts up.
+            Some(old) if sum(old) > sum(site) => Err(Rejection::invalid("spec.sum", "", "must not fall")),
+            _ => Ok(()),
+        });
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(site).build().unwrap();
+    assert_eq!(request(&format!("POST {SITES}")).body(&super::site("home", "Home")).send_to(&api).code, 201);
+    let write = |writer: i64, round: i64| {
+        let change = json!({"spec": {(format!("w{writer}")): round}});
+        loop {
+            let answer = if writer % 2 == 0 {
+                merge_patch(HOME, &change).send_to(&api)
+            } else {
+                apply(&format!("{HOME}?fieldManager=w{writer}"), &change).send_to(&api)
+            };
+            match answer.code {
+                200 => return,
+                // Others were faster too often.
+                409 => {}
+                _ => panic!("{answer:?}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let write = &write;
+            scope.spawn(move || (1..=ROUNDS).for_each(|round| write(writer, round)));
+        }
+    });
+    let stored = client.get(&SITE, &ObjectKey::new("default", "home")).unwrap().to_value();
+    assert_eq!((sum(&stored), &stored["spec"]["sum"]), (WRITERS * ROUNDS, &json!(WRITERS * ROUNDS)));
+}
+
+#[test]
+fn an_applied_object_that_others_create_in_between_is_admitted_again() {
+    let client = MemoryClient::new();
+    let other = client.clone();
+    let site = ServedResource::new(SITE).mutate(move |request, site| {
+        if request.old.is_none() {
+            other.create(&SITE, super::site("home", "Theirs")).unwrap();
+        }
+        site["spec"]["update"] = json!(request.old.is_some());
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(client)).serve(site).build().unwrap();
+    let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 1}})).send_to(&api);
+    assert_eq!(applied.code, 200, "{applied:?}");
+    assert_eq!(applied.json()["spec"], json!({"title": "Theirs", "mine": 1, "update": true}));
+}

@@ -65,6 +65,9 @@ fn a_user_can_ask_for_the_own_access() {
     );
     let me = request("POST /apis/authentication.k8s.io/v1/selfsubjectreviews").body(&json!({})).send_to(&api).json();
     assert_eq!(me["status"]["userInfo"]["username"], "eve");
+    let mut anonymous = request("POST /apis/authentication.k8s.io/v1/selfsubjectreviews").body(&json!({}));
+    anonymous.request.user = UserInfo::default();
+    assert_eq!(anonymous.send_to(&api).json()["status"]["userInfo"]["username"], "system:anonymous");
 }
 
 #[test]

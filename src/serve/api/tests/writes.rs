@@ -120,6 +120,12 @@ fn applied_fields_have_owners() {
     let cause = &other.json()["details"]["causes"][0];
     assert_eq!(cause["reason"], "FieldManagerConflict");
     assert!(cause["message"].as_str().unwrap().contains("\"alice\""));
+    // A field that a hook has set has no owner.
+    let mut slug = json!({"metadata": {"name": "home"}, "spec": {"title": "Home", "slug": "home"}});
+    assert_eq!(apply(&format!("{HOME}?fieldManager=carol"), &slug).send_to(&served.api).code, 200);
+    slug["spec"]["slug"] = json!("other");
+    let normal = apply(&format!("{HOME}?fieldManager=carol"), &slug).send_to(&served.api).json();
+    assert_eq!(normal["spec"]["slug"], "home", "the hook sets it again");
     let forced = apply(&format!("{HOME}?fieldManager=bob&force=true"), &site("home", "Away")).to(&served);
     assert_eq!((forced.code, &forced.json()["spec"]["slug"]), (200, &json!("away")));
     for (query, code) in [("", 400), ("?fieldManager=", 400), ("?fieldManager=a&force=maybe", 400)] {
