@@ -115,12 +115,11 @@ fn described(name: &str, description: &str) -> Value {
 
 fn object_schema(resource: &ServedResource) -> Value {
     let kind = resource.kind();
-    let mut schema = match resource.compiled_schema() {
-        Some(schema) => schema.json().clone(),
-        None => {
-            let description = format!("An object of the kind {}. It may have any fields.", kind.name());
-            json!({"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": true})
-        }
+    let mut schema = if let Some(schema) = resource.compiled_schema() {
+        schema.json().clone()
+    } else {
+        let description = format!("An object of the kind {}. It may have any fields.", kind.name());
+        json!({"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": true})
     };
     if !schema.is_object() {
         schema = json!({"type": "object"});
