@@ -1,5 +1,4 @@
 //! An HTTP server for people and tools, on plain threads. Feature `serve`.
-#![allow(dead_code, unused_imports, reason = "the parts are written at the same time; remove this at the end")]
 
 mod access;
 mod admission;

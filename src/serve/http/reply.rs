@@ -144,11 +144,6 @@ impl Reply {
         self.headers.insert(name, value);
         self
     }
-
-    /// Returns whether the body takes its time.
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.body, ReplyBody::Stream(_))
-    }
 }
 
 #[cfg(test)]

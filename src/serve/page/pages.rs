@@ -154,17 +154,6 @@ impl StatusPages {
         self.checks.add(kind, name, Box::new(move || check().map_err(Into::into)));
         self
     }
-
-    /// Returns whether these pages have a path with these parts.
-    pub(crate) fn has_path(segments: &[String]) -> bool {
-        match segments.first().map(String::as_str) {
-            None | Some("livez" | "readyz" | "healthz") => true,
-            Some("metrics" | "statusz") => segments.len() == 1,
-            Some("keys") => segments.len() >= 3,
-            _ => false,
-        }
-    }
-
     fn reply(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
         let parts: Vec<_> = request.segments.iter().map(String::as_str).collect();
         match parts.as_slice() {

@@ -41,9 +41,9 @@ struct Program<'a> {
 impl<'a> Program<'a> {
     fn start(sim: &'a Simulation) -> Self {
         let (stores, runs) = (Stores::default(), Arc::<Mutex<Vec<Key>>>::default());
-        let (of_runs, noted) = (Arc::clone(&stores), Arc::clone(&runs));
+        let (of_runs, record) = (Arc::clone(&stores), Arc::clone(&runs));
         let reconcile = move |_: &Context, key: &Key| -> Outcome {
-            noted.lock().push(key.clone());
+            record.lock().push(key.clone());
             let Some(notes) = of_runs.lock().get(key.0).cloned() else { return Ok(Action::await_change()) };
             let mut note = notes.get(&key.1)?;
             if note.copy != note.text {

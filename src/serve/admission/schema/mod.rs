@@ -18,8 +18,8 @@ use std::sync::Arc;
 use regex_lite::Regex;
 use serde_json::Value;
 
-pub use self::fault::SchemaFault;
 pub(crate) use self::fault::FieldFault;
+pub use self::fault::SchemaFault;
 use self::format::TextFormat;
 
 /// A compiled schema.
