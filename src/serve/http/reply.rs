@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
 use super::head::RequestHead;
-use super::message::{Reply, ReplyBody, ReplySink};
+use super::message::{Reply, ReplySink};
 use super::transport::ServerTransport;
 
 /// How a reply is framed.

@@ -1,0 +1,66 @@
+//! A fleet: several processes of one program divide jobs among themselves, while one of them is killed, paused or added.
+//!
+//! ```sh
+//! cargo run --features kubernetes,serve --example fleet
+//! ```
+//!
+//! The program keeps the jobs in its memory, and serves them on a free port as a Kubernetes API server does. It starts three workers:
+//! processes of the same program, each with a [`KubernetesClient`](homeostat::kubernetes::KubernetesClient) and
+//! [`Members`](homeostat::objects::Members). A worker writes its name into each job that it owns, again and again. The program shows
+//! each change of the owners:
+//!
+//! ```text
+//!   0.9s  abccbacabbcabbacbcaacbac  division 3: a 8, b 8, c 8
+//! kill b
+//!   4.6s  acccaacacaccacacacaacaac  division 4: a 13, c 11
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | `objects.rs` | jobs |
+//! | `worker.rs` | one worker |
+//! | `tour.rs` | the server, the processes, and the picture of the owners |
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+#[expect(dead_code, reason = "the other examples need the rest")]
+#[path = "../cli/mod.rs"]
+mod cli;
+#[expect(dead_code, reason = "the other examples need the rest")]
+#[path = "../cli/interrupt.rs"]
+mod interrupt;
+mod objects;
+mod tour;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Divides jobs among several processes.
+#[derive(Parser)]
+#[command(name = "fleet", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run one worker until its standard input ends
+    Worker {
+        /// The name of the worker, a lower-case letter
+        name: String,
+        /// The URL of the server with the jobs
+        #[arg(long)]
+        server: String,
+    },
+}
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
+    interrupt::exit_code(match Arguments::parse().command {
+        None => tour::go(),
+        Some(Command::Worker { name, server }) => worker::run(&name, &server),
+    })
+}

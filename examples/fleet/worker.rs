@@ -1,0 +1,58 @@
+//! One worker: a process that owns a share of the jobs.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::controller::ShardHash;
+use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
+use homeostat::objects::{Api, Client, Members, ObjectKey, ObjectWatch};
+use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
+
+use crate::objects::{Job, JobStatus};
+
+/// The time after which the other workers take over the jobs of one that is silent.
+const LEASE: Duration = Duration::from_secs(3);
+/// The time between two runs of a job.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Works until standard input ends.
+pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
+    let client: Arc<dyn Client> = Arc::new(KubernetesClient::builder(ClusterConfig::new(server)?).build()?);
+    let jobs = Api::<Job>::new(client.clone());
+    let members = Members::builder(client, "default", "workers")
+        .identity(name)
+        .lease_duration(LEASE)
+        .renew_deadline(Duration::from_secs(2))
+        .stop_margin(Duration::from_millis(500))
+        .retry_period(Duration::from_millis(400))
+        .call_timeout(Duration::from_secs(1))
+        .build()?;
+    let watch = ObjectWatch::new(jobs.clone()).start()?;
+    let owner = name.to_owned();
+    let reconcile = move |cx: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
+        let mut job = jobs.get(key)?;
+        // A write of an earlier owner is refused: the job has another version, or a greater number.
+        let fence = cx.fence()?;
+        let division = fence.number().unwrap_or_default();
+        if division < job.status.division {
+            return Err(format!("{key} belongs to a later division").into());
+        }
+        job.status = JobStatus { owner: owner.clone(), division };
+        jobs.update_status(&job)?;
+        Ok(Action::requeue_after(PERIOD))
+    };
+    let controller = Controller::builder("job", reconcile)
+        .shards(members.shards(), |job: &ObjectKey| ShardHash::of([job.namespace(), job.name()]))
+        .subscribe(&watch, Subscriber::to_itself)
+        .build()?;
+    let manager = Manager::builder().build()?;
+    // Before the controller, so that the lease is given back after its last run.
+    manager.add(members.start()?)?;
+    manager.add(controller)?;
+    manager.add(watch)?;
+    let running = manager.start()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    manager.stop();
+    Ok(running.wait()?)
+}
