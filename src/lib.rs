@@ -62,6 +62,7 @@
 //! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
 //! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
 //! | `KubernetesClient` | `kubernetes` (feature) | objects on a Kubernetes API server |
+//! | `Server`, `ObjectApi`, `StatusPages` | `serve` (feature) | objects for `kubectl`, health, metrics and a status page |
 //! | `SubReconciler` | `sub` (feature `objects`) | reconcilers made of small steps |
 //! | [`ManualClock`], `Simulation` | `testing` (feature) | holds time still; runs whole controllers on one thread |
 //!

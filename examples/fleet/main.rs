@@ -10,9 +10,9 @@
 //! each change of the owners:
 //!
 //! ```text
-//!   0.9s  abccbacabbcabbacbcaacbac  division 3: a 8, b 8, c 8
+//!   0.1s  cabcabbabacbbaabbaacbcaa  division 1: a 10, b 9, c 5
 //! kill b
-//!   4.6s  acccaacacaccacacacaacaac  division 4: a 13, c 11
+//!   3.3s  caacacaaaacaaaaaaaacccaa  division 2: a 17, c 7
 //! ```
 //!
 //! | file | content |

@@ -54,13 +54,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// Waits until these workers own all jobs, and shows each change meanwhile.
+    /// Waits until these workers own all jobs in one division, and shows each change meanwhile.
     fn until_owners_are(&mut self, workers: &[&str]) -> Result<(), BoxError> {
         let deadline = self.cx.clock().now() + PATIENCE;
         loop {
-            let owners = self.show()?;
-            // A worker may get no job, if the hashes of all jobs belong to others.
-            if owners.keys().all(|owner| workers.contains(&owner.as_str())) && owners.len() == workers.len() {
+            let (owners, is_settled) = self.show()?;
+            if is_settled && owners.keys().eq(workers) {
                 return Ok(());
             }
             if self.cx.clock().now() > deadline {
@@ -70,8 +69,8 @@ impl Scene {
         }
     }
 
-    /// Shows the owners if they have changed. Returns the number of jobs of each worker.
-    fn show(&mut self) -> Result<BTreeMap<String, usize>, BoxError> {
+    /// Shows the owners if they have changed. Returns the number of jobs of each worker, and whether all jobs have run in one division.
+    fn show(&mut self) -> Result<(BTreeMap<String, usize>, bool), BoxError> {
         let all = (0..JOBS).map(|number| Ok(self.jobs.get(&job(number))?.status));
         let all: Vec<JobStatus> = all.collect::<Result<_, BoxError>>()?;
         let mut owners = BTreeMap::new();
@@ -79,14 +78,14 @@ impl Scene {
             *owners.entry(status.owner.clone()).or_default() += 1;
         }
         let picture: String = all.iter().map(|status| status.owner.chars().next().unwrap_or('.')).collect();
+        let division = all.iter().map(|status| status.division).max().unwrap_or_default();
         if picture != self.shown {
-            let division = all.iter().map(|status| status.division).max().unwrap_or_default();
             let counts: Vec<_> = owners.iter().map(|(owner, jobs): (_, &usize)| format!("{owner} {jobs}")).collect();
             let seconds = (self.cx.clock().now() - self.start).as_secs_f64();
             println!("{seconds:5.1}s  {picture}  division {division}: {}", counts.join(", "));
             self.shown = picture;
         }
-        Ok(owners)
+        Ok((owners, all.iter().all(|status| status.division == division)))
     }
 }
 

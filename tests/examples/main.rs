@@ -7,6 +7,8 @@
 mod command_lines;
 #[cfg(all(test, feature = "signals"))]
 mod directories;
+#[cfg(all(test, feature = "kubernetes", feature = "serve"))]
+mod fleet;
 #[cfg(test)]
 mod mirror;
 #[cfg(all(test, feature = "schema"))]
