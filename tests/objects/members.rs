@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::ShardHash;
-use homeostat::objects::{Client, Kind, Members, MemoryClient, ObjectKey, Query};
+use homeostat::objects::{Client, Kind, Members, MemoryClient, ObjectKey, Patch, PatchTarget, Query};
 use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
+
+use crate::hooked_client::HookedClient;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const KEYS: u32 = 64;
@@ -187,4 +190,40 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     };
     let expected = BTreeSet::from(["numbers".to_owned(), a.members.status().name, b.members.status().name]);
     until(|| names() == expected);
+}
+
+/// Another member is expelled only in the version that was seen unchanged: it may have renewed its lease since.
+#[test]
+fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
+    let store = MemoryClient::new();
+    let key = ObjectKey::new("default", "numbers-b");
+    let lease = serde_json::json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": "default", "name": "numbers-b", "labels": {"homeostat.dev/group": "numbers"}},
+        "spec": {"holderIdentity": "numbers-b", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"},
+    });
+    store.create(&LEASE, lease).unwrap();
+    let client = HookedClient::new(store.clone());
+    let tries = Arc::new(AtomicUsize::new(0));
+    let (counted, renewing, renewed) = (Arc::clone(&tries), store.clone(), key.clone());
+    client.before(move |verb, object| {
+        if verb == "get" && object.key().name() == renewed.name() {
+            let time = format!("2026-01-01T00:00:{:02}.000000Z", counted.fetch_add(1, SeqCst) + 1);
+            let renewal = Patch::Merge(serde_json::json!({"spec": {"renewTime": time}}));
+            renewing.patch(&LEASE, &renewed, &renewal, PatchTarget::Object).unwrap();
+        }
+        None
+    });
+    let members = Members::builder(client.clone(), "default", "numbers").identity("a");
+    let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
+    let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+    let running = members.start().unwrap();
+    let is_gone = || store.get(&LEASE, &key).unwrap().pointer("/spec/holderIdentity").unwrap().to_value() == "";
+    until(|| tries.load(SeqCst) >= 3);
+    assert!(!is_gone());
+    // It renews its lease no more.
+    client.heal();
+    until(is_gone);
+    running.shutdown(Duration::from_secs(30));
 }
