@@ -129,7 +129,11 @@ impl<K: Key> ControlTask<K> {
         }
         let interval = *self.state.resync.lock();
         let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
-        if self.state.takes_resync() || is_due {
+        let is_divided = self.state.takes_resync();
+        if is_divided {
+            self.state.sources.poll_again();
+        }
+        if is_divided || is_due {
             self.resynced = now;
             let controller = self.state.name.as_str();
             log::debug!(controller; "{controller}: resync");

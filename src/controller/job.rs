@@ -123,7 +123,10 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         self.state.term().cloned()
     }
 
-    fn settle(&self) {
+    fn settle(&self, refused: Option<(K, Reasons)>) {
+        if let (Some(gate), Some((key, reasons))) = (&self.state.gate, refused) {
+            gate.look_again(key, reasons);
+        }
         self.state.waiters.settle();
     }
 

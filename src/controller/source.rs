@@ -146,6 +146,9 @@ pub(super) trait KeySource: Runnable {
         None
     }
 
+    /// Lists all keys now, if the source polls.
+    fn poll_again(&self) {}
+
     /// Sets the period. `None` if the source has no period.
     fn change_period(&self, _period: Duration) -> Option<Result<(), StartError>> {
         None
@@ -178,6 +181,10 @@ impl KeySource for Running<PollerControl> {
 
     fn accepted(&self) -> HandedOver {
         PollerControl::accepted(self)
+    }
+
+    fn poll_again(&self) {
+        self.trigger();
     }
 
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {

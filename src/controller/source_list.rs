@@ -127,6 +127,11 @@ impl SourceList {
         }
     }
 
+    /// Lets all pollers list their keys now.
+    pub(super) fn poll_again(&self) {
+        self.each(|source| source.poll_again());
+    }
+
     pub(super) fn stop(&self) {
         self.each(|source| source.stop());
     }

@@ -332,7 +332,7 @@ impl<K: Key> ControllerState<K> {
 impl<K: Key> ShardListener for ControllerState<K> {
     fn divided(&self, is_new: bool) {
         if let Some(gate) = &self.gate {
-            shielded("the key of a controller", || gate.divided());
+            shielded("the key of a controller", || gate.divided(is_new));
         }
         if is_new {
             // On the control thread, because mappings are user code.

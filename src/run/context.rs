@@ -42,12 +42,19 @@ pub struct Context {
     /// Cancelled when the workers are aborted.
     abort: CancellationToken,
     /// A child of `abort`, created on first use. Most runs do not use it.
-    token: OnceLock<CancellationToken>,
+    token: OnceLock<RunToken>,
     /// The watchdog finds the token in this slot.
     slot: Option<Arc<WorkerSlot>>,
     /// The term that the run belongs to, if there was an election.
     fence: Option<Fence>,
     pub(crate) call: RunInfo,
+}
+
+/// The token of a run.
+struct RunToken {
+    token: CancellationToken,
+    /// Cancels the token at the end of the term.
+    _at_term_end: Option<OnCancel>,
 }
 
 /// The reasons for a call of a run.
@@ -146,7 +153,7 @@ impl Context {
         (self.deadline != Nanos::NEVER).then(|| self.deadline.since(self.clock.nanos()))
     }
 
-    /// Returns whether the run should end: its deadline has passed, its workers were aborted, or this process no longer leads.
+    /// Returns whether the run should end: its deadline has passed, its workers were aborted, or its term has ended.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.check().is_err()
@@ -173,7 +180,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if this process no longer leads. Then the run must write nothing more.
+    /// Returns [`Cancelled::TermEnded`] if this process no longer leads, or is no member of its group any more. Then the run must write nothing more.
     pub fn fence(&self) -> Result<Fence, Cancelled> {
         let fence = self.fence.clone().unwrap_or_else(Fence::unlimited);
         fence.check()?;
@@ -182,7 +189,7 @@ impl Context {
 
     /// Returns whether an abort is in progress. The token is cancelled a moment before its parent.
     fn is_being_aborted(&self) -> bool {
-        self.token.get().is_some_and(CancellationToken::is_cancelled) && self.abort.is_closed()
+        self.token.get().is_some_and(|run| run.token.is_cancelled()) && self.abort.is_closed()
     }
 
     /// Blocks for `duration`, by the queue's clock. A cancellation wakes it early.
@@ -196,6 +203,8 @@ impl Context {
         let wake = Arc::clone(&signal);
         // The deadline limits the wait itself. The run's own token must not wake it: its cancellation does not end the run.
         let _guard = self.abort.on_cancel(move || wake.set());
+        let wake = Arc::clone(&signal);
+        let _at_term_end = self.fence.as_ref().map(|fence| fence.ended().on_cancel(move || wake.set()));
         signal.wait_until(until);
         self.check()
     }
@@ -212,7 +221,7 @@ impl Context {
 
     /// Returns a token that is cancelled with this run, for use in other code.
     pub fn token(&self) -> &CancellationToken {
-        self.token.get_or_init(|| {
+        let run = self.token.get_or_init(|| {
             let token = self.abort.child();
             if let Some(slot) = &self.slot {
                 slot.expose(&token);
@@ -221,8 +230,13 @@ impl Context {
             if self.clock.reached(self.deadline) {
                 token.cancel();
             }
-            token
-        })
+            let at_term_end = self.fence.as_ref().map(|fence| {
+                let ended = token.clone();
+                fence.ended().on_cancel(move || ended.cancel())
+            });
+            RunToken { token, _at_term_end: at_term_end }
+        });
+        &run.token
     }
 
     /// Returns all reasons for this run since the last one began.

@@ -235,7 +235,7 @@ pub enum Cancelled {
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
-    /// This process no longer leads. A run that returns this has not failed.
+    /// This process no longer leads, or is no member of its group any more. A run that returns this has not failed.
     TermEnded,
 }
 
@@ -244,7 +244,7 @@ impl fmt::Display for Cancelled {
         f.write_str(match self {
             Self::Aborted => "the run was aborted",
             Self::DeadlineExceeded => "the deadline of the run has passed",
-            Self::TermEnded => "this process no longer leads",
+            Self::TermEnded => "this process no longer leads, or is no member any more",
         })
     }
 }

@@ -34,6 +34,8 @@ use crate::base::time::Nanos;
 #[derive(Clone)]
 pub struct Fence {
     number: Option<u64>,
+    /// Whether the number can rise within the term, as that of divided keys does.
+    is_divided: bool,
     term: Arc<FencedTerm>,
 }
 
@@ -58,13 +60,13 @@ impl Fence {
 
     fn of(number: Option<u64>, clock: Clock, work_ends: Nanos) -> Self {
         let (work_ends, ended) = (AtomicU64::new(work_ends.0), CancellationToken::new());
-        Self { number, term: Arc::new(FencedTerm { clock, work_ends, ended }) }
+        Self { number, is_divided: false, term: Arc::new(FencedTerm { clock, work_ends, ended }) }
     }
 
     /// Returns a fence of the same term with another number.
     #[cfg(feature = "objects")]
     pub(crate) fn numbered(&self, number: u64) -> Self {
-        Self { number: Some(number), term: Arc::clone(&self.term) }
+        Self { number: Some(number), is_divided: true, term: Arc::clone(&self.term) }
     }
 
     /// Extends the term, unless it has ended. Returns whether its end has moved.
@@ -118,6 +120,14 @@ impl Fence {
     fn has_run_out(&self) -> bool {
         let work_ends = self.term.work_ends.load(Ordering::Acquire);
         work_ends != Nanos::NEVER.0 && self.term.clock.boot_nanos().0 >= work_ends
+    }
+
+    /// Notes that an object has a greater number. Ends the term, unless this process itself may have a greater number by now.
+    #[cfg(feature = "objects")]
+    pub(crate) fn found_later(&self) {
+        if !self.is_divided {
+            self.term.ended.cancel();
+        }
     }
 
     /// Returns the token that is cancelled when the term ends.

@@ -92,9 +92,9 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
 
-    /// Called when a claim has ended.
+    /// Called when a claim has ended, with its key and reasons if the key was [refused](Admission::Refuse).
     #[inline]
-    fn settle(&self) {}
+    fn settle(&self, _refused: Option<(K, Reasons)>) {}
 }
 
 /// What becomes of a key that was taken.
@@ -204,7 +204,7 @@ where
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             let (controller, message) = (self.name(), panic_message(&*panic));
             log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
-            self.runs.hooks.settle();
+            self.runs.hooks.settle(None);
             NoClaim::Empty
         })
     }
@@ -221,6 +221,7 @@ where
             }
         };
         loop {
+            let mut refused = None;
             if claim.leaves_more() {
                 turn.more();
             }
@@ -230,18 +231,25 @@ where
                     self.cx.enter_term(permit.fence());
                     self.run(&claim, turn)
                 }
-                Admission::PutAside(delay) => Ending::PutAside(claim.reasons(), delay),
-                Admission::Refuse => Ending::Done,
+                Admission::PutAside(delay) => {
+                    self.runs.hooks.put_token_back();
+                    Ending::PutAside(claim.reasons(), delay)
+                }
+                Admission::Refuse => {
+                    self.runs.hooks.put_token_back();
+                    refused = Some((claim.key().clone(), claim.reasons()));
+                    Ending::Done
+                }
             };
             let hooks = &self.runs.hooks;
             if turn.is_over() || !hooks.take_token() {
                 claim.end(ending);
-                hooks.settle();
+                hooks.settle(refused);
                 return NoClaim::Stopped;
             }
             // Ends the claim and takes the next key in one locked section.
             let taken = claim.turn(ending, || hooks.is_shut());
-            hooks.settle();
+            hooks.settle(refused);
             if let Err(no_claim) = taken {
                 hooks.put_token_back();
                 return no_claim;

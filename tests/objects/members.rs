@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::ShardHash;
-use homeostat::objects::{Client, Kind, Members, MemoryClient, ObjectKey, Patch, PatchTarget, Query};
+use homeostat::objects::{
+    Client, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query,
+};
 use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
 
@@ -29,6 +31,17 @@ struct Process {
 impl Process {
     /// Starts a process. Each run calls `run` with the number of its division.
     fn start(client: &MemoryClient, name: &str, run: impl Fn(u32, u64) + Send + Sync + 'static) -> Self {
+        Self::start_with(client, name, move |cx, key| {
+            run(key, cx.fence()?.number().unwrap());
+            Ok(())
+        })
+    }
+
+    fn start_with(
+        client: &MemoryClient,
+        name: &str,
+        run: impl Fn(&Context, u32) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
         let members = Members::builder(Arc::new(client.clone()), "default", "numbers").identity(name);
         // The periods are short, and the lease is long: only a release or an announcement can move a key.
         let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
@@ -36,7 +49,7 @@ impl Process {
         let manager = Manager::builder().threads(2).build().unwrap();
         let numbers = Watch::<u32, ()>::push();
         let reconcile = move |cx: &Context, key: &u32| -> Result<Action, BoxError> {
-            run(*key, cx.fence()?.number().unwrap());
+            run(cx, *key)?;
             Ok(Action::await_change())
         };
         let controller = Controller::builder("numbers", reconcile).max_concurrent_reconciles(2);
@@ -190,6 +203,62 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     };
     let expected = BTreeSet::from(["numbers".to_owned(), a.members.status().name, b.members.status().name]);
     until(|| names() == expected);
+}
+
+/// Clears the lease of a member, as another member does that has not seen its renewals.
+fn expel(client: &MemoryClient, name: &str) {
+    let key = ObjectKey::new("default", name);
+    let cleared = Patch::Merge(serde_json::json!({"spec": {"holderIdentity": ""}}));
+    client.patch(&LEASE, &key, &cleared, PatchTarget::Object).unwrap();
+}
+
+#[test]
+fn the_runs_of_a_member_that_was_expelled_are_cancelled() {
+    let client = MemoryClient::new();
+    let (begun, begins) = unbounded();
+    let (ended, ends) = unbounded();
+    let is_first = AtomicBool::new(true);
+    let a = Process::start_with(&client, "a", move |cx, _| {
+        if is_first.swap(false, SeqCst) {
+            begun.send(())?;
+            cx.token().wait();
+            ended.send(cx.fence().is_err())?;
+        }
+        Ok(())
+    });
+    begins.recv().unwrap();
+    expel(&client, &a.members.status().name);
+    assert_eq!(ends.recv(), Ok(true));
+}
+
+/// The number of a division rises within a membership, so a greater number in an object says nothing about the end of it.
+#[test]
+fn an_object_with_a_greater_number_fails_one_run_and_does_not_end_the_membership() {
+    let client = MemoryClient::new();
+    let (report, reports) = unbounded();
+    let a = Process::start_with(&client, "a", move |cx, key| {
+        if key == 0 {
+            let mut meta = ObjectMeta::new("default", "shared");
+            meta.annotations.insert(FENCE_ANNOTATION.to_owned(), "1000".to_owned());
+            report.send(cx.fence()?.mark(&mut meta).is_err())?;
+            cx.fence()?;
+        }
+        Ok(())
+    });
+    assert_eq!(reports.recv(), Ok(true));
+    let name = a.members.status().name;
+    until(|| a.numbers.queue().is_empty());
+    assert_eq!((a.members.status().name, a.owned().len()), (name, KEYS as usize));
+}
+
+#[test]
+fn members_join_once_at_a_time() {
+    let members = Members::builder(Arc::new(MemoryClient::new()), "default", "numbers").identity("a").build().unwrap();
+    let running = members.start().unwrap();
+    let error = members.clone().start().unwrap_err();
+    assert_eq!(error.to_string(), "group \"numbers\" has been joined by these members already");
+    running.shutdown(Duration::from_secs(30));
+    drop(members.start().unwrap());
 }
 
 /// Another member is expelled only in the version that was seen unchanged: it may have renewed its lease since.

@@ -7,7 +7,7 @@
 //! - Keys of other processes leave the queue without a run. Their recent events are remembered: if this process becomes their owner
 //!   soon, they run for them, although the earlier owner may have handled them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{ShardEntry, ShardHash, ShardPlace, Shards};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
-use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Key, Reasons, WorkQueue};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
 use crate::run::runner::Admission;
 
 /// Returns the hash of a key.
@@ -36,14 +36,14 @@ pub(crate) struct ShardGate<K: Key> {
 
 struct KeptKeys<K> {
     /// The keys that are to run here soon, and were put aside in the queue.
-    soon: Vec<K>,
-    /// The keys of other processes that had an event, and when.
-    refused: VecDeque<(Nanos, K, Reasons)>,
+    soon: HashSet<K, FastState>,
+    /// The keys of other processes that had an event, the time of the last one, and all its reasons.
+    refused: HashMap<K, (Nanos, Reasons), FastState>,
 }
 
 impl<K: Key> ShardGate<K> {
     pub(crate) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
-        let kept = Mutex::new(KeptKeys { soon: Vec::new(), refused: VecDeque::new() });
+        let kept = Mutex::new(KeptKeys { soon: HashSet::default(), refused: HashMap::default() });
         Self { shards, hash, clock, queue, kept }
     }
 
@@ -66,16 +66,16 @@ impl<K: Key> ShardGate<K> {
         match self.shards.enter(hash) {
             ShardEntry::Run(permit) => Admission::RunWith(permit),
             ShardEntry::HereSoon => {
-                kept.soon.push(key.clone());
+                kept.soon.insert(key.clone());
                 drop(kept);
                 log::debug!(controller, key:?; "{controller}: {key:?} waits until its earlier owner hands it over");
                 Admission::PutAside(Duration::MAX)
             }
             ShardEntry::Elsewhere => {
-                let mut unused = Vec::new();
-                // These reasons come again with each listing.
-                if !(Reasons::POLL | Reasons::RESYNC).contains(reasons) {
-                    self.remember(&mut kept, key, reasons, &mut unused);
+                // Reasons that come again with each listing are not remembered.
+                let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
+                if reasons.is_empty() || !repeated.contains(reasons) {
+                    self.remember(&mut kept, key, reasons);
                 }
                 drop(kept);
                 log::trace!(controller, key:?; "{controller}: {key:?} belongs to another process");
@@ -84,36 +84,57 @@ impl<K: Key> ShardGate<K> {
         }
     }
 
-    /// Remembers the event of a key of another process, and forgets the oldest ones.
-    fn remember(&self, kept: &mut KeptKeys<K>, key: &K, reasons: Reasons, unused: &mut Vec<(Nanos, K, Reasons)>) {
+    /// Remembers the event of a key of another process. If there are too many, forgets the old ones first, and then only remembers
+    /// deletions.
+    fn remember(&self, kept: &mut KeptKeys<K>, key: &K, reasons: Reasons) {
         let now = self.clock.nanos();
-        let is_old = |since: Nanos| now.since(since) > self.shards.0.memory;
-        while kept.refused.len() >= MOST_REFUSED || kept.refused.front().is_some_and(|(since, ..)| is_old(*since)) {
-            unused.extend(kept.refused.pop_front());
+        if kept.refused.len() >= MOST_REFUSED && !kept.refused.contains_key(key) {
+            kept.refused.retain(|_, (since, _)| now.since(*since) <= self.shards.0.memory);
+            if kept.refused.len() >= MOST_REFUSED && !reasons.contains(Reasons::DELETED) {
+                return;
+            }
         }
-        kept.refused.push_back((now, key.clone(), reasons));
+        let known = kept.refused.entry(key.clone()).or_insert((now, Reasons::NONE));
+        *known = (now, known.1 | reasons);
     }
 
-    /// Lets the remembered keys run that belong to this process now.
-    pub(crate) fn divided(&self) {
+    /// Looks again at a key that was refused, once its claim has ended: the division may have changed before, and a resync ignores a
+    /// key with a claim.
+    pub(crate) fn look_again(&self, key: K, reasons: Reasons) {
+        if self.shards.place((self.hash)(&key)) != ShardPlace::Elsewhere {
+            self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+        }
+    }
+
+    /// Lets the remembered keys run that belong to this process now. `is_new` is false if only keys were handed over.
+    pub(crate) fn divided(&self, is_new: bool) {
         let (soon, refused) = {
             let mut kept = self.kept.lock();
-            (std::mem::take(&mut kept.soon), std::mem::take(&mut kept.refused))
+            let refused = if is_new { std::mem::take(&mut kept.refused) } else { HashMap::default() };
+            (std::mem::take(&mut kept.soon), refused)
         };
+        let mut soon: Vec<_> = soon.into_iter().collect();
+        self.clock.arrange(&mut soon, |key| key);
         for key in &soon {
             self.queue.bring_back(key);
         }
-        let (mine, others): (VecDeque<_>, VecDeque<_>) =
-            refused.into_iter().partition(|(_, key, _)| self.shards.place((self.hash)(key)) != ShardPlace::Elsewhere);
         let now = self.clock.nanos();
-        for (since, key, reasons) in mine {
-            if now.since(since) <= self.shards.0.memory {
+        let mut refused: Vec<_> =
+            refused.into_iter().filter(|(_, (since, _))| now.since(*since) <= self.shards.0.memory).collect();
+        self.clock.arrange(&mut refused, |(key, _)| key);
+        let mut others = Vec::new();
+        for (key, (since, reasons)) in refused {
+            if self.shards.place((self.hash)(&key)) == ShardPlace::Elsewhere {
+                others.push((key, (since, reasons)));
+            } else {
                 self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
             }
         }
         let mut kept = self.kept.lock();
-        // Events that were refused meanwhile are younger.
-        let younger = std::mem::replace(&mut kept.refused, others);
-        kept.refused.extend(younger);
+        for (key, (since, reasons)) in others {
+            // An event that was refused meanwhile is younger.
+            let known = kept.refused.entry(key).or_insert((since, Reasons::NONE));
+            known.1 |= reasons;
+        }
     }
 }

@@ -12,7 +12,7 @@ mod table;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(super) use self::gate::{ShardGate, ShardHashOf};
@@ -34,10 +34,12 @@ struct ShardsShared {
     state: Mutex<ShardsState>,
     listeners: Mutex<Vec<Weak<dyn ShardListener>>>,
     /// Called when a run of a lost key has ended.
-    on_left: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_left: Mutex<Option<LeftHook>>,
     /// How long a controller remembers the events of keys of other processes.
     memory: Duration,
 }
+
+type LeftHook = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct ShardsState {
@@ -47,6 +49,12 @@ struct ShardsState {
     fence: Option<Fence>,
     /// The number of active runs by key.
     running: HashMap<ShardHash, usize>,
+}
+
+impl ShardsState {
+    fn place(&self, key: ShardHash) -> ShardPlace {
+        if self.fence.as_ref().is_some_and(Fence::lasts) { self.table.place(key) } else { ShardPlace::Elsewhere }
+    }
 }
 
 /// The members among which keys are divided, as this process knows them.
@@ -90,7 +98,7 @@ impl Shards {
         Self(Arc::new(ShardsShared {
             state: Mutex::new(ShardsState::default()),
             listeners: Mutex::new(Vec::new()),
-            on_left: OnceLock::new(),
+            on_left: Mutex::new(None),
             memory,
         }))
     }
@@ -98,8 +106,7 @@ impl Shards {
     /// Returns whether this process may run the keys with this hash now.
     #[must_use]
     pub fn owns(&self, key: ShardHash) -> bool {
-        let state = self.0.state.lock();
-        state.table.place(key) == ShardPlace::Here && state.fence.as_ref().is_some_and(Fence::lasts)
+        self.place(key) == ShardPlace::Here
     }
 
     /// Returns the members.
@@ -110,18 +117,20 @@ impl Shards {
 
     /// Adds a listener. It is forgotten once it was dropped.
     pub(super) fn listen(&self, listener: Weak<dyn ShardListener>) {
-        self.0.listeners.lock().push(listener);
+        let mut listeners = self.0.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// Begins a run of a key, if it may run here.
     pub(super) fn enter(&self, key: ShardHash) -> ShardEntry {
         let mut state = self.0.state.lock();
-        let ShardsState { table, fence, running, .. } = &mut *state;
-        let Some(fence) = fence.as_ref().filter(|fence| fence.lasts()) else { return ShardEntry::Elsewhere };
-        match table.place(key) {
-            ShardPlace::Elsewhere => ShardEntry::Elsewhere,
-            ShardPlace::HereSoon => ShardEntry::HereSoon,
-            ShardPlace::Here => {
+        let place = state.place(key);
+        let ShardsState { fence, running, .. } = &mut *state;
+        match (place, fence) {
+            (ShardPlace::Elsewhere, _) | (_, None) => ShardEntry::Elsewhere,
+            (ShardPlace::HereSoon, _) => ShardEntry::HereSoon,
+            (ShardPlace::Here, Some(fence)) => {
                 *running.entry(key).or_default() += 1;
                 let shards = self.clone();
                 ShardEntry::Run(Permit::new(fence.clone(), move || shards.leave(key)))
@@ -140,14 +149,17 @@ impl Shards {
         }
         let is_lost = state.table.place(key) != ShardPlace::Here;
         drop(state);
-        if is_lost && let Some(on_left) = self.0.on_left.get() {
-            on_left();
+        if is_lost {
+            let on_left = self.0.on_left.lock().clone();
+            if let Some(on_left) = on_left {
+                on_left();
+            }
         }
     }
 
-    /// Returns where this key runs.
+    /// Returns where this key runs: elsewhere also if the term of this process has ended.
     pub(super) fn place(&self, key: ShardHash) -> ShardPlace {
-        self.0.state.lock().table.place(key)
+        self.0.state.lock().place(key)
     }
 
     fn tell(&self, is_new: bool) {
@@ -165,9 +177,9 @@ impl Shards {
 /// For the owner of the division.
 #[cfg(feature = "objects")]
 impl Shards {
-    /// Sets a callback for the end of each run of a lost key. The first call counts.
+    /// Sets the callback for the end of each run of a lost key.
     pub(crate) fn on_left(&self, on_left: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.on_left.set(Box::new(on_left));
+        *self.0.on_left.lock() = Some(Arc::new(on_left));
     }
 
     /// Sets the division and the limit of runs.

@@ -15,8 +15,8 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if the term has ended, or if the object has the number of a later term. In that case the term
-    /// ends now.
+    /// Returns [`Cancelled::TermEnded`] if the term has ended, or if the object has the number of a later term. The term of a
+    /// leader ends now. The number of [divided keys](crate::objects::Members) rises within a term, so there only this run fails.
     ///
     /// # Examples
     ///
@@ -42,7 +42,7 @@ impl Fence {
         let Some(number) = self.number() else { return Ok(()) };
         let marked = meta.annotations.get(FENCE_ANNOTATION).and_then(|text| text.parse::<u64>().ok());
         if marked.is_some_and(|marked| marked > number) {
-            self.ended().cancel();
+            self.found_later();
             return Err(Cancelled::TermEnded);
         }
         meta.annotations.insert(FENCE_ANNOTATION.to_owned(), number.to_string());

@@ -186,14 +186,19 @@ impl MemberMachine {
         }
         let (version, latest) = match (&found.division, &self.latest) {
             (Some((version, division)), Some(latest)) if division == latest => (Some(version.clone()), latest),
-            (None, Some(latest)) => (None, latest),
-            (None, None) if self.announced.values().all(|number| *number == 0) => {
-                return Some((None, Division { number: 1, members: alive, earlier: Vec::new() }));
+            (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
+            // Members that know a deleted division write it again. Once they are gone, nobody runs a key of it.
+            (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
+                // Possibly nobody has announced the last one.
+                let number = self.announced.values().max().filter(|last| **last > 0).map_or(1, |last| last + 2);
+                return Some((None, Division { number, members: alive, earlier: Vec::new() }));
             }
             // The division that was read is old, or members know one that was deleted: they write it again.
             _ => return None,
         };
-        let is_complete = latest.members.iter().all(|name| self.has_handed_over(name, latest.number));
+        // Also members that were left out, although their leases may only have been missing.
+        let mut awaited = latest.members.iter().chain(&latest.earlier);
+        let is_complete = awaited.all(|name| self.has_handed_over(name, latest.number));
         let is_new = version.is_none() || alive != latest.members;
         let next = Division { number: latest.number + 1, members: alive, earlier: latest.members.clone() };
         (is_complete && is_new).then_some((version, next))

@@ -22,6 +22,8 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::AutoResetEvent;
 use crate::controller::{ShardStatus, Shards};
@@ -30,7 +32,7 @@ use crate::objects::Client;
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
-/// Each process of a group renews its own lease. Each key belongs to one member, by rendezvous hashing: if a process
+/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs to one member, by rendezvous hashing: if a process
 /// comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
 ///
 /// # Guarantees
@@ -42,12 +44,15 @@ use crate::objects::Client;
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of the division.
 ///   [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier owner is refused. Do not delete the
 ///   leases by hand: the numbers would begin again.
-/// - **No key is forgotten.** After each change of the members, the watches of the controllers resync. Events of other processes' keys
-///   are remembered for three lease durations, and run again here if the key comes to this process. Only an older deletion of an
-///   object without finalizers can be missed if its owner dies before it has handled it.
+/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers resync, and the
+///   pollers poll. Events of other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key
+///   comes to this process. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
+///   moves: use finalizers. Suspended keys, failures and scheduled runs stay in their process.
 ///
-/// A run that does not end keeps the keys that its process has lost from their new owners. Set a
-/// [timeout](crate::controller::ControllerBuilder::reconcile_timeout).
+/// A run of a lost key that does not end blocks the next division: no process joins, and the keys of one that dies have no owner. Set a
+/// [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
+///
+/// All processes of a group must use the same hashes. To change them, stop all processes first.
 ///
 /// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of the leader. Updates
 /// in an old version are refused.
@@ -81,6 +86,7 @@ use crate::objects::Client;
 /// # Ok::<_, BoxError>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "sharding")]
 pub struct Members {
     shared: Arc<MembersShared>,
     options: ThreadOptions,
@@ -190,7 +196,8 @@ impl MembersBuilder {
         }
         let client = client.with_timeout(timing.call).unwrap_or(client);
         let shards = Shards::new(3 * timing.duration);
-        let shared = MembersShared { client, namespace, group, identity, timing, shards };
+        let shared =
+            MembersShared { client, namespace, group, identity, timing, shards, is_running: AtomicBool::new(false) };
         Ok(Members { shared: Arc::new(shared), options, clock, grace })
     }
 }
@@ -229,8 +236,12 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the operating system refuses a thread.
+    /// Returns [`StartError`] if the operating system refuses a thread, and if this value or a clone of it has been started and has not
+    /// ended.
     pub fn start(&self) -> Result<Running<Self>, StartError> {
+        if self.shared.is_running.swap(true, SeqCst) {
+            return Err(StartError::named("group", &self.shared.group, "has been joined by these members already"));
+        }
         let name = format!("{}-member", self.shared.group);
         let group = ThreadGroup::new(ThreadGroupKind::Component, name, self.clock.clone(), 1);
         let event = AutoResetEvent::new(self.clock.clone());

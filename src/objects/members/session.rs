@@ -16,6 +16,7 @@ use super::shared::MembersShared;
 use crate::base::backoff::Draws;
 use crate::base::clock::Clock;
 use crate::base::group::ThreadGroup;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
 use crate::controller::{ShardStatus, ShardTable};
@@ -40,6 +41,10 @@ struct MemberSession {
     announcing: u64,
     /// The time of the next look at the group.
     next_look: Nanos,
+    /// The time since which runs of lost keys go on, until that was logged.
+    waiting_since: Option<Nanos>,
+    /// Whether the log says that the lease of the group holds no division.
+    says_foreign: bool,
 }
 
 /// The state of a membership after a step.
@@ -84,6 +89,8 @@ impl MemberTask {
             announced: 0,
             announcing: 0,
             next_look: Nanos::ZERO,
+            waiting_since: None,
+            says_foreign: false,
             name,
         }
     }
@@ -143,7 +150,8 @@ impl MemberTask {
                 }
             }
             if member.fence.as_ref().is_some_and(|fence| fence.check().is_err()) {
-                // A call has hung beyond the end of the term.
+                let (group, member) = (self.shared.group.as_str(), member.name.as_str());
+                log::warn!(group, member; "{group}: {member} is no member any more: a call took longer than its lease");
                 return None;
             }
         }
@@ -239,18 +247,38 @@ impl MemberTask {
         let (table, status) = (member.machine.table(), member.machine.status());
         let fence = member.fence.as_ref().map(|fence| fence.numbered(table.number));
         let is_new = table.number != std::mem::replace(&mut member.divided, table.number);
+        let now = self.clock.boot_nanos();
         if is_new {
+            member.waiting_since = Some(now);
             let (group, member) = (self.shared.group.as_str(), member.name.as_str());
             log::info!(group, member; "{group}: {member}: {status}");
         }
         self.shared.shards.divide(table, status, fence);
+        let lost = self.shared.shards.lost_runs();
+        if member.waiting_since.take_if(|since| lost > 0 && now.since(*since) > self.shared.timing.duration).is_some() {
+            let (group, count) = (self.shared.group.as_str(), lost);
+            log::warn!(
+                group, count;
+                "{group}: {count} runs of keys that belong to other members go on; until they end, no member can join or leave"
+            );
+        }
     }
 
     fn read_group(&mut self, member: &mut MemberSession) -> Option<Result<FoundGroup, ClientError>> {
         let shared = Arc::clone(&self.shared);
         let key = shared.key(&shared.group);
         let division = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
-            Ok(lease) => found_division(&lease),
+            Ok(lease) => {
+                let found = found_division(&lease);
+                let is_foreign = found.is_none();
+                if is_foreign && !std::mem::replace(&mut member.says_foreign, is_foreign) {
+                    let group = shared.group.as_str();
+                    log::error!(
+                        group; "{group}: the lease {key} holds no division of keys: choose another group, or delete the lease"
+                    );
+                }
+                found
+            }
             Err(error) if error.is_not_found() => None,
             Err(error) => return Some(Err(error)),
         };
@@ -340,8 +368,12 @@ impl MemberTask {
             self.leave(None);
         }
         if self.shared.shards.lost_runs() > 0 {
-            // After an abort, runs that do not end must not be followed by others before the lease runs out.
-            return self.group.abort.is_cancelled();
+            let aborts = self.group.abort.is_cancelled();
+            if aborts {
+                // Runs that do not end must not be followed by others before the lease runs out.
+                self.leave(member.fence.as_ref());
+            }
+            return aborts;
         }
         member.lease.release();
         self.keep_lease(member);
@@ -362,6 +394,12 @@ impl MemberTask {
         }
         self.leave(member.fence.as_ref());
         if self.is_leaving { None } else { Some(self.clock.boot_nanos().after(self.shared.timing.poll())) }
+    }
+}
+
+impl Drop for MemberTask {
+    fn drop(&mut self) {
+        self.shared.is_running.store(false, SeqCst);
     }
 }
 

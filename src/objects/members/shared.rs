@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::sync::atomic::AtomicBool;
 use crate::controller::Shards;
 use crate::objects::lease::LeaseTiming;
 use crate::objects::{Client, ObjectKey};
@@ -15,6 +16,7 @@ pub(super) struct MembersShared {
     pub(super) identity: String,
     pub(super) timing: LeaseTiming,
     pub(super) shards: Shards,
+    pub(super) is_running: AtomicBool,
 }
 
 impl MembersShared {

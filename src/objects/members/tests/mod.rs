@@ -165,3 +165,27 @@ fn nobody_divides_among_nobody() {
     assert_eq!(machine("b").look(at(0), &found), []);
     assert_eq!(machine("b").look(at(0), &group(None, Vec::new())), []);
 }
+
+/// A lease that is missing may belong to a member that goes on, so it is awaited in all later divisions.
+#[test]
+fn a_member_that_was_left_out_because_its_lease_is_missing_is_still_awaited() {
+    let now = division(6, &["a"], &["a", "b"]);
+    let with_c = |version, b: Option<FoundMember>| {
+        let members = [Some(member("a", 1, 6)), b, Some(member("c", version, 0))];
+        group(Some(now.clone()), members.into_iter().flatten().collect())
+    };
+    let mut a = machine("a");
+    assert_eq!(a.look(at(0), &with_c(1, None)), []);
+    assert_eq!(a.look(at(15), &with_c(2, None)), [expel("b", None)]);
+    let next = divide(Some("d6"), division(7, &["a", "c"], &["a"]));
+    assert!(a.look(at(16), &with_c(3, Some(member("b", 0, 0)))).contains(&next));
+}
+
+#[test]
+fn a_deleted_division_that_nobody_knows_begins_again_with_a_later_number() {
+    let found = |b| group(None, vec![member("a", 1, 0), b]);
+    let mut a = machine("a");
+    assert_eq!(a.look(at(0), &found(member("b", 1, 5))), []);
+    // The last one who knew it is gone. Possibly it had not announced the last division.
+    assert_eq!(a.look(at(1), &found(member("b", 0, 5))), [divide(None, division(7, &["a"], &[]))]);
+}
