@@ -3,6 +3,8 @@
 #![cfg(all(unix, not(loom)))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[cfg(all(test, feature = "serve"))]
+mod appliance;
 #[cfg(all(test, feature = "file-client"))]
 mod command_lines;
 #[cfg(all(test, feature = "signals"))]
