@@ -529,7 +529,7 @@ fn circles_are_found_through_re_exports() {
     }
 }
 
-/// `.ci/run` runs each command of the README. Other tests run the supervisor and the mirror too.
+/// `.ci/run` runs each command of the README. Other tests run the supervisor, the mirror and the appliance too.
 #[test]
 fn the_readmes_commands_are_those_that_are_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -545,6 +545,10 @@ fn the_readmes_commands_are_those_that_are_run() {
             "cargo run --locked --example mirror -- --once examples target/mirrored",
         ),
         ("cargo test", "cargo test"),
+        (
+            "cargo run --features serve --example appliance -- --port 8080 --data /tmp/appliance",
+            "cargo run --locked --features serve --example appliance -- --data",
+        ),
         ("cargo run --features objects --example function", "cargo run --locked --features objects --example function"),
         // A run with all features includes the tests of the examples.
         ("cargo test --features testing --example function", "cargo nextest run --locked --workspace --all-features"),
