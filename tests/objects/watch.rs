@@ -556,7 +556,7 @@ fn no_change_is_missed_despite_failures() {
     let things = watch(&client).backoff(Exponential::new(Duration::ZERO, Duration::ZERO)).start().unwrap();
     let order = Arc::new(Mutex::new(std::collections::HashMap::<ObjectKey, u32>::new()));
     let sizes = Arc::clone(&order);
-    let _subscription = things.watch().subscribe(listener(move |event| {
+    let subscription = things.watch().subscribe(listener(move |event| {
         if let (Some(key), Some(thing)) = (event.key(), event.value()) {
             let mut sizes = sizes.lock();
             let known = sizes.entry(key.clone()).or_default();
@@ -564,6 +564,7 @@ fn no_change_is_missed_despite_failures() {
             *known = thing.size;
         }
     }));
+    let subscription = subscription.unwrap();
     let api = api(&client);
     thread::scope(|scope| {
         for writer in 0..4_u32 {
@@ -589,6 +590,8 @@ fn no_change_is_missed_despite_failures() {
         there.len() == store.len()
             && there.iter().all(|thing| store.get(&thing.key()).is_some_and(|known| *known == *thing))
     });
+    assert_eq!(subscription.panics(), 0);
+    assert!(!order.lock().is_empty());
 }
 
 /// Returns a manager with this watch on this clock. It is not ready once a source has failed for ten seconds.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
 
 use homeostat::watch::Push;
 use homeostat::{
@@ -193,7 +194,7 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
             seen.lock().insert(key, (!matches!(event, Event::Deleted { .. })).then_some(value));
             Some(key)
         });
-        let subscription = push.watch().subscribe(checked).unwrap();
+        let mut subscription = push.watch().subscribe(checked).unwrap();
         let reconciler = {
             let (store, notice) = (store.clone(), Arc::clone(&notice));
             move |_cx: &Context, key: &u32| -> Result<Action, BoxError> {
@@ -222,14 +223,15 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
             }
         });
         push.stop();
-        subscription.join();
-        assert!(queue.drain(std::time::Duration::MAX).is_drained());
+        subscription.join_timeout(Duration::MAX).unwrap();
+        assert_eq!(subscription.panics(), 0);
+        assert!(queue.drain(Duration::MAX).is_drained());
         assert_eq!(workers.metrics().panics, 0);
         let believed: HashMap<_, _> = notice.lock().iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect();
         let stored: HashMap<_, _> = store.snapshot().into_iter().map(|(key, value)| (key, *value)).collect();
         assert_eq!(believed, stored);
         assert_eq!(by_parity.get(&0).len() + by_parity.get(&1).len(), stored.len());
-        workers.shutdown(std::time::Duration::MAX);
+        workers.shutdown(Duration::MAX);
     }
 }
 
@@ -257,7 +259,7 @@ fn a_reconciler_may_be_called_with_the_value_of_its_key() {
     push.set("b", 7);
     queue.enqueue("b");
     let workers = Workers::new(reconciler).start(&queue).unwrap();
-    assert!(queue.drain(std::time::Duration::MAX).is_drained());
-    workers.shutdown(std::time::Duration::MAX);
+    assert!(queue.drain(Duration::MAX).is_drained());
+    workers.shutdown(Duration::MAX);
     assert_eq!(calls.lock().last(), Some(&("b", Some(7))));
 }

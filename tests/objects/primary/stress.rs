@@ -156,6 +156,8 @@ fn storm(clients: usize, seed: u64) {
     assert_eq!(foreign.metadata.labels, ObjectMeta::default().labels);
     manager.stop();
     running.wait().unwrap();
+    // Two runs of one site at once panic.
+    assert_eq!(handle.metrics().runs.panics, 0);
 }
 
 #[test]
