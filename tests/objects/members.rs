@@ -8,7 +8,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Client, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query,
+    Client, ClientError, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget,
+    Query,
 };
 use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
@@ -264,6 +265,35 @@ fn members_join_once_at_a_time() {
     assert_eq!(error.to_string(), "group \"numbers\" has been joined by these members already");
     running.shutdown(Duration::from_secs(30));
     drop(members.start().unwrap());
+}
+
+/// Others take a member for gone for ever once its lease was cleared, also if it has not learned that it has created the lease.
+#[test]
+fn a_member_does_not_take_its_cleared_lease_again() {
+    let store = MemoryClient::new();
+    let client = HookedClient::new(store.clone());
+    let (created, creates) = bounded(1);
+    let created_in = store.clone();
+    client.on_call(move |call| {
+        let name = call.object.key().name().to_owned();
+        if call.verb != "create" || !name.starts_with("numbers-a-") || created.is_full() {
+            return None;
+        }
+        created_in.create(&LEASE, call.sent.as_deref().cloned().unwrap()).unwrap();
+        expel(&created_in, &name);
+        created.send(name).unwrap();
+        Some(ClientError::transport(call.object.clone(), "the answer was lost"))
+    });
+    let members = Members::builder(client, "default", "numbers").identity("a");
+    let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
+    let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+    let running = members.start().unwrap();
+    until(|| !members.status().name.is_empty());
+    let first = creates.recv().unwrap();
+    assert_ne!(members.status().name, first);
+    let left = store.get(&LEASE, &ObjectKey::new("default", &first)).ok();
+    assert!(left.is_none_or(|lease| lease.pointer("/spec/holderIdentity").unwrap().to_value() == ""));
+    running.shutdown(Duration::from_secs(30));
 }
 
 /// Another member is expelled only in the version that was seen unchanged: it may have renewed its lease since.

@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //!
+//! - A member whose lease was cleared ends. It joins again under another name.
 //! - A division takes effect in this process before its lease announces it, and is announced only while no key that was lost runs.
 //! - The lease is given back only after the last run has ended, unless the process aborts: then it runs out.
 
@@ -140,6 +141,14 @@ impl MemberTask {
                 LeaseCall::Read => self.read_lease(member),
                 LeaseCall::Write(write) => self.write_lease(member, &write),
             };
+            if matches!(&answer, LeaseAnswer::Found(found) if found.spec.holder.is_empty()) {
+                // Others take this member for gone, for ever: it must not take its lease again.
+                let (group, member) = (self.shared.group.as_str(), member.name.as_str());
+                if !self.is_leaving {
+                    log::warn!(group, member; "{group}: {member} is no member any more: another member has expelled it");
+                }
+                return None;
+            }
             let draw = self.draws.next();
             // Counted from `now`, which was before the call was sent.
             member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
