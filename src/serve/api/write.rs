@@ -2,7 +2,9 @@
 //!
 //! A kind without a schema and hooks is written by one call of the client. Otherwise the new state is computed first, by the rules of
 //! the embedded clients ([`Rehearsal`]). It is admitted, and then written with the version that it was computed from. If the object
-//! has changed in between, all begins again.
+//! has changed in between, all begins again. Each such attempt that fails is a write by somebody else that succeeded.
+
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
@@ -21,8 +23,10 @@ use crate::serve::access::UserInfo;
 use crate::serve::admission::{AdmissionOperation, AdmissionRequest, Admitted, admit};
 use crate::serve::http::IncomingRequest;
 
-/// The number of attempts to write an object that others change at the same time.
+/// The number of attempts to write an object that nobody else has changed.
 const ATTEMPTS: usize = 10;
+/// How long a write is attempted while others change the object.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A write of one object.
 pub(super) struct WriteCall<'a> {
@@ -31,6 +35,8 @@ pub(super) struct WriteCall<'a> {
     options: WriteOptions,
     user: &'a UserInfo,
     warnings: Vec<String>,
+    /// Whether the last attempt failed because somebody else has written the object in between.
+    lost_race: bool,
 }
 
 impl<'a> WriteCall<'a> {
@@ -40,7 +46,7 @@ impl<'a> WriteCall<'a> {
         request: &'a IncomingRequest,
     ) -> Result<Self, StatusError> {
         let options = params::write_options(request)?;
-        Ok(Self { api, target, options, user: &request.user, warnings: Vec::new() })
+        Ok(Self { api, target, options, user: &request.user, warnings: Vec::new(), lost_race: false })
     }
 
     pub(super) fn create(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
@@ -108,23 +114,23 @@ impl<'a> WriteCall<'a> {
         if !self.is_admitted() {
             return Ok(client.patch(kind, &key, patch, self.part())?);
         }
-        self.repeated(|call| {
-            let current = client.get(kind, &key)?;
+        self.repeated(|call, current| {
+            let current = current.ok_or_else(|| StatusError::not_found(kind, key.name()))?;
             let next = call.rehearsal(Some(&current)).patch(patch, call.part())?;
             let next = call.admitted(Some(&current), next.to_value())?;
             if call.options.dry_run {
                 return Ok(call.rehearsal(Some(&current)).update(next, call.part())?);
             }
-            Ok(call.put(next)?)
+            let patched = call.put(next);
+            call.stored(patched)
         })
     }
 
     fn applied(mut self, applied: &Value, owner: &FieldOwner) -> Result<WriteOutcome, StatusError> {
         let (client, target) = (&self.api.client, self.target);
-        let (kind, key) = (target.kind(), target.key());
+        let kind = target.kind();
         let mut code = StatusCode::OK;
-        let object = self.repeated(|call| {
-            let current = client.get(kind, &key).ignore_not_found()?;
+        let object = self.repeated(|call, current| {
             code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
             if !call.is_admitted() {
                 return Ok(client.apply(kind, applied.clone(), owner)?);
@@ -141,12 +147,12 @@ impl<'a> WriteCall<'a> {
             // The admitted state is stored first, so that no other state is ever stored. Then the owner of the applied fields is
             // recorded, which changes no field. A change by somebody else in between is a conflict.
             let version = match &current {
-                None => client.create(kind, admitted)?.resource_version().to_owned(),
+                None => call.stored(client.create(kind, admitted))?.resource_version().to_owned(),
                 Some(current) if is_equal_content(&next, &admitted) => current.resource_version().to_owned(),
-                Some(_) => client.update(kind, admitted)?.resource_version().to_owned(),
+                Some(_) => call.stored(client.update(kind, admitted))?.resource_version().to_owned(),
             };
             meta_mut(&mut wanted).insert("resourceVersion".to_owned(), version.into());
-            Ok(client.apply(kind, wanted, owner)?)
+            call.stored(client.apply(kind, wanted, owner))
         })?;
         Ok(self.written(code, object))
     }
@@ -168,19 +174,31 @@ impl<'a> WriteCall<'a> {
         }
     }
 
-    /// Runs a write again as long as others change the object at the same time.
+    /// Runs a write again as long as others change the object at the same time. The write gets the stored object.
     fn repeated(
         &mut self,
-        mut write: impl FnMut(&mut Self) -> Result<SharedObject, StatusError>,
+        mut write: impl FnMut(&mut Self, Option<SharedObject>) -> Result<SharedObject, StatusError>,
     ) -> Result<SharedObject, StatusError> {
-        let mut result = write(self);
-        for _ in 1..ATTEMPTS {
-            // A conflict that the request itself asks for comes again at once: another version, or other owners of fields.
-            match &result {
-                Err(error) if error.is_conflict_of_versions() && !self.options.dry_run => result = write(self),
-                _ => break,
+        let Self { api: ApiShared { client, clock, .. }, target, .. } = *self;
+        let end = clock.nanos().after(PATIENCE);
+        let (mut seen, mut unchanged) = (None, 0);
+        loop {
+            let current = client.get(target.kind(), &target.key()).ignore_not_found()?;
+            let version = current.as_ref().map(|current| current.resource_version().to_owned());
+            unchanged += usize::from(seen.as_ref() == Some(&version));
+            seen = Some(version);
+            self.lost_race = false;
+            let result = write(self, current);
+            if !self.lost_race || unchanged >= ATTEMPTS || clock.reached(end) {
+                return result;
             }
         }
+    }
+
+    /// Notes whether a write of the computed state has lost a race.
+    fn stored(&mut self, result: Result<SharedObject, ClientError>) -> Result<SharedObject, StatusError> {
+        let result = result.map_err(StatusError::from);
+        self.lost_race = result.as_ref().is_err_and(StatusError::is_conflict_of_versions);
         result
     }
 
