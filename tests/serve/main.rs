@@ -5,6 +5,7 @@
 mod logs;
 
 mod api;
+mod conformance;
 mod http;
 #[cfg(unix)]
 mod kubectl;
