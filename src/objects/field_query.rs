@@ -12,6 +12,15 @@ impl FieldSelector {
         required.next().map(|requirement| requirement.value.as_str())
     }
 
+    /// Returns the same requirements for other paths.
+    #[cfg(feature = "serve")]
+    pub(crate) fn with_paths(mut self, path: impl Fn(&str) -> String) -> Self {
+        for requirement in &mut self.0 {
+            requirement.path = path(&requirement.path);
+        }
+        self
+    }
+
     /// Returns the requirements for some paths in the syntax of Kubernetes, which escapes some characters of values.
     #[cfg(feature = "kubernetes")]
     pub(crate) fn to_query(&self, is_wanted: impl Fn(&str) -> bool) -> String {

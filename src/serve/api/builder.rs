@@ -34,6 +34,15 @@ impl ObjectApiBuilder {
         self
     }
 
+    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) in both of their forms, so that `kubectl describe` shows
+    /// the events of an object and `kubectl get events` lists all.
+    ///
+    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. In the core group, they can only be read.
+    /// Do not serve [`ServedResource::events`] or [`ServedResource::core_events`] as well.
+    pub fn serve_events(self) -> Self {
+        self.serve(ServedResource::events()).serve(ServedResource::core_event_view())
+    }
+
     /// Sets the clock for ages in tables and for time-outs of watches. Default: the system clock.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }

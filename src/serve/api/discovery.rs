@@ -11,6 +11,7 @@ use crate::serve::kinds::{KindRegistry, ServedResource};
 const VERSION: (&str, &str) = ("1", "34");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 const NAMESPACE_VERBS: [&str; 2] = ["get", "list"];
 
@@ -69,7 +70,8 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
         let kind = resource.kind();
         let (name, namespaced) = (kind.name(), kind.is_namespaced());
         let mut entry = json!({
-            "name": kind.plural(), "singularName": resource.singular_name(), "namespaced": namespaced, "kind": name, "verbs": VERBS,
+            "name": kind.plural(), "singularName": resource.singular_name(), "namespaced": namespaced, "kind": name,
+            "verbs": verbs(resource),
         });
         put_lists(&mut entry, resource);
         resources.push(entry);
@@ -90,6 +92,10 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
     let list =
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources});
     (!resources.is_empty()).then_some(list)
+}
+
+fn verbs(resource: &ServedResource) -> &'static [&'static str] {
+    if resource.is_view() { &READ_VERBS } else { &VERBS }
 }
 
 fn put_lists(entry: &mut Value, resource: &ServedResource) {
@@ -134,7 +140,7 @@ fn aggregated_resource(resource: &ServedResource) -> Value {
     let kind = resource.kind();
     let mut entry = json!({
         "resource": kind.plural(), "responseKind": response_kind(kind), "singularResource": resource.singular_name(),
-        "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" }, "verbs": VERBS,
+        "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" }, "verbs": verbs(resource),
     });
     put_lists(&mut entry, resource);
     if resource.has_status() {

@@ -1,8 +1,8 @@
 //! The Kubernetes-compatible API of objects.
 //!
-//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `write`, `remove`, `watch`
-//! and this file answer it. `rehearse` computes a write without storing it. `discovery`, `openapi`, `namespaces` and `reviews` answer
-//! the questions that clients ask beside objects. `status` has the errors.
+//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
+//! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `discovery`, `openapi`, `namespaces` and
+//! `reviews` answer the questions that clients ask beside objects. `status` has the errors.
 
 mod accept;
 mod age;
@@ -15,6 +15,7 @@ mod namespaces;
 mod openapi;
 mod params;
 mod protobuf;
+mod reads;
 mod rehearse;
 mod remove;
 mod reviews;
@@ -142,6 +143,7 @@ impl ApiShared {
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
+            _ if target.resource.is_view() => return Err(not_allowed(request)),
             ("POST", false) if !target.kind().is_namespaced() || !target.namespace.is_empty() => "create",
             ("PUT", true) => "update",
             ("PATCH", true) => "patch",
@@ -154,7 +156,7 @@ impl ApiShared {
             "watch" => self.watch(request, target),
             "get" => {
                 let view = self.view(request, target.resource)?;
-                let object = self.client.get(target.kind(), &target.key())?;
+                let object = self.reader(target.resource).get(&target.key())?;
                 Ok(json_text(StatusCode::OK, view.object(&object)))
             }
             "list" => {
@@ -243,15 +245,15 @@ impl ApiShared {
         request: &IncomingRequest,
         target: &ObjectsTarget<'_>,
     ) -> Result<ObjectList<SharedObject>, StatusError> {
-        let mut query = params::query(request, target)?;
+        let (reader, mut query) = (self.reader(target.resource), params::query(request, target)?);
         if query.continue_token.is_some() {
-            return Ok(self.client.list(target.kind(), &query)?);
+            return Ok(reader.list(&query)?);
         }
         let asked = params::version_match(request)?;
         if let VersionMatch::NotOlderThan(version) = asked {
             query = query.not_older_than(version);
         }
-        let list = self.client.list(target.kind(), &query)?;
+        let list = reader.list(&query)?;
         match asked {
             VersionMatch::NotOlderThan(version) if is_later(version, &list.version) => {
                 Err(StatusError::version_too_large(version, &list.version))
@@ -276,13 +278,14 @@ impl ApiShared {
             let message = "sendInitialEvents needs the parameter resourceVersionMatch=NotOlderThan";
             return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
         }
+        let reader = self.reader(target.resource);
         let from = match from {
             _ if marks_initial => None,
-            None if wants_none => Some(self.client.list(target.kind(), &Query::all().limit(1))?.version),
+            None if wants_none => Some(reader.list(&Query::all().limit(1))?.version),
             from => from,
         };
         let watch = ServedWatch {
-            client: Arc::clone(&self.client),
+            reader,
             clock: self.clock.clone(),
             deadlines: Arc::clone(&self.deadlines),
             resource: target.resource.clone(),

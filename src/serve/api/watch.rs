@@ -11,17 +11,18 @@ use serde_json::json;
 
 use super::accept::ObjectForm;
 use super::deadlines::WatchDeadlines;
+use super::reads::ObjectReader;
 use super::status::StatusError;
 use super::table::{ObjectView, RowContent};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::objects::{Client, Query, WatchEvent};
+use crate::objects::{Query, WatchEvent};
 use crate::serve::http::{Reply, ReplyBody, ReplySink};
 use crate::serve::kinds::ServedResource;
 
 /// A watch that a client has asked for.
 pub(super) struct ServedWatch {
-    pub(super) client: Arc<dyn Client>,
+    pub(super) reader: ObjectReader,
     pub(super) clock: Clock,
     pub(super) deadlines: Arc<WatchDeadlines>,
     pub(super) resource: ServedResource,
@@ -47,7 +48,7 @@ impl ServedWatch {
     fn run(self, sink: &mut dyn ReplySink, gone: &CancellationToken) -> io::Result<()> {
         let stop = gone.child();
         let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;
-        let events = match self.client.watch(self.resource.kind(), &self.query, self.from.as_deref(), &stop) {
+        let events = match self.reader.watch(&self.query, self.from.as_deref(), &stop) {
             Ok(events) => events,
             Err(error) => return send(sink, "ERROR", &StatusError::of_client(&error).json().to_string()),
         };

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::column::PrintColumn;
+use super::core_event::CORE_EVENT;
 use super::resource::ServedResource;
 use crate::objects::{Kind, SharedObject, ValueRef};
 
@@ -22,9 +23,12 @@ impl ServedResource {
     }
 
     /// Returns the kind of the older events in the core group, with the columns of `kubectl`.
+    ///
+    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) shows the events of a recorder
+    /// in this form.
     #[must_use]
     pub fn core_events() -> Self {
-        Self::new(Kind::namespaced("", "v1", "Event"))
+        Self::new(CORE_EVENT)
             .short_name("ev")
             .with_status(false)
             .column(PrintColumn::computed("Last Seen", "date", last_seen))
@@ -32,6 +36,11 @@ impl ServedResource {
             .column(PrintColumn::new("Reason", "string", ".reason"))
             .column(PrintColumn::computed("Object", "string", |event| regarding(event, "involvedObject")))
             .column(PrintColumn::new("Message", "string", ".message"))
+    }
+
+    /// Returns the events of [`events`](Self::events) in the form of the core group. They can only be read.
+    pub(crate) fn core_event_view() -> Self {
+        Self { is_view: true, ..Self::core_events() }
     }
 }
 

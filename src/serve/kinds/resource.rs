@@ -58,6 +58,8 @@ pub struct ServedResource {
     pub(super) given_schema: Option<Value>,
     pub(super) schema: Option<StructuralSchema>,
     pub(super) hooks: AdmissionHooks,
+    /// Whether the objects are those of another kind in another form. They cannot be written.
+    pub(super) is_view: bool,
 }
 
 impl ServedResource {
@@ -74,6 +76,7 @@ impl ServedResource {
             given_schema: None,
             schema: None,
             hooks: AdmissionHooks::default(),
+            is_view: false,
         }
     }
 
@@ -194,6 +197,11 @@ impl ServedResource {
 
     pub(crate) fn columns(&self) -> &[PrintColumn] {
         &self.columns
+    }
+
+    /// Returns whether the objects are [core events](Self::core_event_view) that are stored in another form.
+    pub(crate) fn is_view(&self) -> bool {
+        self.is_view
     }
 
     /// Returns whether a write must be admitted: it has a schema or hooks.

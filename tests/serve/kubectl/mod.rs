@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod events;
 mod reads;
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use homeostat::Running;
 use homeostat::objects::{Client, Kind, MemoryClient, ObjectKey, Patch, PatchTarget};
 use homeostat::serve::{
-    Access, AccessTarget, ObjectApi, PrintColumn, Rejection, ServedResource, Server, ServerControl,
+    Access, AccessTarget, ObjectApi, ObjectApiBuilder, PrintColumn, Rejection, ServedResource, Server, ServerControl,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -78,13 +79,16 @@ fn sites() -> ServedResource {
 
 impl Door {
     fn new() -> Self {
+        Self::with(|api| api.serve(ServedResource::core_events()))
+    }
+
+    /// Starts a server that also serves other kinds.
+    fn with(others: impl FnOnce(ObjectApiBuilder) -> ObjectApiBuilder) -> Self {
         let client = MemoryClient::builder().versions_by_time().build();
         let api = ObjectApi::builder(Arc::new(client.clone()))
             .serve(sites())
-            .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false))
-            .serve(ServedResource::core_events())
-            .build()
-            .unwrap();
+            .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false));
+        let api = others(api).build().unwrap();
         let server =
             Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).authorize(|request| match &request.target {
                 AccessTarget::Objects { resource, .. } if resource == "secrets" => {

@@ -28,6 +28,12 @@ pub(super) fn of_resource(resource: &ServedResource) -> Map<String, Value> {
     let namespace = if kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     let many = format!("{root}/{}{namespace}/{}", kind.version(), kind.plural());
     let one = format!("{many}/{{name}}");
+    if resource.is_view() {
+        return Map::from_iter([
+            (many, json!({"get": operation(resource, "list", &LIST)})),
+            (one, json!({"get": operation(resource, "get", &[])})),
+        ]);
+    }
     let mut paths = Map::from_iter([
         (
             many,
