@@ -17,5 +17,7 @@ mod mirror;
 mod operator;
 #[cfg(test)]
 mod process;
+#[cfg(all(test, feature = "serve"))]
+mod status_page;
 #[cfg(all(test, target_os = "linux"))]
 mod supervisor;

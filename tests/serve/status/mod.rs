@@ -1,7 +1,6 @@
 //! Health, metrics, status and the status page, through a server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-mod browser;
 mod exposition;
 mod health;
 mod metrics;

@@ -1,10 +1,20 @@
-//! A program with invented work, to be looked at with a browser: `.ci/status-pictures` takes its pictures.
+//! The status page of a program with invented work, for a look with a browser. `.ci/status-pictures` takes its pictures.
+//!
+//! ```sh
+//! cargo run --features serve --example status_page
+//! ```
+//!
+//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. The program ends with its standard input:
+//! press Ctrl-D.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use clap::Parser;
 use homeostat::serve::{Server, StatusPages};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager,
@@ -45,34 +55,31 @@ fn reconcile(end: &CancellationToken, millis: std::ops::Range<u64>) -> Reconcile
     Box::new(move |cx, key| work(cx, key, millis.clone(), &end))
 }
 
-fn program(end: &CancellationToken) -> Manager {
+fn program(end: &CancellationToken) -> Result<Manager, BoxError> {
     let lock = std::env::temp_dir().join(format!("appliance-{}.lock", std::process::id()));
     let manager = Manager::builder().name("appliance").threads(6).elector(FileElector::new(lock).name("box-3"));
-    let manager = manager.shutdown_grace(Duration::from_millis(100)).build().unwrap();
+    let manager = manager.shutdown_grace(Duration::from_millis(100)).build()?;
     let vm = Controller::builder("vm", reconcile(end, 20..900))
         .max_concurrent_reconciles(4)
         .reconcile_timeout(Duration::from_secs(5))
         .retry(Exponential::new(Duration::from_secs(2), Duration::from_secs(60)))
         .poller(Poller::new(Duration::from_secs(5), |_cx: &Context| Ok::<_, BoxError>(Vec::new())).name("vms"))
-        .build()
-        .unwrap();
+        .build()?;
     let disk = Controller::builder("disk", reconcile(end, 2..40))
         .max_concurrent_reconciles(4)
         .poller(Poller::new(Duration::from_secs(3), |_cx: &Context| Ok::<_, BoxError>(Vec::new())).name("disks"))
-        .build()
-        .unwrap();
+        .build()?;
     let link =
         |_cx: &Context| Err::<Vec<String>, _>("ip: exit status 1: Cannot open netlink socket: Operation not permitted");
     let network = Controller::builder("network", reconcile(end, 2..40))
         .max_concurrent_reconciles(2)
         .sync_timeout(Duration::from_secs(3600))
         .poller(Poller::new(Duration::from_secs(5), link).name("links"))
-        .build()
-        .unwrap();
-    let zone = Controller::builder("zone", reconcile(end, 2..40)).build().unwrap();
+        .build()?;
+    let zone = Controller::builder("zone", reconcile(end, 2..40)).build()?;
     let (vms, disks, networks, zones) = (vm.handle(), disk.handle(), network.handle(), zone.handle());
     for controller in [vm, disk, network, zone] {
-        manager.add(controller).unwrap();
+        manager.add(controller)?;
     }
     zones.suspend_all();
     let load = move |cx: &Context| -> Result<(), BoxError> {
@@ -102,21 +109,29 @@ fn program(end: &CancellationToken) -> Manager {
             cx.sleep(Duration::from_millis(120 + random % 90))?;
         }
     };
-    manager.add(Component::function("load", load)).unwrap();
-    manager
+    manager.add(Component::function("load", load))?;
+    Ok(manager)
 }
 
-/// Serves the pages at the address in `HOMEOSTAT_STATUS_ADDRESS`, until standard input ends. Does nothing without an address.
-#[test]
-fn a_browser_can_look_at_the_pages() {
-    let Ok(address) = std::env::var("HOMEOSTAT_STATUS_ADDRESS") else { return };
+/// Shows the status page of a program with invented work, until standard input ends.
+#[derive(Parser)]
+#[command(name = "status_page", version)]
+struct Arguments {
+    /// The address of the page. With port 0, the system chooses a port.
+    #[arg(default_value = "127.0.0.1:0")]
+    address: SocketAddr,
+}
+
+fn main() -> Result<(), BoxError> {
+    let Arguments { address } = Arguments::parse();
     let end = CancellationToken::new();
-    let manager = program(&end);
-    let pages = StatusPages::new(&manager).unwrap();
-    let server = Server::builder(address.parse::<SocketAddr>().unwrap()).status_pages(pages).build().unwrap();
-    manager.add(Component::running("door", server.start().unwrap())).unwrap();
-    let running = manager.start().unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let manager = program(&end)?;
+    let server = Server::builder(address).status_pages(StatusPages::new(&manager)?).build()?.start()?;
+    println!("Look at {}", server.url());
+    manager.add(Component::running("door", server))?;
+    let running = manager.start()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     end.cancel();
     running.shutdown(Duration::from_secs(10));
+    Ok(())
 }
