@@ -16,14 +16,12 @@ const RENAMED: [(&str, &str); 3] =
 /// Returns the path in `events.k8s.io` of a path in the core group, such as `involvedObject.name`.
 pub(crate) fn stored_path(path: &str) -> String {
     let (field, rest) = path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
-    match (field, rest) {
-        // The field selector `source` of Kubernetes means the component.
-        ("source", None | Some("component")) => "reportingController".to_owned(),
-        _ => {
-            let stored = RENAMED.iter().find(|(core, _)| *core == field).map_or(field, |(_, stored)| *stored);
-            rest.map_or_else(|| stored.to_owned(), |rest| format!("{stored}.{rest}"))
-        }
+    // The field selector `source` of Kubernetes means the component.
+    if field == "source" && matches!(rest, None | Some("component")) {
+        return "reportingController".to_owned();
     }
+    let stored = RENAMED.iter().find(|(core, _)| *core == field).map_or(field, |(_, stored)| *stored);
+    rest.map_or_else(|| stored.to_owned(), |rest| format!("{stored}.{rest}"))
 }
 
 /// Returns an event of `events.k8s.io` as an event of the core group.

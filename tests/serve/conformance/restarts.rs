@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, DeleteOptions, DynamicObject, Ignore, Object, ObjectKey, ObjectWatch, Patch, PatchTarget, Query, ValueRef,
+    Api, DeleteOptions, DynamicObject, Ignore, Object, ObjectKey, ObjectWatch, Patch, PatchTarget, Query, SharedObject,
+    ValueRef,
 };
 use homeostat::{Action, BoxError, Context, Controller, Exponential, WorkerPool};
 use serde_json::{Value, json};
@@ -31,12 +32,12 @@ fn resize(objects: &MemoryClient, name: &str, size: u64) {
 
 /// Returns all stored widgets. The test runner ends a test in which they never have a state that it waits for.
 fn widgets(objects: &MemoryClient) -> Vec<Value> {
-    objects.list(&WIDGET, &Query::all()).unwrap().items.iter().map(|widget| widget.to_value()).collect()
+    objects.list(&WIDGET, &Query::all()).unwrap().items.iter().map(SharedObject::to_value).collect()
 }
 
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
 }
 
@@ -46,7 +47,7 @@ fn serve_again(objects: &MemoryClient, address: SocketAddr) -> Running<ServerCon
         let api = ObjectApi::builder(Arc::new(objects.clone())).serve(ServedResource::new(WIDGET)).build().unwrap();
         match Server::builder(address).objects(&api).build().unwrap().start() {
             Ok(server) => return server,
-            Err(error) if error.to_string().contains("in use") => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) if error.to_string().contains("in use") => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
