@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::counts::HttpCounts;
 use super::date::http_date;
-use super::head::{BodyFraming, HttpRefusal, RequestHead};
+use super::head::{HttpRefusal, RequestHead};
 use super::idle::{IdleSockets, LAST_WORDS};
 use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
-use super::registry::{ConnectionPhase, ConnectionRegistry, ConnectionSlot};
+use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
 use super::service::{PeerInfo, Service};
 use super::transport::ServerTransport;
@@ -132,14 +132,13 @@ impl ConnectionServer<'_> {
                 return Ok(self.send(frame, *refusal)?);
             }
         };
-        // Held until the handler has returned.
-        let Some(_reservation) = self.shared.registry.reserve(self.size_of_body(&head)) else {
+        let Some((body, reservation)) = self.read_body(&head)? else {
             frame.closes = true;
             return Ok(self.send(frame, overloaded("the bodies of other requests use all memory for bodies"))?);
         };
-        let body = self.read_body(&head)?;
         self.slot.connection.enter(ConnectionPhase::Handles);
         let reply = self.handle(head, body, user);
+        drop(reservation);
         frame.closes |= self.shared.registry.is_stopping();
         Ok(self.send(frame, reply)?)
     }
@@ -168,13 +167,19 @@ impl ConnectionServer<'_> {
         }
     }
 
-    fn read_body(&mut self, head: &RequestHead) -> Result<Vec<u8>, RequestFailure> {
+    /// Reads a body, and reserves memory for the bytes as they arrive. Returns `None` if other bodies need too much.
+    fn read_body(&mut self, head: &RequestHead) -> Result<Option<(Vec<u8>, BodyReservation)>, RequestFailure> {
         let deadline = self.deadline(self.shared.registry.limits.body_time);
         let mut waits = head.expects_continue && head.has_body();
+        let mut reservation = self.shared.registry.reservation();
         loop {
-            if let Some(body) = self.parser.body()? {
+            let body = self.parser.body()?;
+            if !reservation.grow_to(body.as_ref().map_or(self.parser.received(), Vec::len)) {
+                return Ok(None);
+            }
+            if let Some(body) = body {
                 self.parser.shrink();
-                return Ok(body);
+                return Ok(Some((body, reservation)));
             }
             if waits && self.parser.is_empty() {
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n", self.write_time())?;
@@ -293,14 +298,6 @@ impl ConnectionServer<'_> {
     fn enter(&self, phase: ConnectionPhase) -> io::Result<()> {
         self.slot.connection.enter(phase);
         if self.shared.registry.is_stopping() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
-    }
-
-    /// Returns the memory that a body needs at most.
-    fn size_of_body(&self, head: &RequestHead) -> usize {
-        match head.framing {
-            BodyFraming::Length(length) => length,
-            BodyFraming::Chunked => self.shared.registry.limits.body,
-        }
     }
 
     fn deadline(&self, time: Duration) -> Nanos {

@@ -99,6 +99,9 @@ pub(super) fn parse_head(bytes: &[u8], most_body: usize) -> Result<RequestHead, 
         Some(_) => return Err(HttpRefusal::new(StatusCode::EXPECTATION_FAILED, "the server knows only 100-continue")),
     };
     let framing = framing(&headers, is_old, most_body)?;
+    if framing != BodyFraming::Length(0) && matches!(method, Method::GET | Method::HEAD) {
+        return Err(HttpRefusal::bad("a request that reads has a body"));
+    }
     let host = target.authority.clone().or(sent_host);
     Ok(RequestHead { method, host, framing, is_old, is_last: is_old || closes, expects_continue, target, headers })
 }

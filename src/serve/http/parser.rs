@@ -142,6 +142,11 @@ impl RequestParser {
         }
     }
 
+    /// Returns the number of bytes that the incomplete body has.
+    pub(super) fn received(&self) -> usize {
+        self.body.len()
+    }
+
     /// Moves bytes of the buffer to the body. Returns their number.
     fn take_bytes(&mut self, most: usize) -> usize {
         let count = most.min(self.buffer.len());

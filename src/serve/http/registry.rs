@@ -140,11 +140,9 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Reserves memory for a body. Returns `None` if the bodies of other requests need too much.
-    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<BodyReservation> {
-        let reserve = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limits.bodies);
-        self.bodies.fetch_update(SeqCst, SeqCst, reserve).ok()?;
-        Some(BodyReservation { registry: Arc::clone(self), bytes })
+    /// Returns the reservation of a body that has no bytes yet.
+    pub(super) fn reservation(self: &Arc<Self>) -> BodyReservation {
+        BodyReservation { registry: Arc::clone(self), bytes: 0 }
     }
 }
 
@@ -225,6 +223,19 @@ pub(super) struct BodyReservation {
     bytes: usize,
 }
 
+impl BodyReservation {
+    /// Reserves more memory, up to this number of bytes. Returns false if other bodies need too much.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let reserve = |used: usize| used.checked_add(more).filter(|sum| *sum <= self.registry.limits.bodies);
+        let is_reserved = self.registry.bodies.fetch_update(SeqCst, SeqCst, reserve).is_ok();
+        if is_reserved {
+            self.bytes += more;
+        }
+        is_reserved
+    }
+}
+
 impl Drop for BodyReservation {
     fn drop(&mut self) {
         self.registry.bodies.fetch_sub(self.bytes, SeqCst);
@@ -246,12 +257,12 @@ mod tests {
     #[test]
     fn the_memory_for_bodies_is_bounded() {
         let registry = ConnectionRegistry::new(HttpLimits { bodies: 100, ..HttpLimits::default() });
-        let first = registry.reserve(60).unwrap();
-        assert!(registry.reserve(41).is_none());
-        let second = registry.reserve(40).unwrap();
-        assert!(registry.reserve(1).is_none() && registry.reserve(usize::MAX).is_none());
+        let (mut first, mut second) = (registry.reservation(), registry.reservation());
+        assert!(first.grow_to(50) && first.grow_to(60));
+        assert!(!second.grow_to(41) && second.grow_to(40));
+        assert!(!second.grow_to(41) && !registry.reservation().grow_to(usize::MAX));
         drop((first, second));
-        assert!(registry.reserve(100).is_some());
+        assert!(registry.reservation().grow_to(100));
     }
 
     #[test]

@@ -130,6 +130,20 @@ fn a_client_that_expects_100_continue_is_told_to_send_its_body() {
 }
 
 #[test]
+fn a_request_that_reads_has_no_body() {
+    let server = echo(|builder| builder);
+    for head in [
+        "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1",
+        "HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked",
+    ] {
+        let mut client = RawClient::with(&server, format!("{head}\r\n\r\n"));
+        assert_eq!(client.head().status, 400, "{head}");
+    }
+    let empty = "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(RawClient::with(&server, empty).reply().status, 200);
+}
+
+#[test]
 fn a_refused_request_is_not_told_to_send_its_body() {
     let server = echo(|builder| builder.token("secret", crate::serve::UserInfo::new("ada")));
     let head = "POST /a HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";

@@ -48,6 +48,20 @@ fn idle_connections_are_closed_without_an_answer() {
 }
 
 #[test]
+fn declared_bodies_use_no_memory_until_they_arrive() {
+    let server = echo(|builder| builder.body_timeout(LONG * 10));
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", 3 << 20);
+    // Together they declare more bytes than all bodies may have. Each is told to send its body.
+    let mut silent: Vec<_> = (0..40).map(|_| RawClient::with(&server, &head)).collect();
+    for client in &mut silent {
+        assert_eq!(client.head().status, 100);
+    }
+    let short = "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
+    assert_eq!(RawClient::with(&server, short).reply().status, 200);
+}
+
+#[test]
 fn slow_clients_do_not_delay_others() {
     let server = echo(|builder| builder.head_timeout(LONG));
     let slow: Vec<_> = (0..100).map(|_| RawClient::with(&server, "GET / HTTP/1.1\r\nHost: ")).collect();
