@@ -45,7 +45,7 @@ pub(super) fn review(api: &ApiShared, request: &IncomingRequest, plural: &str) -
 /// Reads the `spec` of a review, as JSON or as protocol buffers.
 fn spec(request: &IncomingRequest, kind: &str) -> Result<Value, StatusError> {
     if body::media_type(request) != "application/vnd.kubernetes.protobuf" {
-        return Ok(body::json(request)?["spec"].take());
+        return Ok(body::json(request)?.get_mut("spec").map(Value::take).unwrap_or_default());
     }
     let (_, message) = WireMessage::of_kubernetes(&request.body)
         .filter(|(sent, _)| *sent == kind)

@@ -71,6 +71,14 @@ fn a_user_can_ask_for_the_own_access() {
 }
 
 #[test]
+fn a_review_that_is_no_object_asks_for_nothing() {
+    for body in [json!([]), json!("text"), json!(1), json!(null), json!({"spec": []})] {
+        let answer = request(ACCESS).body(&body).send_to(&guarded());
+        assert_eq!((answer.code, &answer.json()["status"]["allowed"]), (201, &json!(false)), "{body}");
+    }
+}
+
+#[test]
 fn reviews_are_read_from_protocol_buffers_too() {
     let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let attributes = [field(1, b"default"), field(2, b"list"), field(3, b"example.com"), field(5, b"sites")].concat();
