@@ -48,7 +48,7 @@ use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
 use crate::serve::access::{Access, AccessTarget};
-use crate::serve::http::{Handler, IncomingRequest, Reply};
+use crate::serve::http::{Handler, IncomingRequest, Reply, canonical_path};
 use crate::serve::kinds::ServedResource;
 
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
@@ -216,10 +216,11 @@ impl ApiShared {
     }
 
     fn check_path(&self, request: &IncomingRequest) -> Result<(), StatusError> {
-        match self.access(&request.user, "get", AccessTarget::Path(request.path.clone())) {
+        let path = canonical_path(&request.segments);
+        match self.access(&request.user, "get", AccessTarget::Path(path.clone())) {
             Access::Allow => Ok(()),
             Access::Deny(reason) => {
-                let (user, path) = (&request.user.name, &request.path);
+                let user = &request.user.name;
                 let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
                 let message = format!("forbidden: User {user:?} cannot get path {path:?}{why}");
                 Err(StatusError::new(StatusCode::FORBIDDEN, "Forbidden", message))

@@ -165,10 +165,8 @@ impl StatusPages {
                 Reply::new(StatusCode::OK, CONTENT_TYPE, text)
             }
             ["statusz"] => self.status(request, manager),
-            ["keys", controller, key @ .., last] => {
-                let key: String = key.iter().flat_map(|part| [part, "/"]).chain([*last]).collect();
-                key_reply(request, manager, controller, &key)
-            }
+            // A slash in a key is a part of its segment.
+            ["keys", controller, key] => key_reply(request, manager, controller, key),
             _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
         }
     }

@@ -22,6 +22,8 @@ fn a_denied_request_is_forbidden_by_verb_and_place() {
     assert_eq!(request(&format!("GET {SITES}")).send_to(&api).code, 200);
     assert_eq!(request(&format!("GET {HOME}")).send_to(&api).code, 404);
     assert_eq!(request("GET /version").send_to(&api).code, 200);
+    // Another spelling of the same path.
+    assert_eq!(request("GET /version/").send_to(&api).code, 200);
     for (line, message) in [
         (
             format!("DELETE {HOME}"),

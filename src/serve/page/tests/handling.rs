@@ -178,6 +178,10 @@ fn the_page_of_a_key_tells_its_next_run() {
     assert_eq!(status, 404);
     assert!(page.contains("&lt;b&gt;") && page.contains("This key is not known here"));
     assert_eq!(program.get("/keys/other/%22later%22").0, 404);
+    // The page of a key with a slash has one path, so that the authorization sees all its pages.
+    program.run("later/on");
+    assert_eq!(program.get("/keys/v%3Cm%3E/%22later%2Fon%22").0, 200);
+    assert_eq!(program.get("/keys/v%3Cm%3E/%22later/on%22").0, 404);
 }
 
 #[test]
