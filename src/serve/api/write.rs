@@ -1,8 +1,9 @@
 //! Creates and changes objects, with admission.
 //!
-//! A kind without a schema and hooks is written by one call of the client. Otherwise the new state is computed first, by the rules of
-//! the embedded clients ([`Rehearsal`]). It is admitted, and then written with the version that it was computed from. If the object
-//! has changed in between, all begins again. Each such attempt that fails is a write by somebody else that succeeded.
+//! A kind without a schema and hooks is written by one call of the client. Otherwise, and for a JSON patch, the new state is computed
+//! first, by the rules of the embedded clients ([`Rehearsal`]). It is admitted, and then written with the version that it was computed
+//! from. If the object has changed in between, all begins again. Each such attempt that fails is a write by somebody else that
+//! succeeded.
 
 use std::time::Duration;
 
@@ -111,7 +112,8 @@ impl<'a> WriteCall<'a> {
     fn patched(&mut self, patch: &Patch) -> Result<SharedObject, StatusError> {
         let (client, target) = (&self.api.client, self.target);
         let (kind, key) = (target.kind(), target.key());
-        if !self.is_admitted() {
+        // The many steps of a JSON patch are computed here, so that other writers do not wait for them.
+        if !self.is_admitted() && !matches!(patch, Patch::Json(_)) {
             return Ok(client.patch(kind, &key, patch, self.part())?);
         }
         self.repeated(|call, current| {

@@ -107,6 +107,21 @@ fn patches_change_objects() {
     assert_eq!(json_patch(&deep).code, 422);
 }
 
+/// The store computes a patch while other writers wait.
+#[cfg(feature = "testing")]
+#[test]
+fn the_store_computes_no_json_patch() {
+    use crate::testing::{TestClient, Write};
+    let client = TestClient::new(crate::base::clock::ManualClock::new().clock());
+    let node = ServedResource::new(NODE).with_status(false);
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(node).build().unwrap();
+    assert_eq!(request("POST /api/v1/nodes").body(&json!({"metadata": {"name": "n"}})).send_to(&api).code, 201);
+    let steps = json!([{"op": "add", "path": "/data", "value": 1}]).to_string();
+    let patched = request("PATCH /api/v1/nodes/n").bytes("application/json-patch+json", steps.as_bytes()).send_to(&api);
+    assert_eq!((patched.code, &patched.json()["data"]), (200, &json!(1)), "{patched:?}");
+    assert!(matches!(&*client.writes(), [Write::Create(..), Write::Update(..)]), "{:?}", client.writes());
+}
+
 #[test]
 fn applied_fields_have_owners() {
     let served = served();
