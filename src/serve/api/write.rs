@@ -104,7 +104,7 @@ impl<'a> WriteCall<'a> {
                 if !applied["metadata"]["managedFields"].is_null() {
                     return Err(StatusError::bad_request("metadata.managedFields must be nil in an applied object"));
                 }
-                self.applied(&applied, &owner)
+                self.applied(request, applied, &owner)
             }
         }
     }
@@ -128,21 +128,36 @@ impl<'a> WriteCall<'a> {
         })
     }
 
-    fn applied(mut self, applied: &Value, owner: &FieldOwner) -> Result<WriteOutcome, StatusError> {
+    fn applied(
+        mut self,
+        request: &IncomingRequest,
+        applied: Value,
+        owner: &FieldOwner,
+    ) -> Result<WriteOutcome, StatusError> {
         let (client, target) = (&self.api.client, self.target);
         let kind = target.kind();
         let mut code = StatusCode::OK;
         let object = self.repeated(|call, current| {
             code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
+            let mut applied = applied.clone();
+            match (&current, call.api.check(request, &target, "create")) {
+                (None, Err(denied)) => return Err(denied),
+                // The object must still exist when the fields are applied.
+                (Some(current), Err(_)) => {
+                    let version = || current.resource_version().into();
+                    meta_mut(&mut applied).entry("resourceVersion").or_insert_with(version);
+                }
+                (_, Ok(())) => {}
+            }
             if !call.is_admitted() {
-                return Ok(client.apply(kind, applied.clone(), owner)?);
+                return Ok(client.apply(kind, applied, owner)?);
             }
             let next = call.rehearsal(current.as_ref()).apply(applied.clone(), owner)?;
             if !call.target.resource.admits_writes() {
                 return Ok(next);
             }
             let admitted = call.admitted(current.as_ref(), next.to_value())?;
-            let mut wanted = overlaid(applied, &next.to_value(), &admitted);
+            let mut wanted = overlaid(&applied, &next.to_value(), &admitted);
             if call.options.dry_run {
                 return Ok(admitted.into());
             }

@@ -41,6 +41,29 @@ fn a_denied_request_is_forbidden_by_verb_and_place() {
     }
 }
 
+#[test]
+fn an_apply_that_creates_needs_the_right_to_create() {
+    let authorizer: Authorizer = Arc::new(|request: &AccessRequest| match request.verb {
+        "create" if request.user.name == "eve" => Access::Deny("no new objects".to_owned()),
+        _ => Access::Allow,
+    });
+    let served = served();
+    let api = served.api.clone().authorized_by(&authorizer);
+    for (path, object) in [
+        (HOME, site("home", "Home")),
+        ("/api/v1/nodes/n", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "data": 1})),
+    ] {
+        let path = format!("{path}?fieldManager=a");
+        let denied = apply(&path, &object).send_to(&api);
+        assert_eq!(denied.code, 403, "{denied:?}");
+        assert!(denied.text.contains("cannot create resource"), "{denied:?}");
+        assert_eq!(apply(&path, &object).to(&served).code, 201);
+        // The object exists now.
+        let applied = apply(&path, &object).send_to(&api);
+        assert_eq!(applied.code, 200, "{applied:?}");
+    }
+}
+
 const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 #[test]
