@@ -180,7 +180,7 @@ impl ApiShared {
                 };
                 let mut reply = json_text(code, view.object(&object));
                 for warning in &warnings {
-                    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+                    if let Ok(value) = HeaderValue::from_bytes(format!("299 - {warning:?}").as_bytes()) {
                         reply.headers.append(WARNING, value);
                     }
                 }

@@ -104,7 +104,7 @@ impl FieldFault {
             FaultReason::Required | FaultReason::TooLong | FaultReason::TooMany => format!("{words}: {rule}"),
             _ => format!("{words}: {}: {rule}", bounded(value.to_string())),
         };
-        Self { field: field.to_owned(), reason, message }
+        Self { field: bounded(field.to_owned()), reason, message }
     }
 
     /// Returns the fault of a field from the text of its value.
@@ -113,7 +113,7 @@ impl FieldFault {
             "" => format!("Invalid value: {rule}"),
             value => format!("Invalid value: {:?}: {rule}", bounded(value.to_owned())),
         };
-        Self { field: field.to_owned(), reason: FaultReason::Invalid, message }
+        Self { field: bounded(field.to_owned()), reason: FaultReason::Invalid, message }
     }
 }
 

@@ -116,7 +116,7 @@ impl StructuralSchema {
         check::faults(&self.root, object)
     }
 
-    /// Removes the fields that the schema does not know, and returns their paths.
+    /// Removes the fields that the schema does not know, and returns the bounded paths of the first 50.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::prune(&self.root, object)
     }

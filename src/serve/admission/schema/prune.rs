@@ -4,8 +4,12 @@ use serde_json::Value;
 
 use super::check::HEAD;
 use super::{SchemaNode, ValuePath};
+use crate::base::text::bounded;
 
-/// Removes the fields of a whole object that the schema does not know. Returns their paths.
+/// The most removed fields that are named.
+const MOST_NAMED: usize = 50;
+
+/// Removes the fields of a whole object that the schema does not know. Returns the bounded paths of the first ones.
 pub(super) fn prune(schema: &SchemaNode, object: &mut Value) -> Vec<String> {
     let mut pruned = Pruned::default();
     pruned.value(&[schema], object, true);
@@ -44,8 +48,8 @@ impl Pruned {
                         path.in_field(name, |path| self.child(&named, value, path));
                         true
                     };
-                    if !keeps {
-                        path.in_field(name, |path| self.removed.push(path.0.clone()));
+                    if !keeps && self.removed.len() < MOST_NAMED {
+                        path.in_field(name, |path| self.removed.push(bounded(path.0.clone())));
                     }
                     self.path = path;
                     keeps

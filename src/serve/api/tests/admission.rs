@@ -74,7 +74,7 @@ fn hooks_see_each_kind_of_write() {
     assert_eq!(applied.code, 422);
     object["metadata"]["resourceVersion"] =
         request(&format!("GET {HOME}")).to(&served).json()["metadata"]["resourceVersion"].clone();
-    let updated = request(&format!("PUT {HOME}")).body(&object).to(&served);
+    let updated = merge_patch(HOME, &object).to(&served);
     assert_eq!(updated.code, 422);
     assert_eq!(created["spec"]["pages"], 1);
 }
@@ -121,6 +121,29 @@ fn a_hook_can_remove_a_field_that_others_have_set() {
     assert_eq!(request(&format!("POST {SITES}")).body(&object).send_to(&api).code, 201);
     let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"clean": true}})).send_to(&api);
     assert_eq!((applied.code, &applied.json()["spec"]), (200, &json!({"title": "Home", "clean": true})), "{applied:?}");
+}
+
+#[test]
+fn warnings_about_unknown_fields_are_bounded_and_keep_their_characters() {
+    let served = served();
+    let mut object = super::site("home", "Home");
+    object["spec"]["größe"] = json!(1);
+    let created = request(&format!("POST {SITES}")).body(&object).to(&served);
+    let warnings: Vec<_> = created.headers.get_all(WARNING).iter().map(HeaderValue::as_bytes).collect();
+    assert_eq!(warnings, ["299 - \"unknown field \\\"spec.größe\\\"\"".as_bytes()]);
+    for number in 0..200 {
+        object["spec"][format!("{number}-{}", "x".repeat(2_000))] = json!(1);
+    }
+    object["spec"]["tags"] = json!({("y".repeat(2_000)): 1});
+    let refused = merge_patch(HOME, &object).to(&served);
+    assert_eq!(refused.code, 422, "{refused:?}");
+    assert!(refused.text.len() < 10_000, "{}", refused.text.len());
+    object["spec"]["tags"] = json!({});
+    let updated = merge_patch(HOME, &object).to(&served);
+    let warnings: Vec<_> = updated.headers.get_all(WARNING).iter().map(|value| value.as_bytes().len()).collect();
+    assert!(warnings.len() == 50 && warnings.iter().all(|length| *length < 1_200), "{warnings:?}");
+    let strict = merge_patch(&format!("{HOME}?fieldValidation=Strict"), &object).to(&served);
+    assert!(strict.code == 400 && strict.text.len() < 60_000, "{}", strict.text.len());
 }
 
 #[test]
