@@ -85,9 +85,16 @@ impl<'a> DeleteCall<'a> {
             return Ok(list);
         }
         let mut deleted = Vec::with_capacity(list.items.len());
+        let is_open = self.options.uid.is_none() && self.options.resource_version.is_none();
         for object in list.items {
-            if client.delete(kind, &object.key(), &self.options).ignore_not_found()?.is_some() {
-                deleted.push(object);
+            let mut options = self.options.clone();
+            // Another object of the name was neither selected nor admitted.
+            options.uid.get_or_insert_with(|| object.uid().to_owned());
+            match client.delete(kind, &object.key(), &options).ignore_not_found() {
+                Ok(None) => {}
+                Ok(Some(_)) => deleted.push(object),
+                Err(error) if is_open && error.is_conflict() => {}
+                Err(error) => return Err(error.into()),
             }
         }
         list.items = deleted;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
-use crate::objects::{Client, ObjectKey, Patch, PatchTarget};
+use crate::objects::{Client, DeleteOptions, ObjectKey, Patch, PatchTarget};
 
 #[test]
 fn faults_name_their_fields() {
@@ -144,6 +144,30 @@ fn warnings_about_unknown_fields_are_bounded_and_keep_their_characters() {
     assert!(warnings.len() == 50 && warnings.iter().all(|length| *length < 1_200), "{warnings:?}");
     let strict = merge_patch(&format!("{HOME}?fieldValidation=Strict"), &object).to(&served);
     assert!(strict.code == 400 && strict.text.len() < 60_000, "{}", strict.text.len());
+}
+
+#[test]
+fn a_deleted_collection_does_not_include_objects_that_replace_others() {
+    let client = MemoryClient::new();
+    let other = client.clone();
+    let site = ServedResource::new(SITE).validate_deletion(move |request, _| {
+        if request.name == "a" {
+            other.delete(&SITE, &ObjectKey::new("default", "a"), &DeleteOptions::default()).unwrap();
+            other.create(&SITE, super::site("a", "New")).unwrap();
+        }
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(site).build().unwrap();
+    for name in ["a", "b"] {
+        client.create(&SITE, super::site(name, "Old")).unwrap();
+    }
+    let deleted = request(&format!("DELETE {SITES}")).send_to(&api);
+    assert_eq!(deleted.code, 200, "{deleted:?}");
+    let names = |list: &Value| {
+        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&deleted.json()), ["b"]);
+    assert_eq!(names(&request(&format!("GET {SITES}")).send_to(&api).json()), ["a"]);
 }
 
 #[test]
