@@ -139,16 +139,18 @@ impl ApiShared {
     fn objects(&self, request: &IncomingRequest, target: ObjectsTarget<'_>) -> Result<Reply, StatusError> {
         let is_one = !target.name.is_empty();
         let is_watch = params::flag(request, "watch")?;
+        let is_everywhere = target.kind().is_namespaced() && target.namespace.is_empty();
         let verb = match (request.method.as_str(), is_one) {
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
             _ if target.resource.is_view() => return Err(not_allowed(request)),
-            ("POST", false) if !target.kind().is_namespaced() || !target.namespace.is_empty() => "create",
+            ("POST", false) if !is_everywhere => "create",
             ("PUT", true) => "update",
             ("PATCH", true) => "patch",
             ("DELETE", true) if !target.status => "delete",
-            ("DELETE", false) => "deletecollection",
+            // As in Kubernetes, no request deletes the objects of all namespaces.
+            ("DELETE", false) if !is_everywhere => "deletecollection",
             _ => return Err(not_allowed(request)),
         };
         self.check(request, &target, verb)?;

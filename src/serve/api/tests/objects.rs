@@ -87,6 +87,7 @@ fn unknown_paths_and_methods_are_refused() {
         ("PUT /api/v1/nodes", 405),
         ("POST /api/v1/nodes/n", 405),
         ("POST /apis/example.com/v1/sites", 405),
+        ("DELETE /apis/example.com/v1/sites", 405),
         ("DELETE /apis/example.com/v1/namespaces/default/sites/home/status", 405),
         ("POST /api/v1/namespaces", 405),
         ("POST /version", 405),
