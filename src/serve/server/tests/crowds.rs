@@ -54,7 +54,8 @@ fn a_connection_without_a_thread_is_refused() {
     let reply = RawClient::connect(&server).reply();
     assert_eq!((reply.status, reply.body.as_str()), (503, "the server has no more threads\n"));
     // The server tries again.
-    assert_eq!(RawClient::with(&server, get("/")).reply().status, 200);
+    let mut client = RawClient::with(&server, get("/"));
+    assert_eq!(client.reply().status, 200);
     assert_eq!(server.counts().open_connections, 1);
 }
 
