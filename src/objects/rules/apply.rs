@@ -4,6 +4,7 @@
 //! the fields that it changes. An owned field therefore always has the value that its owners applied.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -44,7 +45,7 @@ pub(super) fn apply(
             (before, own) = (theirs, Some(known.clone()));
             continue;
         }
-        let clash = |path: &Path| fields.iter().any(|field| takes(current, applied, field, path));
+        let clash = |path: &Path| is_taken(current, applied, &fields, path);
         if owner.force {
             theirs.retain(|path| !clash(path));
         } else {
@@ -64,7 +65,7 @@ pub(super) fn apply(
     }
     let mut next = current.clone();
     merge(&mut next, applied, &mut Vec::new());
-    let is_kept = |path: &[String]| fields.iter().chain(&others).any(|kept| kept.starts_with(path));
+    let is_kept = |path: &[String]| [&fields, &others].into_iter().any(|kept| has_within(kept, Bound::Included(path)));
     for path in before.iter().filter(|path| !is_kept(path)) {
         remove(&mut next, path, 1, &is_kept);
     }
@@ -141,13 +142,20 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fields
 }
 
-/// Returns whether applying `field` changes the value that an owner has at `path`.
-fn takes(current: &Value, applied: &Value, field: &Path, path: &Path) -> bool {
-    if path.starts_with(field) {
-        differs(at(current, field), at(applied, field))
-    } else {
-        field.starts_with(path) && at(current, path).is_some_and(|is| !is.is_object())
-    }
+/// Returns whether applying these fields changes the value that an owner has at `path`.
+///
+/// Its cost does not depend on the number of fields: an object may have very many.
+fn is_taken(current: &Value, applied: &Value, fields: &BTreeSet<Path>, path: &Path) -> bool {
+    let mut around = (1..=path.len()).filter_map(|end| fields.get(&path[..end]));
+    around.any(|field| differs(at(current, field), at(applied, field)))
+        || (has_within(fields, Bound::Excluded(path)) && at(current, path).is_some_and(|is| !is.is_object()))
+}
+
+/// Returns whether one of these fields is within the value at a path. An included path is within itself.
+fn has_within(fields: &BTreeSet<Path>, path: Bound<&[String]>) -> bool {
+    let (Bound::Included(start) | Bound::Excluded(start)) = path else { return !fields.is_empty() };
+    // The fields within a value follow its path.
+    fields.range::<[String], _>((path, Bound::Unbounded)).next().is_some_and(|field| field.starts_with(start))
 }
 
 /// Returns whether the array at this path has owners for each of its elements: the finalizers and the owner references. All other
@@ -253,5 +261,51 @@ fn read(json: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
         path.push(name.strip_prefix("f:").unwrap_or(name).to_owned());
         read(value, path, fields);
         path.pop();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The current state of an object after this owner has applied fields to it.
+    fn applied(current: Option<&Value>, applied: &Value, owner: &FieldOwner) -> Result<Value, Vec<FieldConflict>> {
+        let (mut next, managed) = apply(current, applied, owner, "v1", Timestamp::UNIX_EPOCH)?;
+        meta_mut(&mut next).insert("managedFields".to_owned(), managed);
+        Ok(next)
+    }
+
+    #[test]
+    fn fields_above_and_below_an_owned_one_conflict() {
+        let (alice, bob) = (FieldOwner::new("alice"), FieldOwner::new("bob"));
+        let current = applied(None, &json!({"spec": {"a": {"b": 1}, "ab": 1, "c": 2}}), &alice).unwrap();
+        for (spec, conflicts) in [
+            (json!({"a": 1}), vec!["spec.a.b"]),
+            (json!({"a": {"b": 1}}), vec![]),
+            (json!({"a": {"b": {"c": 1}}, "c": 3}), vec!["spec.a.b", "spec.c"]),
+            (json!({"a": {"c": 1}, "d": 1}), vec![]),
+        ] {
+            let found = applied(Some(&current), &json!({"spec": spec}), &bob).err().unwrap_or_default();
+            assert_eq!(found.iter().map(|conflict| &*conflict.field).collect::<Vec<_>>(), conflicts, "{spec}");
+        }
+        // The owner leaves out a field, and the other field inside the same object stays.
+        let shared = applied(Some(&current), &json!({"spec": {"a": {"c": 1}}}), &bob).unwrap();
+        let left = applied(Some(&shared), &json!({"spec": {"ab": 1}}), &alice).unwrap();
+        assert_eq!(left["spec"], json!({"a": {"c": 1}, "ab": 1}));
+    }
+
+    /// The time grows with the number of fields, not with its square. Otherwise, this test would take minutes.
+    #[test]
+    fn very_many_fields_are_applied() {
+        let fields = |name: &str| -> Value {
+            let fields: Map<_, _> = (0..50_000).map(|number| (format!("{name}{number}"), json!(number))).collect();
+            json!({"spec": fields})
+        };
+        let (alice, bob) = (FieldOwner::new("alice"), FieldOwner::new("bob"));
+        let current = applied(None, &fields("a"), &alice).unwrap();
+        let both = applied(Some(&current), &fields("b"), &bob).unwrap();
+        assert_eq!(both["spec"].as_object().map(Map::len), Some(100_000));
+        let less = applied(Some(&both), &json!({"spec": {"a0": 0}}), &alice).unwrap();
+        assert_eq!(less["spec"].as_object().map(Map::len), Some(50_001));
     }
 }
