@@ -17,7 +17,7 @@ use crate::base::time::Nanos;
 /// The time in which a client may read the last reply of a connection.
 const LINGER: Duration = Duration::from_secs(2);
 /// The most sockets that linger.
-const MOST_LINGERING: usize = 512;
+pub(super) const MOST_LINGERING: usize = 256;
 /// The most bytes that a client may send while nobody reads.
 const MOST_BYTES: usize = 16 << 20;
 /// The time after a stop in which streams may end properly.

@@ -41,8 +41,9 @@ impl Default for HttpLimits {
             head: 32 << 10,
             body: 3 << 20,
             bodies: 96 << 20,
-            connections: 1_024,
-            connections_per_client: 512,
+            // A process may usually have 1,024 files. Each connection needs one, and refused clients need some too.
+            connections: 512,
+            connections_per_client: 384,
             streams_per_client: 256,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),

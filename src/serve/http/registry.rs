@@ -6,7 +6,7 @@
 //!   read. So no connection blocks in a read after a stop.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use super::limits::HttpLimits;
@@ -242,9 +242,10 @@ impl Drop for BodyReservation {
     }
 }
 
-/// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses.
+/// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
     }
@@ -252,6 +253,7 @@ fn client_of(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::idle::MOST_LINGERING;
     use super::*;
 
     #[test]
@@ -272,5 +274,21 @@ mod tests {
         assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
         assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
         assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+    }
+
+    #[test]
+    fn loopback_addresses_count_as_one() {
+        let client = |address: &str| client_of(address.parse().unwrap());
+        for address in ["127.0.0.2", "127.255.0.1", "::1", "::ffff:127.0.0.3"] {
+            assert_eq!(client(address), client("127.0.0.1"), "{address}");
+        }
+        assert_ne!(client("::2"), client("::1"));
+    }
+
+    #[test]
+    fn the_connections_leave_descriptors_for_the_program() {
+        let limits = HttpLimits::default();
+        assert!(limits.connections_per_client < limits.connections);
+        assert!(limits.connections + MOST_LINGERING <= 1_024 - 256);
     }
 }

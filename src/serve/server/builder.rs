@@ -216,15 +216,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the most open connections. Default: 1,024. Each has a thread. Further connections get status 503.
+    /// Sets the most open connections. Default: 512. Each has a thread and a file descriptor. Further connections get status 503.
     pub fn connections(mut self, count: usize) -> Self {
         self.limits.connections = count;
         self
     }
 
-    /// Sets the most open connections of one client address. Default: 512. Further connections get status 429.
+    /// Sets the most open connections of one client address. Default: 384. Further connections get status 429.
     ///
-    /// IPv6 addresses with the same first 64 bits count as one.
+    /// IPv6 addresses with the same first 64 bits count as one, and so do all loopback addresses.
     pub fn connections_per_client(mut self, count: usize) -> Self {
         self.limits.connections_per_client = count;
         self
