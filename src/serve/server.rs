@@ -144,7 +144,7 @@ impl Server {
         let component = name.as_str();
         let server = bound.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         log::info!(component, server; "{component}: the server listens on {server}");
-        Ok(Running::new(ServerControl { shared, addresses: bound.into() }, threads, GRACE))
+        Ok(Running::new(ServerControl::new(&shared, bound), threads, GRACE))
     }
 }
 

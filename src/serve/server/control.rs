@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::error::StillRunning;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::sync::atomic::Ordering::Relaxed;
-use crate::serve::http::{HttpShared, Poll, ThreadRoster};
+use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
 ///
@@ -24,8 +24,12 @@ use crate::serve::http::{HttpShared, Poll, ThreadRoster};
 /// ```
 #[derive(Clone)]
 pub struct ServerControl {
-    pub(super) shared: Arc<HttpShared>,
-    pub(super) addresses: Arc<[SocketAddr]>,
+    // It does not hold the handlers: a clone may outlive the server, but must not keep clients and pages.
+    name: String,
+    is_tls: bool,
+    registry: Arc<ConnectionRegistry>,
+    counts: Arc<HttpCounts>,
+    addresses: Arc<[SocketAddr]>,
 }
 
 /// The counts of a server since its start.
@@ -51,6 +55,11 @@ pub struct ServerCounts {
 }
 
 impl ServerControl {
+    pub(super) fn new(shared: &HttpShared, addresses: Vec<SocketAddr>) -> Self {
+        let (registry, counts) = (Arc::clone(&shared.registry), Arc::clone(&shared.counts));
+        Self { name: shared.name.clone(), is_tls: shared.is_tls(), registry, counts, addresses: addresses.into() }
+    }
+
     /// Returns the addresses that the server listens on, with their ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -60,14 +69,14 @@ impl ServerControl {
     /// Returns the URL of the first address, for example `https://127.0.0.1:8443`.
     #[must_use]
     pub fn url(&self) -> String {
-        let scheme = if self.shared.is_tls() { "https" } else { "http" };
+        let scheme = if self.is_tls { "https" } else { "http" };
         self.addresses.first().map(|address| format!("{scheme}://{address}")).unwrap_or_default()
     }
 
     /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> ServerCounts {
-        let HttpShared { registry, counts, .. } = &*self.shared;
+        let Self { registry, counts, .. } = self;
         let [_, succeeded, redirected, client_errors, server_errors] =
             counts.replies.each_ref().map(|count| count.load(Relaxed));
         ServerCounts {
@@ -86,7 +95,7 @@ impl ServerControl {
 impl std::fmt::Debug for ServerControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerControl")
-            .field("name", &self.shared.name)
+            .field("name", &self.name)
             .field("addresses", &self.addresses)
             .field("counts", &self.counts())
             .finish()

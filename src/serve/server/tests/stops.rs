@@ -126,6 +126,23 @@ fn a_server_can_be_dropped_and_started_again_at_its_address() {
 }
 
 #[test]
+fn a_kept_control_does_not_keep_the_handlers() {
+    let kept = Arc::new(());
+    let held = Arc::clone(&kept);
+    let mut server = start(
+        |builder| builder,
+        move |_| Reply::text(http::StatusCode::OK, format!("{} holders", Arc::strong_count(&held))),
+    );
+    assert_eq!(RawClient::with(&server, get("/")).reply().body, "2 holders");
+    let control = ServerControl::clone(&server);
+    server.stop();
+    server.join_timeout(LONG).unwrap();
+    drop(server);
+    assert_eq!(Arc::strong_count(&kept), 1);
+    assert_eq!(control.counts().succeeded, 1);
+}
+
+#[test]
 fn a_thread_of_the_server_does_not_wait_for_itself() {
     let (give, given) = channel::<Running<ServerControl>>();
     let given = crate::base::sync::Mutex::new(given);
