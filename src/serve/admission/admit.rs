@@ -64,14 +64,8 @@ pub(crate) fn admit(
         fit(&mut object);
     }
     if let Some(schema) = schema {
-        let mut faults = schema.faults(&object);
-        if !faults.is_empty()
-            && let Some(old) = request.old
-        {
-            // A fault that is stored already must not prevent other changes, such as the removal of a finalizer.
-            let known = schema.faults(old);
-            faults.retain(|fault| !known.contains(fault));
-        }
+        // A fault that is stored already must not prevent other changes, such as the removal of a finalizer.
+        let faults = schema.faults(&object, request.old);
         if !faults.is_empty() {
             return Err(AdmissionFailure::Invalid(faults));
         }
@@ -194,6 +188,21 @@ mod tests {
         );
         assert!(run(&AdmissionHooks::default(), Some(&old), &json!({"cores": -1}), UnknownFields::Warn).is_err());
         assert!(run(&AdmissionHooks::default(), None, &json!({"cores": 0}), UnknownFields::Warn).is_err());
+    }
+
+    #[test]
+    fn faults_after_many_stored_ones_are_found() {
+        let schema = StructuralSchema::new(&json!({"type": "object", "properties": {
+            "numbers": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        }}));
+        let schema = schema.unwrap();
+        let numbers = |last: i64| json!({"numbers": vec![-1; 200].into_iter().chain([last]).collect::<Vec<i64>>()});
+        let old = numbers(0);
+        assert_eq!(schema.faults(&numbers(5), Some(&old)), []);
+        let faults = schema.faults(&numbers(-5), Some(&old));
+        assert_eq!(faults.iter().map(|fault| &*fault.field).collect::<Vec<_>>(), ["numbers[200]"]);
+        // Other faults are bounded still.
+        assert_eq!(schema.faults(&json!({"numbers": vec![-2; 200]}), Some(&old)).len(), 50);
     }
 
     #[test]

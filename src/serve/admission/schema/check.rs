@@ -1,5 +1,6 @@
 //! Checks values against schemas.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use serde_json::Value;
@@ -13,23 +14,47 @@ const MOST_FAULTS: usize = 50;
 /// The fields of an object that no schema describes.
 pub(super) const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Returns the faults of a whole object.
-pub(super) fn faults(schema: &SchemaNode, object: &Value) -> Vec<FieldFault> {
+/// Returns the first faults of a whole object, without the faults of its old state.
+pub(super) fn faults(schema: &SchemaNode, object: &Value, old: Option<&Value>) -> Vec<FieldFault> {
     let mut check = SchemaCheck::default();
     check.value(schema, object);
+    if let (false, Some(old)) = (check.faults.is_empty(), old) {
+        // All old faults: the first ones of the new state may be others.
+        let mut known = SchemaCheck { most: usize::MAX, ..SchemaCheck::default() };
+        known.value(schema, old);
+        check = SchemaCheck { known: known.faults.into_iter().collect(), ..SchemaCheck::default() };
+        check.value(schema, object);
+    }
     check.faults
 }
 
-#[derive(Default)]
 struct SchemaCheck {
     path: ValuePath,
     faults: Vec<FieldFault>,
+    /// The most faults that are collected.
+    most: usize,
+    /// The faults that do not count.
+    known: HashSet<FieldFault>,
+}
+
+impl Default for SchemaCheck {
+    fn default() -> Self {
+        Self { path: ValuePath::default(), faults: Vec::new(), most: MOST_FAULTS, known: HashSet::new() }
+    }
 }
 
 impl SchemaCheck {
+    /// Returns a check of the value at a path.
+    fn at(path: &str) -> Self {
+        Self { path: ValuePath(path.to_owned()), ..Self::default() }
+    }
+
     fn add(&mut self, reason: FaultReason, value: &Value, rule: impl Display) {
-        if self.faults.len() < MOST_FAULTS {
-            self.faults.push(FieldFault::new(&self.path.0, reason, value, rule));
+        if self.faults.len() < self.most {
+            let fault = FieldFault::new(&self.path.0, reason, value, rule);
+            if !self.known.contains(&fault) {
+                self.faults.push(fault);
+            }
         }
     }
 
@@ -40,7 +65,7 @@ impl SchemaCheck {
     }
 
     fn value(&mut self, schema: &SchemaNode, value: &Value) {
-        if self.faults.len() >= MOST_FAULTS || (value.is_null() && schema.nullable) {
+        if self.faults.len() >= self.most || (value.is_null() && schema.nullable) {
             return;
         }
         if !self.has_type(schema, value) {
@@ -137,7 +162,7 @@ impl SchemaCheck {
 
     /// Finds repeated elements by their text, in sorted order of the object's fields.
     fn unique(&mut self, unique: &Uniqueness, items: &[Value]) {
-        let mut known = std::collections::HashSet::new();
+        let mut known = HashSet::new();
         for (at, item) in items.iter().enumerate() {
             let text = match unique {
                 Uniqueness::Elements => canonical(item),
@@ -207,7 +232,7 @@ impl SchemaCheck {
     /// Reports that no alternative matches, with the fault of the alternative that has the fewest.
     fn nearest(&mut self, branches: &[SchemaNode], value: &Value) {
         let faults = branches.iter().map(|branch| {
-            let mut check = Self { path: ValuePath(self.path.0.clone()), faults: Vec::new() };
+            let mut check = Self::at(&self.path.0);
             check.value(branch, value);
             check.faults
         });
@@ -239,7 +264,7 @@ impl SchemaCheck {
 
 fn is_valid(schema: &SchemaNode, value: &Value) -> bool {
     // At an empty path, `apiVersion`, `kind` and `metadata` would be left out.
-    let mut check = SchemaCheck { path: ValuePath("x".to_owned()), faults: Vec::new() };
+    let mut check = SchemaCheck::at("x");
     check.value(schema, value);
     check.faults.is_empty()
 }

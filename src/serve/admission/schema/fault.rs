@@ -48,7 +48,7 @@ impl fmt::Display for SchemaFault {
 impl Error for SchemaFault {}
 
 /// The reason of a [`FieldFault`], as Kubernetes names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FaultReason {
     Duplicate,
     Invalid,
@@ -60,7 +60,7 @@ pub(crate) enum FaultReason {
 }
 
 /// A field that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FieldFault {
     /// The path of the field; empty for the whole object.
     pub(crate) field: String,

@@ -111,9 +111,9 @@ impl StructuralSchema {
         &self.json
     }
 
-    /// Returns the faults of an object. Does not look at `apiVersion`, `kind` and `metadata`.
-    pub(crate) fn faults(&self, object: &Value) -> Vec<FieldFault> {
-        check::faults(&self.root, object)
+    /// Returns the first 50 faults of an object that its old state does not have. Does not look at `apiVersion`, `kind` and `metadata`.
+    pub(crate) fn faults(&self, object: &Value, old: Option<&Value>) -> Vec<FieldFault> {
+        check::faults(&self.root, object, old)
     }
 
     /// Removes the fields that the schema does not know, and returns the bounded paths of the first 50.

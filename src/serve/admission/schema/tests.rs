@@ -8,7 +8,7 @@ use super::StructuralSchema;
 /// Returns the faults of a value in the field `v`.
 fn faults(schema: &Value, value: &Value) -> Vec<String> {
     let schema = StructuralSchema::new(&json!({"type": "object", "properties": {"v": schema}})).unwrap();
-    schema.faults(&json!({"v": value})).iter().map(ToString::to_string).collect()
+    schema.faults(&json!({"v": value}), None).iter().map(ToString::to_string).collect()
 }
 
 fn assert_all(schema: &Value, valid: &[Value], invalid: &[Value]) {
