@@ -240,7 +240,11 @@ impl ConnectionServer<'_> {
         match body {
             ReplyBody::Full(body) => {
                 self.shared.counts.reply(status);
-                self.transport.write(&full_reply(status, &headers, &body, frame, &self.date()), self.write_time())?;
+                let bytes = full_reply(status, &headers, &body, frame, &self.date());
+                // The write may take long, and needs no second copy.
+                drop(body);
+                let end = self.deadline(self.shared.registry.limits.stream_life);
+                self.transport.write_until(&bytes, self.write_time(), end)?;
                 Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
             }
             ReplyBody::Stream(_) if frame.head_only => {

@@ -41,8 +41,13 @@ impl ServerTransport {
 
     /// Writes all bytes. The client must take each piece of 64 KiB within `timeout`.
     pub(super) fn write(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+        self.write_until(bytes, timeout, Nanos::NEVER)
+    }
+
+    /// Writes all bytes. The client must take each piece of 64 KiB within `timeout`, and all of them until `end`.
+    pub(super) fn write_until(&mut self, bytes: &[u8], timeout: Duration, end: Nanos) -> io::Result<()> {
         for piece in bytes.chunks(PIECE) {
-            let deadline = self.clock.nanos().after(timeout);
+            let deadline = self.clock.nanos().after(timeout).min(end);
             let mut socket = DeadlineSocket { socket: &self.socket, clock: &self.clock, deadline };
             #[cfg(feature = "serve-tls")]
             if let Some(tls) = &mut self.tls {

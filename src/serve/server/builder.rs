@@ -202,7 +202,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the longest life of a stream, for example of a watch. Default: 30 min.
+    /// Sets the longest life of a stream, for example of a watch, and the longest time to send a reply. Default: 30 min.
     ///
     /// A client without power or network cannot close its connection. The server would keep its stream for ever.
     pub fn stream_life(mut self, life: Duration) -> Self {

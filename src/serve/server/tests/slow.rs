@@ -105,6 +105,17 @@ fn a_client_that_never_reads_its_reply_is_cut() {
     assert!(received.len() < 64 << 20);
 }
 
+#[test]
+fn a_reply_has_one_deadline_for_all_its_parts() {
+    let server = start(
+        |builder| builder.write_timeout(LONG * 10).stream_life(SHORT),
+        |_| Reply::new(http::StatusCode::OK, "text/plain", vec![b'x'; 64 << 20]),
+    );
+    let client = RawClient::with(&server, get("/large"));
+    wait_for(&server, |counts| counts.accepted_connections == 1 && counts.open_connections == 0);
+    drop(client);
+}
+
 /// Blocks until the counts fulfil a condition. The server does not tell when they change.
 pub(super) fn wait_for(server: &ServerControl, condition: impl Fn(&crate::serve::ServerCounts) -> bool) {
     let clock = crate::base::clock::Clock::system();
