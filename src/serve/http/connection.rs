@@ -55,7 +55,8 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     let socket = Arc::clone(&slot.connection.socket);
     let transport = ServerTransport::new(socket, shared.clock.clone());
     let parser = RequestParser::new(&shared.registry.limits);
-    let mut server = ConnectionServer { shared, slot, transport, parser };
+    let end = shared.clock.nanos().after(shared.registry.limits.stream_life);
+    let mut server = ConnectionServer { shared, slot, transport, parser, end };
     let lingers = match server.run() {
         Ok(goes) => goes == Goes::ToItsEnd,
         // TLS has sent the reason. Other errors mean that the client has gone, is too slow, or that the server stops.
@@ -75,6 +76,8 @@ struct ConnectionServer<'a> {
     slot: &'a ConnectionSlot,
     transport: ServerTransport,
     parser: RequestParser,
+    /// The time after which the client must connect again, so that its certificate is checked again.
+    end: Nanos,
 }
 
 impl ConnectionServer<'_> {
@@ -85,7 +88,7 @@ impl ConnectionServer<'_> {
         loop {
             let request = self.serve_request(&peer, wait);
             match request {
-                Ok(Goes::On) => wait = limits.idle_time,
+                Ok(Goes::On) => wait = limits.idle_time.min(self.end.since(self.shared.clock.nanos())),
                 Ok(goes) => return Ok(goes),
                 Err(RequestFailure::Ended(error)) => return Err(error),
                 Err(RequestFailure::Refused(refusal)) => {
@@ -139,7 +142,7 @@ impl ConnectionServer<'_> {
         self.slot.connection.enter(ConnectionPhase::Handles);
         let reply = self.handle(head, body, user);
         drop(reservation);
-        frame.closes |= self.shared.registry.is_stopping();
+        frame.closes |= self.shared.registry.is_stopping() || self.shared.clock.reached(self.end);
         Ok(self.send(frame, reply)?)
     }
 

@@ -204,7 +204,8 @@ impl ServerBuilder {
 
     /// Sets the longest life of a stream, for example of a watch, and the longest time to send a reply. Default: 30 min.
     ///
-    /// A client without power or network cannot close its connection. The server would keep its stream for ever.
+    /// A client without power or network cannot close its connection. The server would keep its stream for ever. A connection that is
+    /// older serves no further requests, so that the certificate of a client is checked again.
     pub fn stream_life(mut self, life: Duration) -> Self {
         self.limits.stream_life = life;
         self

@@ -62,6 +62,21 @@ fn declared_bodies_use_no_memory_until_they_arrive() {
 }
 
 #[test]
+fn an_old_connection_is_closed() {
+    let server = echo(|builder| builder.idle_timeout(LONG * 10).stream_life(SHORT));
+    let mut client = RawClient::with(&server, get("/a"));
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(client.rest(), "");
+    // A client that sends its next request at once does not keep its connection either.
+    let mut busy = RawClient::with(&server, get("/a"));
+    while !busy.reply().head.contains("connection: close") {
+        if !busy.try_send(get("/a")) || !matches!(busy.stream.peek(&mut [0]), Ok(1)) {
+            break;
+        }
+    }
+}
+
+#[test]
 fn slow_clients_do_not_delay_others() {
     let server = echo(|builder| builder.head_timeout(LONG));
     let slow: Vec<_> = (0..100).map(|_| RawClient::with(&server, "GET / HTTP/1.1\r\nHost: ")).collect();
