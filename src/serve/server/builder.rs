@@ -286,6 +286,13 @@ impl ServerBuilder {
             return Err(fault);
         }
         self.check_limits()?;
+        if let Some(host) = self.hosts.fault() {
+            return Err(StartError::setting("allow_host", &host, "a host name without a scheme and a port"));
+        }
+        if let Some(path) = self.public_paths.iter().find(|path| !is_plain_path(path)) {
+            let rule = "a path such as /livez, without a query and without a slash at its end";
+            return Err(StartError::setting("public_path", path, rule));
+        }
         #[cfg(feature = "serve-tls")]
         let tls = match (self.tls, self.client_authority) {
             (Some((certificate, key)), clients) => Some(TlsFiles { certificate, key, clients }),
@@ -347,6 +354,12 @@ impl ServerBuilder {
         }
         Ok(())
     }
+}
+
+/// Returns whether a request can have this path, in the form that is compared.
+fn is_plain_path(path: &str) -> bool {
+    let Some(inner) = path.strip_prefix('/') else { return false };
+    inner.is_empty() || inner.split('/').all(|part| !["", ".", ".."].contains(&part) && !part.contains(['?', '#', '%']))
 }
 
 /// Shows an address without quotes.

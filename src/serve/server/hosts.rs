@@ -15,6 +15,12 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(super) struct AllowedHosts(pub(super) Vec<String>);
 
 impl AllowedHosts {
+    /// Returns a name that no request can have.
+    pub(super) fn fault(&self) -> Option<&String> {
+        let is_host = |name: &str| split_port(name).is_some_and(|(host, port)| port.is_none() && !host.ends_with('.'));
+        self.0.iter().find(|name| !is_host(name))
+    }
+
     /// Checks the host that the client asks for. A foreign page can give its own name the address of this server, but a browser
     /// still sends that name.
     pub(super) fn check(&self, head: &RequestHead, local: IpAddr) -> Result<(), String> {

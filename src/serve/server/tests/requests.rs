@@ -214,6 +214,23 @@ fn clients_of_http_1_0_get_their_reply_and_the_end() {
 }
 
 #[test]
+fn hosts_and_public_paths_that_no_request_has_are_refused() {
+    let build = |change: fn(ServerBuilder, &str) -> ServerBuilder, value: &str| {
+        change(Server::builder((Ipv4Addr::LOCALHOST, 0)), value).build().map(drop).map_err(|error| error.to_string())
+    };
+    let public = |path: &str| build(ServerBuilder::public_path, path);
+    for path in ["livez", "/livez/", "//", "/livez?verbose", "/a//b", "", "/%6Civez"] {
+        assert!(public(path).unwrap_err().starts_with("public_path is"), "{path}");
+    }
+    assert!(["/", "/livez", "/a b/größe"].iter().all(|path| public(path).is_ok()));
+    let host = |host: &str| build(ServerBuilder::allow_host, host);
+    for name in ["box:8443", "https://box", "box.", "box/", "", "::1"] {
+        assert!(host(name).unwrap_err().starts_with("allow_host is"), "{name}");
+    }
+    assert!(["box", "Box.example", "[fd00::1]", "192.0.2.1"].iter().all(|name| host(name).is_ok()));
+}
+
+#[test]
 fn object_paths_and_other_paths_have_their_own_handlers() {
     let handler = |name: &'static str| Arc::new(FunctionHandler(Box::new(move |_| Reply::text(StatusCode::OK, name))));
     let server = echo(|builder| {
