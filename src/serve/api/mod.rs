@@ -141,6 +141,7 @@ impl ApiShared {
         let is_watch = params::flag(request, "watch")?;
         let is_everywhere = target.kind().is_namespaced() && target.namespace.is_empty();
         let verb = match (request.method.as_str(), is_one) {
+            ("GET" | "HEAD", _) if is_watch && target.status => return Err(not_allowed(request)),
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",

@@ -155,7 +155,9 @@ impl ServedResource {
         self
     }
 
-    /// Adds a hook that is asked before an object is deleted.
+    /// Adds a hook that is asked before a request deletes an object.
+    ///
+    /// It is not asked about deletions by the program itself, nor about dependents that are deleted because their owner is gone.
     #[must_use]
     pub fn validate_deletion(
         mut self,

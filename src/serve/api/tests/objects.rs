@@ -89,6 +89,7 @@ fn unknown_paths_and_methods_are_refused() {
         ("POST /apis/example.com/v1/sites", 405),
         ("DELETE /apis/example.com/v1/sites", 405),
         ("DELETE /apis/example.com/v1/namespaces/default/sites/home/status", 405),
+        ("GET /apis/example.com/v1/namespaces/default/sites/home/status?watch=true", 405),
         ("POST /api/v1/namespaces", 405),
         ("POST /version", 405),
         ("GET /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
