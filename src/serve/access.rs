@@ -41,7 +41,7 @@ impl UserInfo {
 /// # Examples
 ///
 /// ```
-/// use homeostat::serve::{Access, AccessRequest, AccessTarget};
+/// use homeostat::serve::{Access, AccessRequest, AccessTarget, UserInfo};
 ///
 /// /// Lets everyone read the metrics, and admins do everything.
 /// fn authorize(request: &AccessRequest) -> Access {
@@ -51,7 +51,12 @@ impl UserInfo {
 ///         _ => Access::Deny("only admins may".to_owned()),
 ///     }
 /// }
-/// # let _ = authorize;
+///
+/// let ada = UserInfo::new("ada");
+/// let scrape = AccessRequest::new(ada.clone(), "get", AccessTarget::Path("/metrics".to_owned()));
+/// assert_eq!(authorize(&scrape), Access::Allow);
+/// let delete = AccessRequest::new(ada, "delete", AccessTarget::objects("example.com", "sites", "default", "home"));
+/// assert_eq!(authorize(&delete), Access::Deny("only admins may".to_owned()));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,6 +67,14 @@ pub struct AccessRequest {
     pub verb: &'static str,
     /// The target.
     pub target: AccessTarget,
+}
+
+impl AccessRequest {
+    /// Creates a request, for example to test an authorization.
+    #[must_use]
+    pub fn new(user: UserInfo, verb: &'static str, target: AccessTarget) -> Self {
+        Self { user, verb, target }
+    }
 }
 
 /// The target of an [`AccessRequest`].
@@ -83,6 +96,18 @@ pub enum AccessTarget {
     /// Another page, by its path: `/metrics`. The path is decoded and has no slash at its end. A slash inside a segment is written as
     /// `%2F`.
     Path(String),
+}
+
+impl AccessTarget {
+    /// Returns the target of objects, or of one object. The namespace and the name may be empty.
+    pub fn objects(
+        group: impl Into<String>,
+        resource: impl Into<String>,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+    ) -> Self {
+        Self::Objects { group: group.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() }
+    }
 }
 
 /// The answer to an [`AccessRequest`].

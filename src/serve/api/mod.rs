@@ -205,12 +205,7 @@ impl ApiShared {
         } else {
             format!("in the namespace {:?}", target.namespace)
         };
-        let asked = AccessTarget::Objects {
-            group: kind.group().to_owned(),
-            resource: resource.clone(),
-            namespace: target.namespace.to_owned(),
-            name: target.name.to_owned(),
-        };
+        let asked = AccessTarget::objects(kind.group(), resource.as_str(), target.namespace, target.name);
         let Access::Deny(reason) = self.access(&request.user, verb, asked) else { return Ok(()) };
         let (user, group) = (&request.user.name, kind.group());
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };

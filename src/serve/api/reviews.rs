@@ -86,7 +86,7 @@ fn access(api: &ApiShared, user: &UserInfo, spec: &Value) -> Value {
     let target = if resource.is_object() {
         let (plural, part) = (text("resource"), text("subresource"));
         let resource = if part.is_empty() { plural } else { format!("{plural}/{part}") };
-        AccessTarget::Objects { group: text("group"), resource, namespace: text("namespace"), name: text("name") }
+        AccessTarget::objects(text("group"), resource, text("namespace"), text("name"))
     } else {
         AccessTarget::Path(text("path"))
     };
@@ -107,12 +107,7 @@ fn rules(api: &ApiShared, user: &UserInfo, namespace: &str) -> Value {
         let status = has_status.then(|| format!("{plural}/status"));
         for resource in std::iter::once(plural).chain(status) {
             let allowed = VERBS.into_iter().filter(|verb| {
-                let target = AccessTarget::Objects {
-                    group: kind.group().to_owned(),
-                    resource: resource.clone(),
-                    namespace: namespace.to_owned(),
-                    name: String::new(),
-                };
+                let target = AccessTarget::objects(kind.group(), resource.as_str(), namespace, "");
                 api.access(user, verb, target) == Access::Allow
             });
             let allowed: Vec<_> = allowed.collect();
