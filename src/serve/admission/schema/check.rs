@@ -137,6 +137,8 @@ impl SchemaCheck {
             let length = text.chars().count() as u64;
             if let Some(most) = most.filter(|most| length > *most) {
                 self.add(FaultReason::TooLong, value, format_args!("must have at most {most} characters"));
+                // The bound protects the pattern from long texts.
+                return;
             }
             if let Some(least) = least {
                 self.require(length >= least, value, || format!("must have at least {least} characters"));

@@ -98,6 +98,13 @@ fn formats() {
 }
 
 #[test]
+fn the_pattern_of_a_text_that_is_too_long_is_not_checked() {
+    let short = json!({"type": "string", "maxLength": 3, "pattern": "^a*$"});
+    assert_eq!(faults(&short, &json!("bbbb")), ["v: Too long: must have at most 3 characters"]);
+    assert_eq!(faults(&short, &json!("bbb")).len(), 1);
+}
+
+#[test]
 fn arrays() {
     let of_texts = json!({"type": "array", "items": {"type": "string"}});
     assert_all(&of_texts, &[json!([]), json!(["a"])], &[json!(["a", 1])]);
