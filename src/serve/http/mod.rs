@@ -34,6 +34,6 @@ pub(crate) use self::poll::Poll;
 pub(crate) use self::registry::ConnectionRegistry;
 pub(crate) use self::roster::ThreadRoster;
 pub(crate) use self::service::{PeerInfo, Service};
-pub(crate) use self::target::canonical_path;
+pub(crate) use self::target::{RequestTarget, canonical_path};
 #[cfg(feature = "serve-tls")]
 pub(crate) use self::tls::{ServerTls, TlsFiles};

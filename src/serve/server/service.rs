@@ -8,7 +8,9 @@ use super::hosts::{AllowedHosts, check_origin};
 use super::users::{ClientCredentials, KnownUsers};
 use crate::base::text::one_line;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
-use crate::serve::http::{Handler, IncomingRequest, PeerInfo, Reply, RequestHead, Service, canonical_path};
+use crate::serve::http::{
+    Handler, IncomingRequest, PeerInfo, Reply, RequestHead, RequestTarget, Service, canonical_path,
+};
 
 /// The first segments of the paths of objects.
 const OBJECT_ROOTS: [&str; 4] = ["api", "apis", "openapi", "version"];
@@ -34,7 +36,8 @@ pub(super) struct ServerService {
 impl Service for ServerService {
     fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
         self.decide(head, peer).map_err(|(status, user, message)| {
-            self.audit(&user, &head.method, &head.target.path, peer.peer.ip(), status);
+            let RequestTarget { path, query, .. } = &head.target;
+            self.audit(&user, &head.method, path, is_rehearsal(query), peer.peer.ip(), status);
             Box::new(refusal(head, status, &message, self.challenge(status, peer)))
         })
     }
@@ -45,7 +48,10 @@ impl Service for ServerService {
             Some(handler) => handler.handle(&request),
             None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
         };
-        self.audit(&request.user, &request.method, &request.path, request.peer.ip(), reply.status);
+        if !is_own_review(&request.segments) {
+            let IncomingRequest { method, path, query, user, peer, .. } = &request;
+            self.audit(user, method, path, is_rehearsal(query), peer.ip(), reply.status);
+        }
         reply
     }
 }
@@ -108,7 +114,15 @@ impl ServerService {
     }
 
     /// Logs a write. Logs no query and no header, because they may have secrets.
-    fn audit(&self, user: &UserInfo, method: &Method, path: &str, peer: std::net::IpAddr, status: StatusCode) {
+    fn audit(
+        &self,
+        user: &UserInfo,
+        method: &Method,
+        path: &str,
+        dry_run: bool,
+        peer: std::net::IpAddr,
+        status: StatusCode,
+    ) {
         if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
             return;
         }
@@ -117,10 +131,25 @@ impl ServerService {
         let (method, path, status) = (method.as_str(), one_line(path), status.as_u16());
         let client = peer.to_canonical();
         log::info!(
-            component, user, method, path, client:%, status;
+            component, user, method, path, dry_run, client:%, status;
             "{component}: {user} at {client}: {method} {path}: {status}"
         );
     }
+}
+
+/// Returns whether the query asks to store nothing. The options in the body of a deletion are not looked at.
+fn is_rehearsal(query: &[(String, String)]) -> bool {
+    query.iter().any(|(name, value)| name == "dryRun" && value == "All")
+}
+
+/// Returns whether a user asks for the own name or access. Such a request writes nothing.
+fn is_own_review(segments: &[String]) -> bool {
+    let names: Vec<_> = segments.iter().map(String::as_str).collect();
+    matches!(
+        names[..],
+        ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews" | "selfsubjectrulesreviews"]
+            | ["apis", "authentication.k8s.io", "v1", "selfsubjectreviews"]
+    )
 }
 
 fn is_object_path(segments: &[String]) -> bool {

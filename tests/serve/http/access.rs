@@ -95,6 +95,25 @@ fn foreign_hosts_and_pages_are_refused() {
 }
 
 #[test]
+fn the_log_of_writes_tells_rehearsals_and_leaves_out_reviews() {
+    let logs = Logs::of("rehearsed");
+    let server = start(|builder| builder.name("rehearsed"));
+    logs.wait_for(Level::Info, "the server listens on 127.0.0.1:");
+    for path in [
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        "/apis/a/v1/things?dryRun=All",
+        "/apis/a/v1/things",
+    ] {
+        ask(connect(&server), "POST", path, "");
+    }
+    drop(server);
+    let lines: Vec<_> = logs.at(Level::Info).into_iter().filter(|line| line.fields.contains_key("method")).collect();
+    let rehearsals: Vec<_> = lines.iter().map(|line| (line.field("path"), line.field("dry_run"))).collect();
+    assert_eq!(rehearsals, [("/apis/a/v1/things", "true"), ("/apis/a/v1/things", "false")]);
+}
+
+#[test]
 fn each_write_is_logged_without_secrets() {
     let logs = Logs::of("audited");
     let server = start(|builder| builder.name("audited").token("my-secret", UserInfo::new("ada")));
