@@ -225,7 +225,7 @@ impl ServerBuilder {
 
     /// Sets the most open connections of one client address. Default: 384. Further connections get status 429.
     ///
-    /// IPv6 addresses with the same first 64 bits count as one, and so do all loopback addresses.
+    /// IPv6 addresses with the same first 64 bits count as one. All loopback addresses count as one too.
     pub fn connections_per_client(mut self, count: usize) -> Self {
         self.limits.connections_per_client = count;
         self

@@ -98,7 +98,7 @@ impl std::fmt::Debug for ServerControl {
             .field("name", &self.name)
             .field("addresses", &self.addresses)
             .field("counts", &self.counts())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

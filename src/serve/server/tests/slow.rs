@@ -52,7 +52,7 @@ fn declared_bodies_use_no_memory_until_they_arrive() {
     let server = echo(|builder| builder.body_timeout(LONG * 10));
     let head =
         format!("POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", 3 << 20);
-    // Together they declare more bytes than all bodies may have. Each is told to send its body.
+    // Together they declare more bytes than all bodies may have. The server asks each for its body.
     let mut silent: Vec<_> = (0..40).map(|_| RawClient::with(&server, &head)).collect();
     for client in &mut silent {
         assert_eq!(client.head().status, 100);
