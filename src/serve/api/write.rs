@@ -104,7 +104,7 @@ impl<'a> WriteCall<'a> {
                 if !applied["metadata"]["managedFields"].is_null() {
                     return Err(StatusError::bad_request("metadata.managedFields must be nil in an applied object"));
                 }
-                self.applied(request, applied, &owner)
+                self.applied(request, &applied, &owner)
             }
         }
     }
@@ -131,7 +131,7 @@ impl<'a> WriteCall<'a> {
     fn applied(
         mut self,
         request: &IncomingRequest,
-        applied: Value,
+        applied: &Value,
         owner: &FieldOwner,
     ) -> Result<WriteOutcome, StatusError> {
         let (client, target) = (&self.api.client, self.target);

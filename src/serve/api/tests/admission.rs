@@ -126,7 +126,7 @@ fn a_hook_can_remove_a_field_that_others_have_set() {
 #[test]
 fn warnings_about_unknown_fields_are_bounded_and_keep_their_characters() {
     let served = served();
-    let mut object = super::site("home", "Home");
+    let mut object = site("home", "Home");
     object["spec"]["größe"] = json!(1);
     let created = request(&format!("POST {SITES}")).body(&object).to(&served);
     let warnings: Vec<_> = created.headers.get_all(WARNING).iter().map(HeaderValue::as_bytes).collect();
@@ -153,7 +153,7 @@ fn a_deleted_collection_does_not_include_objects_that_replace_others() {
     let site = ServedResource::new(SITE).validate_deletion(move |request, _| {
         if request.name == "a" {
             other.delete(&SITE, &ObjectKey::new("default", "a"), &DeleteOptions::default()).unwrap();
-            other.create(&SITE, super::site("a", "New")).unwrap();
+            other.create(&SITE, site("a", "New")).unwrap();
         }
         Ok(())
     });

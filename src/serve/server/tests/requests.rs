@@ -215,8 +215,11 @@ fn clients_of_http_1_0_get_their_reply_and_the_end() {
 
 #[test]
 fn hosts_and_public_paths_that_no_request_has_are_refused() {
-    let build = |change: fn(ServerBuilder, &str) -> ServerBuilder, value: &str| {
-        change(Server::builder((Ipv4Addr::LOCALHOST, 0)), value).build().map(drop).map_err(|error| error.to_string())
+    let build = |change: fn(ServerBuilder, String) -> ServerBuilder, value: &str| {
+        change(Server::builder((Ipv4Addr::LOCALHOST, 0)), value.to_owned())
+            .build()
+            .map(drop)
+            .map_err(|error| error.to_string())
     };
     let public = |path: &str| build(ServerBuilder::public_path, path);
     for path in ["livez", "/livez/", "//", "/livez?verbose", "/a//b", "", "/%6Civez"] {
