@@ -272,16 +272,16 @@ fn members_join_once_at_a_time() {
 fn a_member_does_not_take_its_cleared_lease_again() {
     let store = MemoryClient::new();
     let client = HookedClient::new(store.clone());
-    let (created, creates) = bounded(1);
+    let (report, reports) = bounded(1);
     let created_in = store.clone();
     client.on_call(move |call| {
         let name = call.object.key().name().to_owned();
-        if call.verb != "create" || !name.starts_with("numbers-a-") || created.is_full() {
+        if call.verb != "create" || !name.starts_with("numbers-a-") || report.is_full() {
             return None;
         }
         created_in.create(&LEASE, call.sent.as_deref().cloned().unwrap()).unwrap();
         expel(&created_in, &name);
-        created.send(name).unwrap();
+        report.send(name).unwrap();
         Some(ClientError::transport(call.object.clone(), "the answer was lost"))
     });
     let members = Members::builder(client, "default", "numbers").identity("a");
@@ -289,7 +289,7 @@ fn a_member_does_not_take_its_cleared_lease_again() {
     let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
     let running = members.start().unwrap();
     until(|| !members.status().name.is_empty());
-    let first = creates.recv().unwrap();
+    let first = reports.recv().unwrap();
     assert_ne!(members.status().name, first);
     let left = store.get(&LEASE, &ObjectKey::new("default", &first)).ok();
     assert!(left.is_none_or(|lease| lease.pointer("/spec/holderIdentity").unwrap().to_value() == ""));
