@@ -140,6 +140,7 @@ impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fence")
             .field("number", &self.number)
+            .field("is_divided", &self.is_divided)
             .field("remaining", &self.remaining())
             .field("ended", &self.term.ended.is_cancelled())
             .finish_non_exhaustive()

@@ -143,6 +143,7 @@ impl Server {
         threads.or_stop("accept", spawned)?;
         let component = name.as_str();
         let server = bound.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let server = server.as_str();
         log::info!(component, server; "{component}: the server listens on {server}");
         Ok(Running::new(ServerControl::new(&shared, bound), threads, GRACE))
     }

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 pub(super) use self::gate::{ShardGate, ShardHashOf};
 pub use self::hash::ShardHash;
-pub(crate) use self::table::{EarlierMember, ShardPlace, ShardTable};
+#[cfg(feature = "objects")]
+pub(crate) use self::table::EarlierMember;
+pub(crate) use self::table::{ShardPlace, ShardTable};
 
 use crate::base::sync::Mutex;
 use crate::run::fence::Fence;

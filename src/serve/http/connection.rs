@@ -362,6 +362,7 @@ fn late(error: io::Error, message: &'static str) -> RequestFailure {
 impl HttpShared {
     fn log_panic(&self, path: &str, panic: &str) {
         let (component, path) = (self.name.as_str(), one_line(path));
+        let path = path.as_str();
         log::error!(component, path, panic; "{component}: the handler of {path} panicked: {panic}");
     }
 

@@ -103,6 +103,7 @@ impl ServerTls {
         let component = self.name.as_str();
         let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
         let error = format!("{error}{source}");
+        let error = error.as_str();
         log::warn!(
             component, error;
             "{component}: the server keeps its certificates, because the new ones cannot be used: {error}"

@@ -130,6 +130,7 @@ impl ServerService {
         let user = if user.name.is_empty() { "anonymous".to_owned() } else { one_line(&user.name) };
         let (method, path, status) = (method.as_str(), one_line(path), status.as_u16());
         let client = peer.to_canonical();
+        let (user, path) = (user.as_str(), path.as_str());
         log::info!(
             component, user, method, path, dry_run, client:%, status;
             "{component}: {user} at {client}: {method} {path}: {status}"
