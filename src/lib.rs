@@ -139,7 +139,7 @@
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |
 //! | `server`, `client` | the address of a server, the address of a client |
-//! | `user`, `method`, `status` | the user, the method and the status of a request |
+//! | `user`, `method`, `status`, `dry_run` | the user, the method and the status of a request, and whether it stores nothing |
 //! | `signal` | the name of a signal of the operating system |
 //! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |

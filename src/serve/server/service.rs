@@ -133,7 +133,7 @@ impl ServerService {
         let (user, path) = (user.as_str(), path.as_str());
         log::info!(
             component, user, method, path, dry_run, client:%, status;
-            "{component}: {user} at {client}: {method} {path}: {status}"
+            "{component}: {user} at {client}: {method} {path}: {status}, dry run: {dry_run}"
         );
     }
 }

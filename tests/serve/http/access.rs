@@ -130,11 +130,11 @@ fn each_write_is_logged_without_secrets() {
     assert_eq!(
         texts,
         [
-            "audited: ada at 127.0.0.1: POST /apis/a/v1/things: 404",
-            "audited: ada at 127.0.0.1: PUT /apis/a/v1/things: 404",
-            "audited: ada at 127.0.0.1: PATCH /apis/a/v1/things: 404",
-            "audited: ada at 127.0.0.1: DELETE /apis/a/v1/things: 404",
-            "audited: anonymous at 127.0.0.1: DELETE /page: 401",
+            "audited: ada at 127.0.0.1: POST /apis/a/v1/things: 404, dry run: false",
+            "audited: ada at 127.0.0.1: PUT /apis/a/v1/things: 404, dry run: false",
+            "audited: ada at 127.0.0.1: PATCH /apis/a/v1/things: 404, dry run: false",
+            "audited: ada at 127.0.0.1: DELETE /apis/a/v1/things: 404, dry run: false",
+            "audited: anonymous at 127.0.0.1: DELETE /page: 401, dry run: false",
         ]
     );
     let fields = ["user", "client", "method", "path", "status"].map(|field| lines[0].field(field));
