@@ -63,6 +63,20 @@ impl<K: Key> RunRecorder<K> {
         }
     }
 
+    /// Decides about a key that is divided among processes.
+    #[cold]
+    fn admit_divided(&self, key: &K, reasons: Reasons) -> Admission
+    where
+        K: fmt::Debug,
+    {
+        let ControllerState { gate, failed, name, .. } = &*self.state;
+        let admission = gate.as_ref().map_or(Admission::Run, |gate| gate.admit(name, key, reasons));
+        if matches!(admission, Admission::Refuse) {
+            failed.forget(key);
+        }
+        admission
+    }
+
     fn failed(&self, key: &K, failed: &Failed<'_>) {
         let Failed { error, failures, next } = *failed;
         let now = self.state.clock.now();
@@ -98,35 +112,34 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         self.state.rate.put_back();
     }
 
+    #[inline]
     fn admit(&self, key: &K, reasons: Reasons) -> Admission {
         if self.state.term().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
             self.state.set_conditions(|conditions| conditions.leading = false);
             return Admission::PutAside(Duration::MAX);
         }
-        let ControllerState { suspended, own_writes, gate, failed, name, .. } = &*self.state;
+        let ControllerState { suspended, own_writes, gate, name, .. } = &*self.state;
         if suspended.hold_back(key, reasons) {
             return Admission::PutAside(Duration::MAX);
         }
         if let Some(delay) = own_writes.hold_back(name, key) {
             return Admission::PutAside(delay);
         }
-        let Some(gate) = gate else { return Admission::Run };
-        let admission = gate.admit(name, key, reasons);
-        if matches!(admission, Admission::Refuse) {
-            failed.forget(key);
-        }
-        admission
+        if gate.is_some() { self.admit_divided(key, reasons) } else { Admission::Run }
     }
 
     fn fence(&self) -> Option<Fence> {
         self.state.term().cloned()
     }
 
-    fn settle(&self, refused: Option<(K, Reasons)>) {
-        if let (Some(gate), Some((key, reasons))) = (&self.state.gate, refused) {
+    fn refused(&self, key: K, reasons: Reasons) {
+        if let Some(gate) = &self.state.gate {
             gate.look_again(key, reasons);
         }
+    }
+
+    fn settle(&self) {
         self.state.waiters.settle();
     }
 

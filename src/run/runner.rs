@@ -92,9 +92,12 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
 
-    /// Called when a claim has ended, with its key and reasons if the key was [refused](Admission::Refuse).
+    /// Called when the claim of a key that was [refused](Admission::Refuse) has ended.
+    fn refused(&self, _key: K, _reasons: Reasons) {}
+
+    /// Called when a claim has ended.
     #[inline]
-    fn settle(&self, _refused: Option<(K, Reasons)>) {}
+    fn settle(&self) {}
 }
 
 /// What becomes of a key that was taken.
@@ -102,7 +105,7 @@ pub(crate) enum Admission {
     /// It is run.
     Run,
     /// It is run within the limit of this permit, which is given back afterwards.
-    RunWith(Permit),
+    RunWith(Box<Permit>),
     /// It is put aside for this time. [`Duration::MAX`] never ends.
     PutAside(Duration),
     /// It leaves the queue.
@@ -204,7 +207,7 @@ where
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             let (controller, message) = (self.name(), panic_message(&*panic));
             log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
-            self.runs.hooks.settle(None);
+            self.runs.hooks.settle();
             NoClaim::Empty
         })
     }
@@ -221,40 +224,60 @@ where
             }
         };
         loop {
-            let mut refused = None;
             if claim.leaves_more() {
                 turn.more();
             }
-            let ending = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
-                Admission::Run => self.run(&claim, turn),
+            let (permit, aside) = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
+                Admission::Run => (None, None),
                 Admission::RunWith(permit) => {
                     self.cx.enter_term(permit.fence());
-                    self.run(&claim, turn)
+                    (Some(permit), None)
                 }
-                Admission::PutAside(delay) => {
-                    self.runs.hooks.put_token_back();
-                    Ending::PutAside(claim.reasons(), delay)
-                }
-                Admission::Refuse => {
-                    self.runs.hooks.put_token_back();
-                    refused = Some((claim.key().clone(), claim.reasons()));
-                    Ending::Done
-                }
+                Admission::PutAside(delay) => (None, Some(delay)),
+                Admission::Refuse => match self.refuse(claim, turn) {
+                    Ok(next) => {
+                        claim = next;
+                        continue;
+                    }
+                    Err(no_claim) => return no_claim,
+                },
             };
+            // The only call of `run`, so that it becomes part of this loop.
+            let ending = match aside {
+                None => self.run(&claim, turn),
+                Some(delay) => Ending::PutAside(claim.reasons(), delay),
+            };
+            drop(permit);
             let hooks = &self.runs.hooks;
             if turn.is_over() || !hooks.take_token() {
                 claim.end(ending);
-                hooks.settle(refused);
+                hooks.settle();
                 return NoClaim::Stopped;
             }
             // Ends the claim and takes the next key in one locked section.
             let taken = claim.turn(ending, || hooks.is_shut());
-            hooks.settle(refused);
+            hooks.settle();
             if let Err(no_claim) = taken {
                 hooks.put_token_back();
                 return no_claim;
             }
         }
+    }
+
+    /// Ends the claim of a refused key, and takes the next key. The token of the refused key serves the next one.
+    #[cold]
+    fn refuse(&self, mut claim: Claim<K>, turn: &impl KeyTurn) -> Result<Claim<K>, NoClaim> {
+        let hooks = &self.runs.hooks;
+        let (key, reasons) = (claim.key().clone(), claim.reasons());
+        let taken = if turn.is_over() {
+            claim.end(Ending::Done);
+            Err(NoClaim::Stopped)
+        } else {
+            claim.turn(Ending::Done, || hooks.is_shut()).map(|()| claim)
+        };
+        hooks.refused(key, reasons);
+        hooks.settle();
+        taken.inspect_err(|_| hooks.put_token_back())
     }
 
     /// Runs the key of a claim.

@@ -64,7 +64,7 @@ impl<K: Key> ShardGate<K> {
         let hash = (self.hash)(key);
         let mut kept = self.kept.lock();
         match self.shards.enter(hash) {
-            ShardEntry::Run(permit) => Admission::RunWith(permit),
+            ShardEntry::Run(permit) => Admission::RunWith(Box::new(permit)),
             ShardEntry::HereSoon => {
                 kept.soon.insert(key.clone());
                 drop(kept);

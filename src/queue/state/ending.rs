@@ -52,7 +52,6 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        let is_brought_back = std::mem::take(&mut self.aside);
         if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
@@ -119,15 +118,15 @@ impl RecordState {
                     self.end_backoff(bounds, now);
                     self.schedule(self.due, now);
                 }
-                RerunKind::None | RerunKind::Soft if is_brought_back => {
+                RerunKind::None | RerunKind::Soft if std::mem::take(&mut self.aside) => {
                     bounds.cap = None;
                     self.phase = Phase::Ready;
                 }
                 RerunKind::None | RerunKind::Soft => {
                     bounds.cap = None;
-                    self.aside = true;
                     let now = now();
                     self.schedule(now.after(delay), now);
+                    self.aside = true;
                 }
             },
         }

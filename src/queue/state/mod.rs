@@ -370,6 +370,7 @@ impl RecordState {
 
     /// Schedules a run at `at`. If that time has passed, the key is ready, behind all keys of its level.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
+        self.aside = false;
         let outcome = if at <= now {
             self.phase = Phase::Ready;
             EnqueueOutcome::Queued
