@@ -1,8 +1,21 @@
-//! The permission for one run of a key that is divided among processes.
+//! What becomes of a key that was taken, and the permission for one run of a key that is divided among processes.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::run::fence::Fence;
+
+/// What becomes of a key that was taken.
+pub(crate) enum Admission {
+    /// It is run.
+    Run,
+    /// It is run within the limit of this permit, which is given back afterwards.
+    RunWith(Box<Permit>),
+    /// It is put aside for this time. [`Duration::MAX`] never ends.
+    PutAside(Duration),
+    /// It leaves the queue.
+    Refuse,
+}
 
 /// The permission for one run. It is given back when it is dropped.
 pub(crate) struct Permit {

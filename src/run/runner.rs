@@ -24,7 +24,7 @@ use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::fence::Fence;
-use crate::run::permit::Permit;
+use crate::run::permit::Admission;
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 use crate::run::retry_after::RetryAfter;
@@ -98,18 +98,6 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     /// Called when a claim has ended.
     #[inline]
     fn settle(&self) {}
-}
-
-/// What becomes of a key that was taken.
-pub(crate) enum Admission {
-    /// It is run.
-    Run,
-    /// It is run within the limit of this permit, which is given back afterwards.
-    RunWith(Box<Permit>),
-    /// It is put aside for this time. [`Duration::MAX`] never ends.
-    PutAside(Duration),
-    /// It leaves the queue.
-    Refuse,
 }
 
 /// A thread that serves one queue for some time.
@@ -242,7 +230,6 @@ where
                     Err(no_claim) => return no_claim,
                 },
             };
-            // The only call of `run`, so that it becomes part of this loop.
             let ending = match aside {
                 None => self.run(&claim, turn),
                 Some(delay) => Ending::PutAside(claim.reasons(), delay),
@@ -280,7 +267,7 @@ where
         taken.inspect_err(|_| hooks.put_token_back())
     }
 
-    /// Runs the key of a claim.
+    /// Runs the key of a claim. Called once, so that it becomes part of the loop.
     fn run(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending {
         let Self { runs, cx, counters, times, .. } = self;
         let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), claim.key());

@@ -17,7 +17,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
-use crate::run::runner::Admission;
+use crate::run::permit::Admission;
 
 /// Returns the hash of a key.
 pub(crate) type ShardHashOf<K> = Arc<dyn Fn(&K) -> ShardHash + Send + Sync>;
