@@ -2,10 +2,11 @@
 //!
 //! # Invariants
 //!
-//! - A member whose lease was cleared ends. It joins again under another name.
+//! - A member does not take its lease again after another one has cleared it. The process joins again under another name.
 //! - A division takes effect in this process before its lease announces it, and is announced only while no key that was lost runs.
 //! - The lease is given back only after the last run has ended, unless the process aborts: then it runs out.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,14 +49,6 @@ struct MemberSession {
     says_foreign: bool,
 }
 
-/// The state of a membership after a step.
-enum MemberProgress {
-    /// The next step is due at this time.
-    Goes(Nanos),
-    /// The lease was lost or given back.
-    Ended,
-}
-
 /// The body of the thread.
 pub(super) struct MemberTask {
     shared: Arc<MembersShared>,
@@ -96,20 +89,27 @@ impl MemberTask {
         }
     }
 
-    /// Makes the calls of a membership that are due.
-    fn advance(&mut self, member: &mut MemberSession) -> MemberProgress {
+    /// Makes the calls of a membership that are due. Returns the time of the next ones; `None` if the lease was lost or given back.
+    fn advance(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
-            let Some(lease_due) = self.keep_lease(member) else { return MemberProgress::Ended };
+            let lease_due = self.keep_lease(member)?;
             if member.fence.is_none() {
-                return MemberProgress::Goes(lease_due);
+                return Some(lease_due);
             }
-            let is_to_look = !self.is_leaving && self.clock.boot_nanos() >= member.next_look;
-            if is_to_look && self.look(member).is_none() {
-                return MemberProgress::Ended;
+            if !self.is_leaving && self.clock.boot_nanos() >= member.next_look {
+                self.look(member)?;
             }
             if !self.announces(member) {
-                return MemberProgress::Goes(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
+                return Some(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
             }
+        }
+    }
+
+    /// Logs that the lease was lost, unless this process gives it back.
+    fn log_loss(&self, member: &MemberSession, loss: &dyn fmt::Display) {
+        let (group, member) = (self.shared.group.as_str(), member.name.as_str());
+        if !self.is_leaving {
+            log::warn!(group, member; "{group}: {member} is no member any more: {loss}");
         }
     }
 
@@ -132,21 +132,15 @@ impl MemberTask {
             let answer = match member.lease.next(now) {
                 LeaseCall::Wait(at) => return Some(at),
                 LeaseCall::Ended(loss) => {
-                    let (group, member) = (self.shared.group.as_str(), member.name.as_str());
-                    if !self.is_leaving {
-                        log::warn!(group, member; "{group}: {member} is no member any more: {loss}");
-                    }
+                    self.log_loss(member, &loss);
                     return None;
                 }
                 LeaseCall::Read => self.read_lease(member),
                 LeaseCall::Write(write) => self.write_lease(member, &write),
             };
             if matches!(&answer, LeaseAnswer::Found(found) if found.spec.holder.is_empty()) {
-                // Others take this member for gone, for ever: it must not take its lease again.
-                let (group, member) = (self.shared.group.as_str(), member.name.as_str());
-                if !self.is_leaving {
-                    log::warn!(group, member; "{group}: {member} is no member any more: another member has expelled it");
-                }
+                // For the others this member is gone for ever: it must not take its lease again.
+                self.log_loss(member, &"another member has expelled it");
                 return None;
             }
             let draw = self.draws.next();
@@ -159,8 +153,7 @@ impl MemberTask {
                 }
             }
             if member.fence.as_ref().is_some_and(|fence| fence.check().is_err()) {
-                let (group, member) = (self.shared.group.as_str(), member.name.as_str());
-                log::warn!(group, member; "{group}: {member} is no member any more: a call took longer than its lease");
+                self.log_loss(member, &"a call took longer than its lease");
                 return None;
             }
         }
@@ -279,8 +272,8 @@ impl MemberTask {
         let division = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
             Ok(lease) => {
                 let found = found_division(&lease);
-                let is_foreign = found.is_none();
-                if is_foreign && !std::mem::replace(&mut member.says_foreign, is_foreign) {
+                if found.is_none() && !member.says_foreign {
+                    member.says_foreign = true;
                     let group = shared.group.as_str();
                     log::error!(
                         group; "{group}: the lease {key} holds no division of keys: choose another group, or delete the lease"
@@ -396,8 +389,7 @@ impl MemberTask {
             return None;
         }
         let mut member = member.unwrap_or_else(|| self.join());
-        let progress = self.advance(&mut member);
-        if let MemberProgress::Goes(next) = progress {
+        if let Some(next) = self.advance(&mut member) {
             self.membership = Some(member);
             return Some(next);
         }

@@ -116,6 +116,13 @@ fn play(peer: &mut Peer, lie: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     }
 }
 
+/// Returns the delivery subject and the name of the consumer that a request creates.
+fn asked_consumer(request: &NatsMessage) -> (String, String) {
+    let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
+    let [deliver, name] = ["deliver_subject", "name"].map(|field| body["config"][field].as_str().unwrap().to_owned());
+    (deliver, name)
+}
+
 /// Plays a bucket with entries that changes while it is listed: `b` was written again, so the third message is the deletion of `a`.
 fn play_deletion(peer: &mut Peer) -> Option<()> {
     let stream = STREAM.replace("\"state\":{}", "\"state\":{\"messages\":3,\"first_seq\":1,\"last_seq\":3}");
@@ -124,9 +131,7 @@ fn play_deletion(peer: &mut Peer) -> Option<()> {
     loop {
         let request = peer.next_request()?;
         if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
-            let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
-            let [deliver, name] = ["deliver_subject", "name"].map(|field| body["config"][field].as_str().unwrap());
-            consumer = Some((deliver.to_owned(), name.to_owned()));
+            consumer = Some(asked_consumer(&request));
             peer.answer(&request, NatsHeaders::new(), "{\"num_pending\":3}");
         } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
             peer.answer(&request, NatsHeaders::new(), &*stream);
@@ -166,9 +171,7 @@ fn play_lagging(peer: &mut Peer, catches_up: &dyn Fn(&mut Peer, &str, &str)) -> 
     loop {
         let request = peer.next_request()?;
         if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
-            let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
-            let [deliver, name] = ["deliver_subject", "name"].map(|field| body["config"][field].as_str().unwrap());
-            consumer = Some((deliver.to_owned(), name.to_owned()));
+            consumer = Some(asked_consumer(&request));
             peer.answer(&request, NatsHeaders::new(), "{\"num_pending\":0}");
         } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
             assert!(consumer.is_none(), "the last revision is read before the consumer is created");

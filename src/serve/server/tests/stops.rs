@@ -53,12 +53,12 @@ fn a_stop_ends_all_blocked_connections() {
     assert!(std::net::TcpStream::connect(server.addresses()[0]).is_err());
 }
 
-#[test]
-fn a_stop_lets_a_handler_finish() {
+/// Starts a server and a client whose request is being handled. The sender lets the handler answer.
+fn with_running_handler() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();
     let gone = crate::base::sync::Mutex::new(gone);
-    let mut server = start(
+    let server = start(
         |builder| builder,
         move |_| {
             begun.send(()).unwrap();
@@ -66,8 +66,14 @@ fn a_stop_lets_a_handler_finish() {
             Reply::text(http::StatusCode::OK, "done")
         },
     );
-    let mut client = RawClient::with(&server, get("/slow"));
+    let client = RawClient::with(&server, get("/slow"));
     begins.recv_timeout(LONG).unwrap();
+    (server, client, go)
+}
+
+#[test]
+fn a_stop_lets_a_handler_finish() {
+    let (mut server, mut client, go) = with_running_handler();
     server.stop();
     let still = server.join_timeout(Duration::from_millis(100)).unwrap_err();
     assert!(still.threads().iter().any(|name| name.starts_with("serve-connection-")), "{still}");
@@ -79,19 +85,7 @@ fn a_stop_lets_a_handler_finish() {
 
 #[test]
 fn an_abort_ends_the_connection_of_a_running_handler() {
-    let (begun, begins) = channel();
-    let (go, gone) = channel::<()>();
-    let gone = crate::base::sync::Mutex::new(gone);
-    let mut server = start(
-        |builder| builder,
-        move |_| {
-            begun.send(()).unwrap();
-            gone.lock().recv().unwrap();
-            Reply::text(http::StatusCode::OK, "done")
-        },
-    );
-    let mut client = RawClient::with(&server, get("/slow"));
-    begins.recv_timeout(LONG).unwrap();
+    let (mut server, mut client, go) = with_running_handler();
     server.abort();
     assert_eq!(client.rest(), "");
     go.send(()).unwrap();
