@@ -1,11 +1,11 @@
-//! What becomes of a key that was taken, and the permission for one run of a key that is divided among processes.
+//! The decision about a key that was taken, and the permission for one run of a divided key.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::run::fence::Fence;
 
-/// What becomes of a key that was taken.
+/// The decision about a key that was taken.
 pub(crate) enum Admission {
     /// It is run.
     Run,

@@ -1,7 +1,7 @@
 //! The decisions about the members of a group as a plain value: the current division of keys, and the next writes.
 //!
 //! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the members of the division
-//! before. Keys run by what these objects say. No clock decides about another member, except when to *try* to expel it.
+//! before. These objects decide where a key runs. No clock decides about another member, except when to *try* to expel it.
 //!
 //! # Invariants
 //!
@@ -187,7 +187,7 @@ impl MemberMachine {
         let (version, latest) = match (&found.division, &self.latest) {
             (Some((version, division)), Some(latest)) if division == latest => (Some(version.clone()), latest),
             (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
-            // Members that know a deleted division write it again. Once they are gone, nobody runs a key of it.
+            // Members that know a deleted division write it again. After the end of these members, no key of it runs.
             (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
                 // Possibly nobody has announced the last one.
                 let number = self.announced.values().max().filter(|last| **last > 0).map_or(1, |last| last + 2);

@@ -32,8 +32,8 @@ use crate::objects::Client;
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
-/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs to one member, by rendezvous hashing: if a process
-/// comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
+/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs to one member, by
+/// rendezvous hashing: if a process comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
 ///
 /// # Guarantees
 ///

@@ -1,4 +1,4 @@
-//! The sockets that no thread reads: streams, whose clients may go away, and connections that end.
+//! The sockets that no thread reads: those of streams, because a client may go away, and those of connections that end.
 //!
 //! One thread waits for all of them. It drops the bytes that arrive.
 

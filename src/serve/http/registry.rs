@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - A connection first shows that it reads, then looks at `stopping`. A stop first sets `stopping`, then ends the connections that
-//!   read. So no connection blocks in a read after a stop.
+//!   read. After a stop, no connection blocks in a read.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! The machine of a group: what it writes, and what it takes for true.
+//! The machine of a group: its writes, and the facts that it keeps.
 
 use std::time::Duration;
 
@@ -186,6 +186,6 @@ fn a_deleted_division_that_nobody_knows_begins_again_with_a_later_number() {
     let found = |b| group(None, vec![member("a", 1, 0), b]);
     let mut a = machine("a");
     assert_eq!(a.look(at(0), &found(member("b", 1, 5))), []);
-    // The last one who knew it is gone. Possibly it had not announced the last division.
+    // The last member with this division has ended. Possibly it had not announced the last division.
     assert_eq!(a.look(at(1), &found(member("b", 0, 5))), [divide(None, division(7, &["a"], &[]))]);
 }
