@@ -240,7 +240,12 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
     assert_eq!(short.pointer("/spec/nested/size").unwrap(), json!(3));
 
     remove(&client, definition.name());
-    assert!(client.list(&Shape::KIND, &Query::all()).unwrap_err().is_kind_not_served());
+    // The server's handler of requests hears of the deletion a moment after the definition is gone.
+    wait_for("the kind is not served", PATIENCE, || {
+        let error = client.list(&Shape::KIND, &Query::all()).err()?;
+        assert!(error.is_kind_not_served(), "{error}");
+        Some(())
+    });
 }
 
 /// A stored version and an older one, which lacks a field.

@@ -84,7 +84,9 @@ fn case_17_a_kind_is_installed_watched_removed_and_installed_again() {
             "metadata": {"namespace": scratch.namespace, "name": name},
         })
     };
-    assert!(client.list(&KIND, &Query::all()).unwrap_err().is_kind_not_served());
+    wait_for("the kind is not served", super::PATIENCE, || {
+        client.list(&KIND, &Query::all()).is_err_and(|error| error.is_kind_not_served()).then_some(())
+    });
     // The watch begins before its kind exists.
     let follower = Follower::start(client, &KIND, scratch.query());
     kinds::define(client, &definition(&KIND));
