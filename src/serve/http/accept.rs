@@ -88,11 +88,11 @@ impl Acceptor {
             // Dropped after the slot.
             let _end = ConnectionEnd(&shared);
             let slot = slot;
+            // Before the first answer, so that a client that has it is counted.
+            shared.counts.accept();
             serve_connection(&shared, &slot);
         });
-        if spawned.is_ok() {
-            self.shared.counts.accept();
-        } else {
+        if spawned.is_err() {
             self.shared.counts.refuse();
             self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
         }
