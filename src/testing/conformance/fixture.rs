@@ -399,6 +399,17 @@ impl WatchReader {
         }
     }
 
+    /// Fails unless the watch begins with these existing objects and a bookmark. Later changes are told as changes: a client may begin
+    /// the watch only some time after the call.
+    #[track_caller]
+    pub(super) fn begins_with(&self, existing: &[&str]) -> CaseResult {
+        self.expect_changes(existing)?;
+        match self.event()? {
+            WatchEvent::Bookmark(_) => Ok(()),
+            other => Err(failed(format_args!("expected a bookmark after the existing objects: {other:?}"))),
+        }
+    }
+
     /// Fails unless the next changes are these, in the form of [`brief`].
     #[track_caller]
     pub(super) fn expect_changes(&self, expected: &[&str]) -> CaseResult<Vec<ObjectEvent>> {
