@@ -40,6 +40,8 @@ pub use self::key_status::KeyStatus;
 #[cfg(feature = "serve")]
 pub(crate) use self::recent_runs::MOST_RUNS;
 pub use self::recent_runs::{RecentRun, RecentRunResult};
+#[cfg(all(test, not(loom), feature = "objects"))]
+pub(crate) use self::shards::ShardEntry;
 #[cfg(feature = "objects")]
 pub(crate) use self::shards::{EarlierMember, ShardTable};
 pub use self::shards::{ShardHash, ShardStatus, Shards};

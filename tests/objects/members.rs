@@ -176,6 +176,45 @@ fn moves_a_running_key() -> bool {
 }
 
 #[test]
+fn processes_join_and_leave_while_a_lost_key_runs() {
+    // In three of four rounds, one of the two running keys moves.
+    assert!((0..30).any(|_| changes_beside_running_keys()));
+}
+
+/// Lets processes join and leave while another one runs two keys. Returns whether one of these keys moves.
+fn changes_beside_running_keys() -> bool {
+    let client = MemoryClient::new();
+    let (begun, begins) = unbounded();
+    let (release, gate) = bounded::<()>(0);
+    let a = Process::start(&client, "a", move |key, _| {
+        begun.send(key).unwrap();
+        let _ = gate.recv();
+    });
+    let running = [begins.recv().unwrap(), begins.recv().unwrap()];
+    let divided = |processes: &[&Process], number: u64| {
+        until(|| processes.iter().all(|process| process.members.status().number == number));
+    };
+    let (note, of_b) = noted();
+    let b = Process::start(&client, "b", note);
+    divided(&[&a, &b], 2);
+    let moves = !running.iter().all(|key| a.owned().contains(key));
+    let (note, of_c) = noted();
+    let mut c = Process::start(&client, "c", note);
+    divided(&[&a, &b, &c], 3);
+    if moves {
+        // All keys belonged to `a`, which still runs one that it has lost.
+        assert_eq!((b.owned(), c.owned()), (Vec::new(), Vec::new()));
+        assert!(of_b.is_empty() && of_c.is_empty());
+    }
+    c.stop();
+    divided(&[&a, &b], 4);
+    drop(release);
+    let both = shares(&[&a, &b]);
+    until(|| of_b.len() >= both[1].len());
+    moves
+}
+
+#[test]
 fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     let client = MemoryClient::new();
     let (note, runs) = noted();

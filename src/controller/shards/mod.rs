@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Whether a key runs here is decided, and its run is counted, under one lock. Once a change of the division has returned, no run of a
-//!   lost key begins, and [`Shards::lost_runs`] counts those that go on.
+//!   lost key begins, and [`Shards::lost_runs`] tells of those that go on.
 
 mod gate;
 mod hash;
@@ -49,8 +49,14 @@ struct ShardsState {
     status: ShardStatus,
     /// The limit of runs. `None` while this process is no member.
     fence: Option<Fence>,
-    /// The number of active runs by key.
-    running: HashMap<ShardHash, usize>,
+    running: HashMap<ShardHash, ShardRuns>,
+}
+
+/// The active runs of a key.
+struct ShardRuns {
+    count: usize,
+    /// The number of the last division in which the key ran here.
+    number: u64,
 }
 
 impl ShardsState {
@@ -85,6 +91,14 @@ pub struct ShardStatus {
 pub(crate) trait ShardListener: Send + Sync {
     /// Called after each change. `is_new` is false if only keys were handed over.
     fn divided(&self, is_new: bool);
+}
+
+/// The active runs of keys that do not run here any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostRuns {
+    pub(crate) count: usize,
+    /// The number of the last division in which all of these keys ran here. `None` without such runs.
+    pub(crate) number: Option<u64>,
 }
 
 /// The answer to a key that wants to run.
@@ -125,15 +139,16 @@ impl Shards {
     }
 
     /// Begins a run of a key, if it may run here.
-    pub(super) fn enter(&self, key: ShardHash) -> ShardEntry {
+    pub(crate) fn enter(&self, key: ShardHash) -> ShardEntry {
         let mut state = self.0.state.lock();
         let place = state.place(key);
-        let ShardsState { fence, running, .. } = &mut *state;
+        let ShardsState { table, fence, running, .. } = &mut *state;
         match (place, fence) {
             (ShardPlace::Elsewhere, _) | (_, None) => ShardEntry::Elsewhere,
             (ShardPlace::HereSoon, _) => ShardEntry::HereSoon,
             (ShardPlace::Here, Some(fence)) => {
-                *running.entry(key).or_default() += 1;
+                let number = table.number;
+                running.entry(key).or_insert(ShardRuns { count: 0, number }).count += 1;
                 let shards = self.clone();
                 ShardEntry::Run(Permit::new(fence.clone(), move || shards.leave(key)))
             }
@@ -144,8 +159,8 @@ impl Shards {
     fn leave(&self, key: ShardHash) {
         let mut state = self.0.state.lock();
         if let Entry::Occupied(mut runs) = state.running.entry(key) {
-            *runs.get_mut() -= 1;
-            if *runs.get() == 0 {
+            runs.get_mut().count -= 1;
+            if runs.get().count == 0 {
                 runs.remove();
             }
         }
@@ -190,17 +205,24 @@ impl Shards {
         let is_new = (state.table.number, state.table.me) != (table.number, table.me);
         let is_changed = is_new || state.table != table;
         (state.table, state.status, state.fence) = (table, status, fence);
+        let ShardsState { table, running, .. } = &mut *state;
+        for (_, runs) in running.iter_mut().filter(|(key, _)| table.place(**key) == ShardPlace::Here) {
+            runs.number = table.number;
+        }
         drop(state);
         if is_changed {
             self.tell(is_new);
         }
     }
 
-    /// Returns the number of active runs of keys that do not run here any more.
-    pub(crate) fn lost_runs(&self) -> usize {
+    /// Returns the active runs of keys that do not run here any more.
+    pub(crate) fn lost_runs(&self) -> LostRuns {
         let state = self.0.state.lock();
         let lost = state.running.iter().filter(|(key, _)| state.table.place(**key) != ShardPlace::Here);
-        lost.map(|(_, runs)| runs).sum()
+        lost.fold(LostRuns::default(), |lost, (_, runs)| LostRuns {
+            count: lost.count + runs.count,
+            number: Some(lost.number.map_or(runs.number, |number| number.min(runs.number))),
+        })
     }
 }
 

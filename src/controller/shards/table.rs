@@ -2,14 +2,12 @@
 //!
 //! # Invariants
 //!
-//! - At most two divisions are in use at one time: the current one and the one before. A member runs a key of the current division
-//!   only once the key's owner in the earlier division runs no key that it has lost.
-//! - A new division follows only once all members of the current one run no key that they have lost. An owner of a still earlier
-//!   division therefore cannot run the key.
+//! - A member runs a key of the current division only once the key's owners in all earlier divisions run no key that they have lost.
+//! - An earlier division is left out only once none of its members runs a key that it has lost since.
 
 use super::hash::ShardHash;
 
-/// The members of the current division and of the one before, as one member sees them.
+/// The members of the current division and of earlier ones, as one member sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardTable {
     /// The number of the current division. Each later one has a greater number.
@@ -17,15 +15,16 @@ pub(crate) struct ShardTable {
     /// This process. `None` if it is no member.
     pub(crate) me: Option<ShardHash>,
     pub(crate) members: Vec<ShardHash>,
-    pub(crate) earlier: Vec<EarlierMember>,
+    /// The members of each earlier division that is not finished.
+    pub(crate) earlier: Vec<Vec<EarlierMember>>,
 }
 
-/// A member of the division before.
+/// A member of an earlier division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlierMember {
     pub(crate) member: ShardHash,
-    /// It runs no key that it has lost, or it has ended.
-    pub(crate) has_handed_over: bool,
+    /// It runs no key that it has lost since that division, or it has ended.
+    pub(crate) has_left: bool,
 }
 
 /// Where a key runs.
@@ -43,11 +42,11 @@ impl ShardTable {
         if owner.is_none() || owner != self.me {
             return ShardPlace::Elsewhere;
         }
-        let earlier = key.owner(self.earlier.iter().map(|earlier| earlier.member)).map(|index| self.earlier[index]);
-        match earlier {
-            Some(earlier) if Some(earlier.member) != self.me && !earlier.has_handed_over => ShardPlace::HereSoon,
-            _ => ShardPlace::Here,
-        }
+        let is_awaited = |division: &Vec<EarlierMember>| {
+            let owner = key.owner(division.iter().map(|earlier| earlier.member)).map(|index| division[index]);
+            owner.is_some_and(|owner| Some(owner.member) != self.me && !owner.has_left)
+        };
+        if self.earlier.iter().any(is_awaited) { ShardPlace::HereSoon } else { ShardPlace::Here }
     }
 }
 
@@ -60,11 +59,10 @@ mod tests {
     }
 
     fn table(me: &str, members: &[&str], earlier: &[(&str, bool)]) -> ShardTable {
-        let earlier = earlier
-            .iter()
-            .map(|(name, has_handed_over)| EarlierMember { member: member(name), has_handed_over: *has_handed_over });
+        let earlier =
+            earlier.iter().map(|(name, has_left)| EarlierMember { member: member(name), has_left: *has_left });
         let members = members.iter().map(|name| member(name)).collect();
-        ShardTable { number: 1, me: Some(member(me)), members, earlier: earlier.collect() }
+        ShardTable { number: 1, me: Some(member(me)), members, earlier: vec![earlier.collect()] }
     }
 
     /// Returns a key that moves from `a` to `b` when `b` joins, and one that `a` keeps.
@@ -92,6 +90,20 @@ mod tests {
         // The other member leaves.
         assert_eq!(places(&table("b", &["b"], &[("a", false), ("b", false)])), [Here, HereSoon]);
         assert_eq!(places(&table("b", &["b"], &[("a", true), ("b", false)])), [Here, Here]);
+    }
+
+    #[test]
+    fn a_key_waits_for_its_owners_in_all_earlier_divisions() {
+        use ShardPlace::{Here, HereSoon};
+        let [moving, kept] = keys();
+        let place = |key, before: &[(&str, bool)], last: &[(&str, bool)]| {
+            let earlier = [before, last].map(|earlier| table("b", &["b"], earlier).earlier.remove(0));
+            ShardTable { earlier: earlier.into(), ..table("b", &["b"], &[]) }.place(key)
+        };
+        assert_eq!(place(moving, &[("a", false)], &[("a", true)]), HereSoon);
+        assert_eq!(place(moving, &[("a", true)], &[("a", false), ("b", false)]), Here);
+        assert_eq!(place(kept, &[("a", true)], &[("a", false), ("b", false)]), HereSoon);
+        assert_eq!(place(kept, &[("b", false)], &[("a", true), ("b", false)]), Here);
     }
 
     #[test]

@@ -7,6 +7,21 @@ pub(super) struct Division {
     pub(super) number: u64,
     /// The names of the members, in order.
     pub(super) members: Vec<String>,
-    /// The names of the members of the division before, in order.
-    pub(super) earlier: Vec<String>,
+    /// The divisions before, whose members may still run keys that they have lost since. The oldest comes first.
+    pub(super) earlier: Vec<EarlierDivision>,
+}
+
+/// A division that another one has followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EarlierDivision {
+    pub(super) number: u64,
+    /// The names of the members, in order.
+    pub(super) members: Vec<String>,
+}
+
+impl Division {
+    /// Returns the names of all members of this division and of the earlier ones, some of them more than once.
+    pub(super) fn all_members(&self) -> impl Iterator<Item = &String> {
+        self.members.iter().chain(self.earlier.iter().flat_map(|earlier| &earlier.members))
+    }
 }

@@ -1,13 +1,14 @@
 //! The decisions about the members of a group as a plain value: the current division of keys, and the next writes.
 //!
-//! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the members of the division
-//! before. These objects decide where a key runs. No clock decides about another member, except when to *try* to expel it.
+//! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the earlier divisions that are
+//! not finished. These objects decide where a key runs. No clock decides about another member, except when to *try* to expel it.
 //!
 //! # Invariants
 //!
 //! - A division is written in the version that was read, so each has one successor.
-//! - A division follows only once each member of the one before has announced it or is gone. A member announces a division once it runs
-//!   no key that it has lost.
+//! - Each run of a member that has announced a division is of a key that it owns in this division or in a later one. An earlier division
+//!   is finished once each of its members has announced a later one or is gone. Until then the divisions that follow keep it, so that
+//!   the new owner of a key waits for the owners in all of them.
 //! - A member is gone once its lease names no holder, and stays so. It clears its lease itself after its last run, or another member
 //!   does after it has seen the lease unchanged for its duration, in the version that was seen: a member that has renewed its lease in
 //!   the meantime stays.
@@ -16,9 +17,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::division::Division;
+use super::division::{Division, EarlierDivision};
 use crate::base::time::Nanos;
 use crate::controller::{EarlierMember, ShardHash, ShardStatus, ShardTable};
+
+/// The most earlier divisions that a division keeps. A further one waits.
+pub(super) const MOST_EARLIER: usize = 16;
 
 /// A lease of a member, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,8 +119,7 @@ impl MemberMachine {
             self.keep(division.clone());
         }
         let names: BTreeSet<_> = found.members.iter().collect_names();
-        let latest = self.latest.iter().flat_map(|latest| latest.members.iter().chain(&latest.earlier));
-        let needed: BTreeSet<_> = latest.cloned().collect();
+        let needed: BTreeSet<_> = self.latest.iter().flat_map(Division::all_members).cloned().collect();
         let is_known = |name: &String| names.contains(name) || needed.contains(name);
         self.seen.retain(|name, _| names.contains(name));
         self.gone.retain(is_known);
@@ -169,8 +172,8 @@ impl MemberMachine {
             self.next_division(found, alive).map(|(version, division)| MemberWrite::Divide { version, division }),
         );
         if let Some((_, division)) = &found.division {
-            let is_needed = |name: &String| division.members.contains(name) || division.earlier.contains(name);
-            let forgotten = found.members.iter().filter(|member| member.is_gone && !is_needed(&member.name));
+            let needed: BTreeSet<_> = division.all_members().collect();
+            let forgotten = found.members.iter().filter(|member| member.is_gone && !needed.contains(&member.name));
             writes.extend(
                 forgotten
                     .map(|member| MemberWrite::Forget { name: member.name.clone(), version: member.version.clone() }),
@@ -179,7 +182,7 @@ impl MemberMachine {
         writes
     }
 
-    /// Returns the next division and the version of the current one, if the members have changed and the current one is complete.
+    /// Returns the next division and the version of the current one, if the members have changed.
     fn next_division(&self, found: &FoundGroup, alive: Vec<String>) -> Option<(Option<String>, Division)> {
         if alive.is_empty() {
             return None;
@@ -189,22 +192,39 @@ impl MemberMachine {
             (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
             // Members that know a deleted division write it again. After the end of these members, no key of it runs.
             (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
-                // Possibly nobody has announced the last one.
-                let number = self.announced.values().max().filter(|last| **last > 0).map_or(1, |last| last + 2);
+                // Possibly nobody has announced the last ones.
+                let last = self.announced.values().max().copied().filter(|last| *last > 0);
+                let number = last.map_or(1, |last| last + MOST_EARLIER as u64 + 2);
                 return Some((None, Division { number, members: alive, earlier: Vec::new() }));
             }
             // The division that was read is old, or members know one that was deleted: they write it again.
             _ => return None,
         };
-        // Also members that were left out, although their leases may only have been missing.
-        let mut awaited = latest.members.iter().chain(&latest.earlier);
-        let is_complete = awaited.all(|name| self.has_handed_over(name, latest.number));
+        if latest.members.iter().any(|name| self.missing.contains_key(name)) {
+            // Possibly the list is old, and the member has a lease.
+            return None;
+        }
+        let current = EarlierDivision { number: latest.number, members: latest.members.clone() };
+        let earlier = latest.earlier.iter().cloned().chain([current]);
+        let earlier: Vec<_> = earlier.filter(|earlier| !self.is_finished(earlier)).collect();
         let is_new = version.is_none() || alive != latest.members;
-        let next = Division { number: latest.number + 1, members: alive, earlier: latest.members.clone() };
-        (is_complete && is_new).then_some((version, next))
+        let may_follow = earlier.len() <= MOST_EARLIER;
+        let next = Division { number: latest.number + 1, members: alive, earlier };
+        (is_new && may_follow).then_some((version, next))
     }
 
-    fn has_handed_over(&self, name: &String, number: u64) -> bool {
+    /// Returns whether no member of an earlier division runs a key that it has lost since.
+    fn is_finished(&self, earlier: &EarlierDivision) -> bool {
+        earlier.members.iter().all(|name| self.has_left(name, earlier))
+    }
+
+    /// Returns whether a member runs no key that it has lost since an earlier division.
+    fn has_left(&self, name: &String, earlier: &EarlierDivision) -> bool {
+        self.has_announced(name, earlier.number + 1)
+    }
+
+    /// Returns whether a member has announced this division or a later one, or is gone.
+    fn has_announced(&self, name: &String, number: u64) -> bool {
         self.gone.contains(name) || self.announced.get(name).is_some_and(|announced| *announced >= number)
     }
 
@@ -212,9 +232,10 @@ impl MemberMachine {
     pub(super) fn table(&self) -> ShardTable {
         let Some(Division { number, members, earlier }) = &self.latest else { return ShardTable::default() };
         let hash = |name: &String| ShardHash::of([name]);
-        let earlier = earlier
-            .iter()
-            .map(|name| EarlierMember { member: hash(name), has_handed_over: self.has_handed_over(name, *number) });
+        let earlier = earlier.iter().filter(|division| !self.is_finished(division)).map(|division| {
+            let member = |name| EarlierMember { member: hash(name), has_left: self.has_left(name, division) };
+            division.members.iter().map(member).collect()
+        });
         ShardTable {
             number: *number,
             me: members.contains(&self.me).then(|| hash(&self.me)),
@@ -232,16 +253,17 @@ impl MemberMachine {
         }
         status.members.clone_from(members);
         status.number = *number;
-        let is_awaited = |name: &&String| **name != self.me && !self.has_handed_over(name, *number);
-        status.waits_for = earlier.iter().filter(is_awaited).cloned().collect();
+        let awaited = earlier.iter().flat_map(|division| {
+            division.members.iter().filter(|name| **name != self.me && !self.has_left(name, division))
+        });
+        status.waits_for = awaited.collect::<BTreeSet<_>>().into_iter().cloned().collect();
         status
     }
 
-    /// Returns whether nothing is about to change: all members with a lease divide the keys, and have announced that.
+    /// Returns whether nothing is about to change: all members with a lease divide the keys, and this one waits for none of them.
     pub(super) fn is_settled(&self, found: &FoundGroup) -> bool {
-        self.latest.as_ref().is_some_and(|Division { number, members, .. }| {
-            self.alive(found).eq(members) && members.iter().all(|name| self.has_handed_over(name, *number))
-        })
+        let is_current = |latest: &Division| self.alive(found).eq(&latest.members);
+        self.latest.as_ref().is_some_and(is_current) && self.status().waits_for.is_empty()
     }
 
     /// Returns the time at which the next lease may become stale.

@@ -49,7 +49,8 @@ use crate::objects::Client;
 ///   comes to this process. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
 ///   moves: use finalizers. Suspended keys, failures and scheduled runs stay in their process.
 ///
-/// A run of a lost key that does not end blocks the next division: no process joins, and the keys of one that dies have no owner. Set a
+/// A run of a lost key that does not end holds back all keys that its process has lost; the others go on moving. After sixteen changes of
+/// the members it blocks the next one: then no process joins, and the keys of one that dies have no owner. Set a
 /// [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
 ///
 /// All processes of a group must use the same hashes. To change them, stop all processes first.

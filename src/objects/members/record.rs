@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::division::Division;
+use super::division::{Division, EarlierDivision};
 use super::machine::FoundMember;
 use crate::objects::json::micros;
 use crate::objects::lease::{LEASE, LeaseWrite, found, written};
@@ -15,9 +15,9 @@ use crate::objects::{ObjectKey, SharedObject};
 pub(super) const GROUP_LABEL: &str = "homeostat.dev/group";
 /// The annotation of a member's lease: the number of the last division that it has announced.
 const ANNOUNCED: &str = "homeostat.dev/announced-division";
-/// The annotations of the division.
+/// The annotations of the division: its members, and the number and the members of each earlier one.
 const MEMBERS: &str = "homeostat.dev/members";
-const EARLIER: &str = "homeostat.dev/earlier-members";
+const EARLIER: &str = "homeostat.dev/earlier-divisions";
 
 /// Reads the lease of a member.
 pub(super) fn found_member(lease: &SharedObject) -> FoundMember {
@@ -67,10 +67,14 @@ pub(super) fn cleared_lease(key: &ObjectKey, group: &str, lease: Option<&SharedO
 
 /// Reads the division. `None` if the object holds none, as a new lease of another program.
 pub(super) fn found_division(lease: &SharedObject) -> Option<(String, Division)> {
-    let names = |name: &str| serde_json::from_str::<Vec<String>>(&annotation(lease, name)?).ok();
-    let (mut members, mut earlier) = (names(MEMBERS)?, names(EARLIER)?);
+    let mut members: Vec<String> = serde_json::from_str(&annotation(lease, MEMBERS)?).ok()?;
     members.sort_unstable();
-    earlier.sort_unstable();
+    let earlier: Vec<(u64, Vec<String>)> = serde_json::from_str(&annotation(lease, EARLIER)?).ok()?;
+    let earlier = earlier.into_iter().map(|(number, mut members)| {
+        members.sort_unstable();
+        EarlierDivision { number, members }
+    });
+    let earlier = earlier.collect();
     let number = found(lease).spec.number;
     Some((lease.resource_version().to_owned(), Division { number, members, earlier }))
 }
@@ -85,6 +89,7 @@ pub(super) fn division_lease(
     now: SystemTime,
 ) -> Value {
     let now = micros(Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH));
+    let earlier: Vec<_> = division.earlier.iter().map(|earlier| (earlier.number, &earlier.members)).collect();
     let mut lease = json!({
         "apiVersion": LEASE.api_version(),
         "kind": LEASE.name(),
@@ -93,7 +98,7 @@ pub(super) fn division_lease(
             "name": key.name(),
             "annotations": {
                 MEMBERS: json!(division.members).to_string(),
-                EARLIER: json!(division.earlier).to_string(),
+                EARLIER: json!(earlier).to_string(),
             },
         },
         "spec": {
@@ -120,10 +125,13 @@ mod tests {
     #[test]
     fn a_division_is_read_as_it_was_written() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let division = Division { number: 7, members: names(&["a", "b"]), earlier: names(&["a"]) };
+        let earlier = |number, members| EarlierDivision { number, members: names(members) };
+        let earlier = vec![earlier(5, &["a", "c"]), earlier(6, &["a"])];
+        let division = Division { number: 7, members: names(&["a", "b"]), earlier };
         let key = ObjectKey::new("default", "sites");
         let lease = division_lease(&key, Some("12"), &division, "a", Duration::from_secs(15), UNIX_EPOCH);
         assert_eq!(lease["spec"]["leaseTransitions"], 7);
+        assert_eq!(lease["metadata"]["annotations"][EARLIER], r#"[[5,["a","c"]],[6,["a"]]]"#);
         let read = found_division(&SharedObject::from(&lease));
         assert_eq!(read, Some(("12".to_owned(), division)));
         let foreign = json!({"metadata": {"name": "sites", "resourceVersion": "3"}, "spec": {"holderIdentity": "x"}});

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - A member does not take its lease again after another one has cleared it. The process joins again under another name.
-//! - A division takes effect in this process before its lease announces it, and is announced only while no key that was lost runs.
+//! - A member does not take its lease again after another one has cleared it or deleted it. The process joins again under another name.
+//! - A division takes effect in this process before its lease announces it. While lost keys run, the lease announces the last division in
+//!   which all of them ran here.
 //! - The lease is given back only after the last run has ended, unless the process aborts: then it runs out.
 
 use std::fmt;
@@ -43,10 +44,20 @@ struct MemberSession {
     announcing: u64,
     /// The time of the next look at the group.
     next_look: Nanos,
-    /// The time since which runs of lost keys go on, until that was logged.
-    waiting_since: Option<Nanos>,
+    /// Whether the lease may have been created.
+    has_created: bool,
+    /// The runs of lost keys that the others wait for.
+    held_back: Option<HeldBack>,
     /// Whether the log says that the lease of the group holds no division.
     says_foreign: bool,
+}
+
+/// Runs of lost keys.
+struct HeldBack {
+    /// The division that the lease announces meanwhile.
+    number: u64,
+    since: Nanos,
+    is_logged: bool,
 }
 
 /// The body of the thread.
@@ -83,7 +94,8 @@ impl MemberTask {
             announced: 0,
             announcing: 0,
             next_look: Nanos::ZERO,
-            waiting_since: None,
+            has_created: false,
+            held_back: None,
             says_foreign: false,
             name,
         }
@@ -96,11 +108,12 @@ impl MemberTask {
             if member.fence.is_none() {
                 return Some(lease_due);
             }
-            if !self.is_leaving && self.clock.boot_nanos() >= member.next_look {
+            // Also while this process leaves: the others rely on the first member.
+            if self.clock.boot_nanos() >= member.next_look {
                 self.look(member)?;
             }
             if !self.announces(member) {
-                return Some(if self.is_leaving { lease_due } else { lease_due.min(member.next_look) });
+                return Some(lease_due.min(member.next_look));
             }
         }
     }
@@ -143,6 +156,11 @@ impl MemberTask {
                 self.log_loss(member, &"another member has expelled it");
                 return None;
             }
+            if answer == LeaseAnswer::Missing && member.has_created && member.fence.is_none() {
+                // Perhaps it was created, cleared and deleted.
+                self.log_loss(member, &"its lease is missing");
+                return None;
+            }
             let draw = self.draws.next();
             // Counted from `now`, which was before the call was sent.
             member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
@@ -182,6 +200,7 @@ impl MemberTask {
         let (key, now) = (self.shared.key(&member.name), self.clock.time_of_day());
         let lease = member_lease(write, &key, group, announced, member.last.as_ref(), now);
         let creates = write.version.is_none();
+        member.has_created |= creates;
         let call = |_: &Self| if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
         match self.watched(member, call) {
             Ok(lease) => {
@@ -201,7 +220,7 @@ impl MemberTask {
 
     /// Returns the number of the division that the lease may announce now.
     fn to_announce(&self, member: &MemberSession) -> u64 {
-        if self.shared.shards.lost_runs() == 0 { member.divided } else { member.announced }
+        self.shared.shards.lost_runs().number.unwrap_or(member.divided).max(member.announced)
     }
 
     /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
@@ -244,26 +263,41 @@ impl MemberTask {
         Some(())
     }
 
-    /// Lets the division take effect in this process.
+    /// Lets the division take effect in this process, unless it leaves.
     fn divide(&self, member: &mut MemberSession) {
+        if self.is_leaving {
+            return;
+        }
         let (table, status) = (member.machine.table(), member.machine.status());
         let fence = member.fence.as_ref().map(|fence| fence.numbered(table.number));
         let is_new = table.number != std::mem::replace(&mut member.divided, table.number);
-        let now = self.clock.boot_nanos();
         if is_new {
-            member.waiting_since = Some(now);
             let (group, member) = (self.shared.group.as_str(), member.name.as_str());
             log::info!(group, member; "{group}: {member}: {status}");
         }
         self.shared.shards.divide(table, status, fence);
+        self.log_held_back(member);
+    }
+
+    /// Logs if runs of lost keys have held back other members for the duration of a lease.
+    fn log_held_back(&self, member: &mut MemberSession) {
         let lost = self.shared.shards.lost_runs();
-        if member.waiting_since.take_if(|since| lost > 0 && now.since(*since) > self.shared.timing.duration).is_some() {
-            let (group, count) = (self.shared.group.as_str(), lost);
+        let Some(number) = lost.number else {
+            member.held_back = None;
+            return;
+        };
+        let now = self.clock.boot_nanos();
+        let first = HeldBack { number, since: now, is_logged: false };
+        let held_back = member.held_back.take().filter(|held_back| held_back.number == number).unwrap_or(first);
+        let is_long = now.since(held_back.since) > self.shared.timing.duration;
+        if is_long && !held_back.is_logged {
+            let (group, count) = (self.shared.group.as_str(), lost.count);
             log::warn!(
                 group, count;
-                "{group}: {count} runs of keys that belong to other members go on; until they end, no member can join or leave"
+                "{group}: {count} runs of keys that this member has lost go on; until they end, no other member takes over a key from it"
             );
         }
+        member.held_back = Some(HeldBack { is_logged: is_long, ..held_back });
     }
 
     fn read_group(&mut self, member: &mut MemberSession) -> Option<Result<FoundGroup, ClientError>> {
@@ -369,7 +403,7 @@ impl MemberTask {
             self.is_leaving = true;
             self.leave(None);
         }
-        if self.shared.shards.lost_runs() > 0 {
+        if self.shared.shards.lost_runs().count > 0 {
             let aborts = self.group.abort.is_cancelled();
             if aborts {
                 // Runs that do not end must not be followed by others before the lease runs out.

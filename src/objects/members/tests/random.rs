@@ -1,0 +1,333 @@
+//! Members in random worlds: old reads, writes that race, members that hang, die, leave and join, and runs that do not end.
+
+use std::collections::BTreeMap;
+
+use super::super::machine::MOST_EARLIER;
+use super::*;
+use crate::base::backoff::Draws;
+use crate::base::clock::Clock;
+use crate::controller::{ShardEntry, ShardHash, Shards};
+use crate::run::fence::Fence;
+use crate::run::permit::Permit;
+
+/// `HOMEOSTAT_FLEET_SEEDS` sets another number.
+const SEEDS: u64 = 100;
+const STEPS: usize = 3_000;
+const KEYS: usize = 12;
+
+/// What all worlds have seen, so that the test is known to test something.
+#[derive(Debug, Default)]
+struct WorldCounts {
+    runs: usize,
+    /// Runs at another member than the run before, and those of them that began while a member ran a key that it had lost.
+    moves: usize,
+    moves_beside_lost_runs: usize,
+    /// Members that were expelled while they were paused.
+    expelled: usize,
+    /// Divisions that keep more than one earlier division, and as many as they can.
+    long_divisions: usize,
+    longest_divisions: usize,
+}
+
+struct StoredLease {
+    version: u64,
+    is_gone: bool,
+    announced: u64,
+}
+
+#[derive(Default)]
+struct GroupStore {
+    version: u64,
+    division: Option<(u64, Division)>,
+    leases: BTreeMap<String, StoredLease>,
+}
+
+impl GroupStore {
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Changes the lease of a member that is not gone.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut StoredLease)) {
+        let version = self.next_version();
+        if let Some(lease) = self.leases.get_mut(name).filter(|lease| !lease.is_gone) {
+            lease.version = version;
+            change(lease);
+        }
+    }
+
+    fn members(&self) -> Vec<FoundMember> {
+        let found = |(name, lease): (&String, &StoredLease)| FoundMember {
+            is_gone: lease.is_gone,
+            ..member(name, lease.version, lease.announced)
+        };
+        self.leases.iter().map(found).collect()
+    }
+}
+
+/// A look at the group, which takes several steps.
+#[derive(Default)]
+enum Reading {
+    #[default]
+    Nothing,
+    Division(Option<(String, Division)>),
+    All(FoundGroup),
+}
+
+struct WorldMember {
+    name: String,
+    machine: MemberMachine,
+    /// The division that is in effect, and the runs.
+    shards: Shards,
+    running: BTreeMap<usize, Permit>,
+    reading: Reading,
+    writes: Vec<MemberWrite>,
+    /// The division that a write of the lease announces, which the store has not seen yet.
+    announcing: Option<u64>,
+    announced: u64,
+    /// Its runs do not end.
+    is_stuck: bool,
+    /// It does nothing, as a process that is stopped.
+    is_paused: bool,
+}
+
+impl WorldMember {
+    /// Lets the latest division take effect, as `MemberTask::divide` does.
+    fn divide(&self) {
+        let table = self.machine.table();
+        let fence = Fence::until(table.number, Clock::system(), Nanos::NEVER);
+        self.shards.divide(table, self.machine.status(), Some(fence));
+    }
+
+    /// Returns what `MemberTask::to_announce` does.
+    fn to_announce(&self) -> u64 {
+        let divided = self.machine.table().number;
+        self.shards.lost_runs().number.unwrap_or(divided).max(self.announced)
+    }
+}
+
+fn hash(key: usize) -> ShardHash {
+    ShardHash::of([format!("key-{key}")])
+}
+
+struct World<'a> {
+    draws: Draws,
+    now: u64,
+    store: GroupStore,
+    members: Vec<WorldMember>,
+    joined: usize,
+    /// The number and the member of the last run of each key.
+    last: BTreeMap<usize, (u64, String)>,
+    counts: &'a mut WorldCounts,
+}
+
+impl World<'_> {
+    fn draw(&mut self, below: usize) -> usize {
+        usize::try_from(self.draws.next() % below as u64).unwrap()
+    }
+
+    fn join(&mut self) {
+        self.joined += 1;
+        let name = format!("m{}", self.joined);
+        let version = self.store.next_version();
+        self.store.leases.insert(name.clone(), StoredLease { version, is_gone: false, announced: 0 });
+        self.members.push(WorldMember {
+            machine: machine(&name),
+            name,
+            shards: Shards::new(LEASE),
+            running: BTreeMap::new(),
+            reading: Reading::Nothing,
+            writes: Vec::new(),
+            announcing: None,
+            announced: 0,
+            is_stuck: false,
+            is_paused: false,
+        });
+    }
+
+    fn step(&mut self) {
+        self.now += self.draws.next() % 100_000_000;
+        if self.members.is_empty() || (self.members.len() < 5 && self.draw(40) == 0) {
+            return self.join();
+        }
+        let index = self.draw(self.members.len());
+        let action = self.draw(100);
+        if self.members[index].is_paused {
+            self.members[index].is_paused = action > 2;
+            return;
+        }
+        match action {
+            0..30 => self.read(index),
+            30..50 => self.write(index),
+            50..60 => self.announce(index),
+            60..70 => self.renew(index),
+            70..85 => self.run(index),
+            85..96 => self.end_run(index),
+            96 => self.members[index].is_stuck = !self.members[index].is_stuck || self.draw(10) > 0,
+            97 => self.leave(index),
+            98 => self.members[index].is_paused = self.draw(4) == 0,
+            _ if self.draw(5) == 0 => drop(self.members.remove(index)),
+            _ => {}
+        }
+    }
+
+    /// Goes on with a look at the group.
+    fn read(&mut self, index: usize) {
+        let (now, store) = (Nanos(self.now), &self.store);
+        let member = &mut self.members[index];
+        member.reading = match std::mem::take(&mut member.reading) {
+            Reading::Nothing => {
+                let division = store.division.as_ref();
+                Reading::Division(division.map(|(version, division)| (version.to_string(), division.clone())))
+            }
+            Reading::Division(division) => Reading::All(FoundGroup { division, members: store.members() }),
+            Reading::All(found) => {
+                member.writes = member.machine.look(now, &found);
+                member.divide();
+                Reading::Nothing
+            }
+        };
+    }
+
+    fn write(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        if member.writes.is_empty() {
+            return;
+        }
+        match member.writes.remove(0) {
+            MemberWrite::Divide { version, division } => {
+                let current = self.store.division.as_ref().map(|(version, _)| version.to_string());
+                if current == version {
+                    let version = self.store.next_version();
+                    self.counts.long_divisions += usize::from(division.earlier.len() > 1);
+                    self.counts.longest_divisions += usize::from(division.earlier.len() == MOST_EARLIER);
+                    self.store.division = Some((version, division.clone()));
+                    member.machine.keep(division);
+                    member.divide();
+                }
+            }
+            MemberWrite::Expel { name, version } => {
+                let current = self.store.leases.get(&name).map(|lease| lease.version.to_string());
+                if current == version {
+                    let version = self.store.next_version();
+                    self.store.leases.insert(name.clone(), StoredLease { version, is_gone: true, announced: 0 });
+                    let living = self.members.len();
+                    // The limit of its runs has passed before.
+                    self.members.retain(|member| member.name != name);
+                    self.counts.expelled += living - self.members.len();
+                }
+            }
+            MemberWrite::Forget { name, version } => {
+                if self.store.leases.get(&name).is_some_and(|lease| lease.version.to_string() == version) {
+                    self.store.leases.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// Sends a write of the lease, or lets it arrive.
+    fn announce(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        match member.announcing.take() {
+            None => member.announcing = Some(member.to_announce()),
+            Some(number) => {
+                member.announced = number;
+                let announce = |lease: &mut StoredLease| lease.announced = number;
+                self.store.change(&self.members[index].name, announce);
+            }
+        }
+    }
+
+    fn renew(&mut self, index: usize) {
+        self.store.change(&self.members[index].name, |_| {});
+    }
+
+    /// Begins a run of a key, if it may run at the member.
+    fn run(&mut self, index: usize) {
+        let key = self.draw(KEYS);
+        let member = &self.members[index];
+        if member.running.contains_key(&key) {
+            return;
+        }
+        let ShardEntry::Run(permit) = member.shards.enter(hash(key)) else { return };
+        if let Some(other) = self.members.iter().find(|other| other.running.contains_key(&key)) {
+            let division = &self.store.division;
+            unreachable!("key {key} runs at {} and {}: {division:?}", other.name, member.name);
+        }
+        let number = member.machine.table().number;
+        let (before, owner) = self.last.insert(key, (number, member.name.clone())).unwrap_or_default();
+        let is_moved = before > 0 && owner != member.name;
+        assert!(before < number || (before == number && !is_moved), "key {key}: number {number} after {before}");
+        let is_lost_run = self.members.iter().any(|member| member.shards.lost_runs().count > 0);
+        self.counts.runs += 1;
+        self.counts.moves += usize::from(is_moved);
+        self.counts.moves_beside_lost_runs += usize::from(is_moved && is_lost_run);
+        self.members[index].running.insert(key, permit);
+    }
+
+    fn end_run(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        if !member.is_stuck {
+            member.running.pop_first();
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        if self.members[index].running.is_empty() {
+            let member = self.members.remove(index);
+            self.store.change(&member.name, |lease| lease.is_gone = true);
+        }
+    }
+
+    /// Lets all runs end, and all members look at the group until nothing changes.
+    fn settle(&mut self) {
+        for _ in 0..100 {
+            (0..self.members.len()).for_each(|index| self.renew(index));
+            for index in 0..self.members.len() {
+                self.members[index].running.clear();
+                (0..3).for_each(|_| self.read(index));
+                while !self.members[index].writes.is_empty() {
+                    self.write(index);
+                }
+                self.announce(index);
+                self.announce(index);
+            }
+            self.now += 1_000_000_000;
+        }
+    }
+}
+
+#[test]
+fn a_key_runs_at_one_member_at_a_time_and_at_last_at_one() {
+    let mut counts = WorldCounts::default();
+    let seeds = std::env::var("HOMEOSTAT_FLEET_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
+        let mut world = World {
+            draws: Draws::new(seed),
+            now: 0,
+            store: GroupStore::default(),
+            members: Vec::new(),
+            joined: 0,
+            last: BTreeMap::new(),
+            counts: &mut counts,
+        };
+        (0..STEPS).for_each(|_| world.step());
+        if world.members.is_empty() {
+            world.join();
+        }
+        world.settle();
+        let mut alive: Vec<_> = world.members.iter().map(|member| member.name.clone()).collect();
+        alive.sort_unstable();
+        for member in &world.members {
+            assert_eq!(member.machine.status().members, alive, "seed {seed}");
+        }
+        for key in 0..KEYS {
+            let owners = world.members.iter().filter(|member| member.shards.owns(hash(key))).count();
+            assert_eq!(owners, 1, "seed {seed}, key {key}");
+        }
+    }
+    println!("{counts:?}");
+    let enough = counts.runs > 1_500 && counts.moves > 500 && counts.moves_beside_lost_runs > 250;
+    assert!(enough && counts.expelled > 40 && counts.longest_divisions > 10, "too little happens: {counts:?}");
+}
