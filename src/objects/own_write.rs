@@ -11,6 +11,7 @@ use super::kind::Kind;
 use super::object::Object;
 use super::query::Query;
 use super::shared::SharedObject;
+use super::value_ref::ValueRef;
 use super::version::{is_older, is_reached};
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
@@ -37,12 +38,22 @@ enum WrittenState {
 /// Notes a write of the run on this thread.
 pub(super) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject) {
     note(|| {
-        // An update that removes the last finalizer removes the object.
-        let is_gone = object.is_deleting() && object.finalizers().next().is_none();
         let gone = || WrittenState::Gone(OnceLock::from(object.uid().to_owned()));
-        let state = if is_gone { gone() } else { WrittenState::Stored(object.clone()) };
+        let state = if is_removed(object) { gone() } else { WrittenState::Stored(object.clone()) };
         noted(client, kind, object.key(), state)
     });
+}
+
+/// Returns whether the write that returned this object has removed it, as the removal of the last finalizer does.
+///
+/// A pod that ends within its grace period, and a namespace that is being emptied, go on without finalizers.
+fn is_removed(object: &SharedObject) -> bool {
+    let ends_at_once = |seconds: ValueRef<'_>| seconds.to_value() == 0;
+    let is_empty = |finalizers: ValueRef<'_>| finalizers.to_value().as_array().is_some_and(Vec::is_empty);
+    object.is_deleting()
+        && object.finalizers().next().is_none()
+        && object.pointer("/metadata/deletionGracePeriodSeconds").is_none_or(ends_at_once)
+        && object.pointer("/spec/finalizers").is_none_or(is_empty)
 }
 
 /// Notes a deletion of the run on this thread.
@@ -149,5 +160,34 @@ impl<T: Object> WriteView for ShownObjects<T> {
 
     fn on_shown(&self, listener: ShownListener) {
         self.listeners.lock().push(listener);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The objects that a Kubernetes server returns to a deletion, or to another write while an object ends.
+    #[test]
+    fn an_object_that_ends_within_its_grace_period_is_not_removed_yet() {
+        let object = |grace: Option<i64>, finalizers: &[&str], spec: serde_json::Value| {
+            let mut metadata = json!({"name": "a", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+            if let Some(grace) = grace {
+                metadata["deletionGracePeriodSeconds"] = grace.into();
+            }
+            if !finalizers.is_empty() {
+                metadata["finalizers"] = json!(finalizers);
+            }
+            SharedObject::from(&json!({"metadata": metadata, "spec": spec}))
+        };
+        assert!(is_removed(&object(Some(0), &[], json!({}))));
+        assert!(is_removed(&object(None, &[], json!({"finalizers": []}))));
+        assert!(!is_removed(&object(Some(0), &["example.com/a"], json!({}))));
+        // A pod, and a namespace.
+        assert!(!is_removed(&object(Some(30), &[], json!({}))));
+        assert!(!is_removed(&object(None, &[], json!({"finalizers": ["kubernetes"]}))));
+        assert!(!is_removed(&SharedObject::from(&json!({"metadata": {"name": "a"}}))));
     }
 }
