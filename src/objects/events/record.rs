@@ -119,8 +119,6 @@ struct Series {
 pub(super) struct Recorded {
     happening: Arc<Happening>,
     series: Series,
-    /// Its key in `EventRecords::pending` before it was taken.
-    place: u64,
 }
 
 impl Recorded {
@@ -209,6 +207,11 @@ impl EventRecords {
         self.dropped
     }
 
+    /// Returns the number of events to be stored.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     pub(super) fn is_storing(&self) -> bool {
         self.storing
     }
@@ -218,21 +221,22 @@ impl EventRecords {
         if self.storing {
             return None;
         }
-        let (place, happening) = self.pending.pop_first()?;
+        let (_, happening) = self.pending.pop_first()?;
         let series = self.known.get_mut(&happening)?;
         series.pending = None;
         self.storing = true;
-        Some(Recorded { happening, series: *series, place })
+        Some(Recorded { happening, series: *series })
     }
 
-    /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again.
+    /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again, after the others.
     pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) {
         self.storing = false;
         let Some(series) = self.known.get_mut(&recorded.happening) else { return };
         series.stored |= outcome == StoreOutcome::Stored;
         if outcome == StoreOutcome::Unreachable && series.pending.is_none() {
-            series.pending = Some(recorded.place);
-            self.pending.insert(recorded.place, Arc::clone(&recorded.happening));
+            self.next += 1;
+            series.pending = Some(self.next);
+            self.pending.insert(self.next, Arc::clone(&recorded.happening));
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::run::error::Chain;
 
+/// After so many failures in a row, the client counts as unreachable.
+const MOST_FAILURES: usize = 3;
+
 /// Called with each event: its object, type, reason and message.
 pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;
 
@@ -27,12 +30,18 @@ pub(super) struct RecorderCore {
 }
 
 impl RecorderCore {
-    /// Stores events until none is left or the client cannot be reached. Returns whether the client was reached.
+    /// Stores events until none is left or the client cannot be reached. Returns whether all are stored.
+    ///
+    /// An event that cannot be stored goes to the end: perhaps only its namespace has no answer.
     pub(super) fn store_all(&self) -> bool {
         let Some(client) = &self.client else { return true };
+        let mut failed_in_a_row = 0;
         while let Some(mut next) = Storing::next(self) {
             shielded("the client of an event recorder", || next.store(&**client));
-            if next.outcome == StoreOutcome::Unreachable {
+            let is_unreachable = next.outcome == StoreOutcome::Unreachable;
+            drop(next);
+            failed_in_a_row = if is_unreachable { failed_in_a_row + 1 } else { 0 };
+            if is_unreachable && failed_in_a_row >= MOST_FAILURES.min(self.records.with(|records| records.pending())) {
                 return false;
             }
         }
