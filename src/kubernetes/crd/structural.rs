@@ -167,11 +167,7 @@ impl<'a> Converter<'a> {
                 "format" if value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {
                     out.insert(keyword.clone(), value.clone());
                 }
-                "exclusiveMinimum" | "exclusiveMaximum" if value.is_number() => {
-                    let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
-                    out.insert(bound.to_owned(), value.clone());
-                    out.insert(keyword.clone(), true.into());
-                }
+                "exclusiveMinimum" | "exclusiveMaximum" if value.is_number() => {}
                 "properties" => drop(out.insert(keyword.clone(), self.properties(value)?)),
                 "items" => drop(out.insert(keyword.clone(), self.at("items", value)?)),
                 "prefixItems" => {
@@ -187,6 +183,7 @@ impl<'a> Converter<'a> {
                 _ => return Err(self.error(format!("a schema of Kubernetes cannot have the keyword {keyword:?}"))),
             }
         }
+        exclude_bounds(fields, &mut out);
         self.map_values(fields, &mut out)?;
         let is_scalar = |items: &Value| items["type"].as_str().is_some_and(|of| !["object", "array"].contains(&of));
         if fields.get("uniqueItems") == Some(&true.into()) && out.get("items").is_some_and(is_scalar) {
@@ -240,6 +237,21 @@ fn of_type(out: Fields, types: &Value) -> Fields {
     let is_nullable = others.len() < types.len();
     let out = merged(out, combine(others, "anyOf"));
     if is_nullable { with_null(out) } else { out }
+}
+
+/// Turns exclusive bounds that are numbers into marks of the other bounds, unless those are stricter.
+fn exclude_bounds(fields: &Fields, out: &mut Fields) {
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
+        let is_stricter = |other: &Value| match bound {
+            "minimum" => other.as_f64() > limit.as_f64(),
+            _ => other.as_f64() < limit.as_f64(),
+        };
+        if !fields.get(bound).is_some_and(is_stricter) {
+            out.insert(bound.to_owned(), limit.clone());
+            out.insert(exclusive.to_owned(), true.into());
+        }
+    }
 }
 
 /// Returns whether a schema accepts `null` only.

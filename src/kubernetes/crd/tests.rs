@@ -307,6 +307,9 @@ struct Fine {
     conditions: Vec<Condition>,
     #[schemars(extend("exclusiveMinimum" = 1))]
     number: i32,
+    /// Its type has the bounds 0 and 255.
+    #[schemars(extend("exclusiveMinimum" = 5, "exclusiveMaximum" = 300))]
+    small: u8,
 }
 
 #[test]
@@ -322,6 +325,9 @@ fn extensions_are_kept_and_unknown_keywords_are_errors() {
     assert_eq!(conditions["items"]["required"], json!(["type", "status"]));
     let number = &schema["properties"]["number"];
     assert_eq!((&number["minimum"], &number["exclusiveMinimum"]), (&json!(1), &json!(true)));
+    let small = &schema["properties"]["small"];
+    assert_eq!((&small["minimum"], &small["exclusiveMinimum"]), (&json!(5), &json!(true)));
+    assert_eq!((&small["maximum"], &small["exclusiveMaximum"]), (&json!(255), &json!(null)));
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
