@@ -55,7 +55,9 @@ impl RbacRules {
         self.allow(kind, &READ)
     }
 
-    /// Allows to read, watch, create, change and delete objects of this kind.
+    /// Allows to read, watch, create, change and delete objects of this kind, one at a time.
+    ///
+    /// [`Client::delete_collection`](crate::objects::Client::delete_collection) needs more: add `.allow(kind, &["deletecollection"])`.
     #[must_use]
     pub fn write(self, kind: &Kind) -> Self {
         self.allow(kind, &READ).allow(kind, &WRITE)
