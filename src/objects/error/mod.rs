@@ -13,6 +13,9 @@ pub use self::parts::{Cause, FieldConflict, ObjectRef};
 use crate::run::error::{Echo, find};
 use crate::run::retry_after::RetryAfter;
 
+/// The longest delay that a server can ask for.
+const MOST_RETRY_AFTER: Duration = Duration::from_secs(600);
+
 /// An error of a [`Client`](super::Client).
 ///
 /// Except for [`Transport`](Self::Transport), the call has written nothing.
@@ -171,10 +174,12 @@ impl ClientError {
         Self::Unauthorized { object, reason: reason.into() }
     }
 
-    /// Returns a [`TooManyRequests`](Self::TooManyRequests) error, with the delay that the server asks for.
+    /// Returns a [`TooManyRequests`](Self::TooManyRequests) error, with the delay that the server asks for. At most ten minutes of it
+    /// count, so that a wrong answer of a proxy does not stop a controller for a day.
     #[must_use]
     pub fn too_many_requests(object: ObjectRef, retry_after: Option<Duration>, reason: impl Into<String>) -> Self {
-        Self::TooManyRequests { object, retry_after: retry_after.map(RetryAfter::new), reason: reason.into() }
+        let retry_after = retry_after.map(|delay| RetryAfter::new(delay.min(MOST_RETRY_AFTER)));
+        Self::TooManyRequests { object, retry_after, reason: reason.into() }
     }
 
     /// Returns a [`KindNotServed`](Self::KindNotServed) error.
@@ -215,7 +220,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the delay before a retry that a server with too many requests asks for.
+    /// Returns the delay before a retry that a server with too many requests asks for, at most ten minutes.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
