@@ -124,7 +124,8 @@ impl<T: Object> ObjectWatch<T> {
         // The delays of client-go's reflector.
         let backoff = Exponential::new(Duration::from_millis(800), Duration::from_secs(30));
         let (query, clock, threads) = (Query::all(), Clock::system(), ThreadOptions::new());
-        let list_timeout = Duration::from_secs(60);
+        // Longer than the calls of `KubernetesClient`, which repeats reads for 90 s while a server is busy.
+        let list_timeout = Duration::from_secs(180);
         Self { api, query, transform: None, name, clock, backoff, list_timeout, threads }
     }
 
@@ -180,7 +181,7 @@ impl<T: Object> ObjectWatch<T> {
         Self { backoff, ..self }
     }
 
-    /// Sets how long the client may take to list the objects and open the stream. Default: one minute.
+    /// Sets how long the client may take to list the objects and open the stream. Default: three minutes.
     ///
     /// After that, [`Manager::live`](crate::Manager::live) reports the watch. The call goes on, because nothing can interrupt it.
     pub fn list_timeout(self, timeout: Duration) -> Self {
