@@ -201,10 +201,15 @@ impl Manager {
         self.inner.abort.cancel();
     }
 
-    /// Returns whether this process leads. Without an elector, it leads from the start of the manager.
+    /// Returns whether this process leads, that is, whether its term goes on. Without an elector, it leads from the start of the manager.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        self.inner.state.lock().leading
+        let (leading, term) = {
+            let state = self.inner.state.lock();
+            (state.leading, state.term.clone())
+        };
+        // A term that has run out counts as ended before the elector says so.
+        leading && term.is_none_or(|term| term.check().is_ok())
     }
 }
 
@@ -237,12 +242,13 @@ impl Clone for Manager {
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leading = self.is_leading();
         let state = self.inner.state.lock();
         f.debug_struct("Manager")
             .field("name", &self.inner.name)
             .field("phase", &state.phase)
             .field("components", &state.names)
-            .field("leading", &state.leading)
+            .field("leading", &leading)
             .finish_non_exhaustive()
     }
 }

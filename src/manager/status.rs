@@ -173,8 +173,8 @@ impl Manager {
     }
 
     fn doing(&self) -> &'static str {
-        let state = self.inner.state.lock();
-        match (state.phase, state.leading) {
+        let phase = self.inner.state.lock().phase;
+        match (phase, self.is_leading()) {
             (ManagerPhase::Idle, _) => "not started",
             (ManagerPhase::Starting, _) => "starting",
             (ManagerPhase::Running, true) => "running",
