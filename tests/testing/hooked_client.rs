@@ -39,9 +39,24 @@ pub(crate) struct HookedClient {
 }
 
 #[derive(Default)]
+struct OnCall {
+    /// `None` also while the hook runs.
+    hook: Option<Box<CallHook>>,
+    /// How often the hook was replaced. A hook that was replaced while it ran does not come back.
+    replaced: usize,
+}
+
+impl OnCall {
+    fn replace(&mut self, hook: Option<Box<CallHook>>) {
+        self.hook = hook;
+        self.replaced += 1;
+    }
+}
+
+#[derive(Default)]
 struct Hooks {
     calls: Mutex<Vec<String>>,
-    on_call: Mutex<Option<Box<CallHook>>>,
+    on_call: Mutex<OnCall>,
     /// Held while `on_call` runs. Other threads wait, but calls from within the hook pass.
     turn: ReentrantMutex<()>,
     on_list: Mutex<Option<Arc<ListHook>>>,
@@ -72,7 +87,7 @@ impl HookedClient {
     /// Calls `hook` before each call, and replaces the previous hook. If `hook` returns an error, the call fails with
     /// it.
     pub(crate) fn on_call(&self, hook: impl FnMut(&mut Call<'_>) -> Option<ClientError> + Send + 'static) {
-        *self.hooks.on_call.lock() = Some(Box::new(hook));
+        self.hooks.on_call.lock().replace(Some(Box::new(hook)));
     }
 
     /// Like [`on_call`](Self::on_call), for a hook that needs only the verb and the object.
@@ -97,7 +112,7 @@ impl HookedClient {
 
     /// Removes the hook of calls.
     pub(crate) fn heal(&self) {
-        *self.hooks.on_call.lock() = None;
+        self.hooks.on_call.lock().replace(None);
     }
 
     /// Passes each list through `hook`.
@@ -150,10 +165,17 @@ impl HookedClient {
         self.hooks.calls.lock().push(format!("{verb} {object}"));
         let _turn = self.hooks.turn.lock();
         // The hook may call this client, and may set another hook.
-        let hook = self.hooks.on_call.lock().take();
+        let (hook, replaced) = {
+            let mut on_call = self.hooks.on_call.lock();
+            (on_call.hook.take(), on_call.replaced)
+        };
         let Some(mut hook) = hook else { return Ok(()) };
         let error = hook(&mut Call { verb, object, query, sent });
-        self.hooks.on_call.lock().get_or_insert(hook);
+        let mut on_call = self.hooks.on_call.lock();
+        if on_call.replaced == replaced {
+            on_call.hook = Some(hook);
+        }
+        drop(on_call);
         error.map_or(Ok(()), Err)
     }
 
