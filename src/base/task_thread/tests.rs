@@ -176,12 +176,14 @@ fn a_task_does_not_wait_for_its_own_thread() {
     let (_, other) = add_periodic(&thread, "other", SECOND, &report);
     reported.recv().unwrap();
     let (waker, own, mut other) = (thread.waker(), Arc::clone(&thread), Some(other));
+    let (left, seen) = channel();
     let task = Steps(move |_| {
         other.take().unwrap().join();
-        assert_eq!(own.join_timeout(Duration::MAX).unwrap_err().threads(), ["other", "task"]);
+        left.send(own.join_timeout(Duration::MAX).map_err(|left| left.threads().to_vec())).unwrap();
         Next::Finished
     });
     waker.add("task", task).unwrap().join();
+    assert_eq!(seen.recv().unwrap().unwrap_err(), ["other", "task"]);
 }
 
 #[test]

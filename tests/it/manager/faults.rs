@@ -199,8 +199,10 @@ fn a_stop_during_the_start_takes_effect_before_the_next_component() {
     manager.add(noting("never", &notes)).unwrap();
     manager.add(controller("vm")).unwrap();
     let vms = manager.controller::<Key>("vm").unwrap();
-    manager.at_end(move || assert!(other.add(controller("late")).is_err()));
+    let (report, late) = std::sync::mpsc::channel();
+    manager.at_end(move || report.send(other.add(controller("late")).is_err()).unwrap());
     manager.run(&stop).unwrap();
+    assert_eq!(late.try_recv(), Ok(true));
     assert_eq!(*notes.lock(), [""; 0]);
     assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
 }

@@ -89,6 +89,7 @@ fn case_01_a_watch_heals_after_refusals() {
     equals(&follower, &server);
     server.client().create(&CONFIG_MAP, map("default", "c", 0)).unwrap();
     equals(&follower, &server);
+    assert!(server.requests().iter().filter(|request| request.is_watch()).count() > 3);
 }
 
 #[test]
@@ -116,6 +117,7 @@ fn case_03_a_list_survives_an_expired_page() {
     let api = Api::<DynamicObject>::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
     let follower = Follower::of(ObjectWatch::new(api).query(in_default().limit(2)));
     equals(&follower, &server);
+    assert!(server.requests().iter().any(|request| request.parameter("continue").is_some()));
 }
 
 #[test]

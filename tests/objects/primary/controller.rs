@@ -353,12 +353,15 @@ fn a_recreated_primary_keeps_its_secondaries() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
         world.until_pages(&[("a-x", "one")]);
+        let uid = || world.bare_pages().get(&key("a-x")).unwrap().metadata.uid;
+        let first = uid();
         started.handle.suspend_all();
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         world.sites().create(&site("a", &[("x", "one"), ("y", "two")])).unwrap();
         started.handle.resume_all();
         world.until_pages(&[("a-x", "one"), ("a-y", "two")]);
         started.handle.wait(&key("a"), SECOND).unwrap();
+        assert_eq!(uid(), first);
         started.stop();
     }
 }

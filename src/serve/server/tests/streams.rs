@@ -66,15 +66,15 @@ fn a_client_that_never_reads_its_stream_is_cut() {
                         Err(error) => break error,
                     }
                 };
-                report.send(sent).unwrap();
                 // A handler that ignores the error cannot send either.
-                assert!(sink.send(b"more").is_err());
+                report.send((sent, sink.send(b"more").is_err())).unwrap();
                 Err(error)
             })
         },
     );
     let client = RawClient::with(&server, get("/watch"));
-    let sent = reported.recv_timeout(LONG).unwrap();
+    let (sent, is_refused) = reported.recv_timeout(LONG).unwrap();
+    assert!(is_refused, "the server sends more");
     assert!(sent < 4_096, "the server has sent {sent} parts into nothing");
     wait_for(&server, |counts| counts.open_connections == 0);
     drop(client);
