@@ -353,7 +353,7 @@ fn a_recreated_primary_keeps_its_secondaries() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
         world.until_pages(&[("a-x", "one")]);
-        let uid = || world.bare_pages().get(&key("a-x")).unwrap().metadata.uid;
+        let uid = || world.bare_pages().get(&page_key("a-x")).unwrap().metadata.uid;
         let first = uid();
         started.handle.suspend_all();
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
