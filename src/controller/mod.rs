@@ -40,10 +40,10 @@ pub use self::key_status::KeyStatus;
 #[cfg(feature = "serve")]
 pub(crate) use self::recent_runs::MOST_RUNS;
 pub use self::recent_runs::{RecentRun, RecentRunResult};
-#[cfg(all(test, not(loom), feature = "objects"))]
-pub(crate) use self::shards::ShardEntry;
 #[cfg(feature = "objects")]
 pub(crate) use self::shards::{EarlierMember, ShardTable};
+#[cfg(all(test, not(loom), feature = "objects"))]
+pub(crate) use self::shards::{LostRuns, ShardEntry};
 pub use self::shards::{ShardHash, ShardStatus, Shards};
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;

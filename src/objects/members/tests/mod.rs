@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use super::division::{Division, EarlierDivision};
 use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
+use crate::base::clock::Clock;
 use crate::base::time::Nanos;
+use crate::controller::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
+use crate::run::fence::Fence;
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -221,4 +224,26 @@ fn a_deleted_division_that_nobody_knows_begins_again_with_a_later_number() {
     assert_eq!(a.look(at(0), &found(member("b", 1, 5))), []);
     // The last member with this division has ended. Possibly it had not announced the last division.
     assert_eq!(a.look(at(1), &found(member("b", 0, 5))), [divide(None, division(23, &["a"], &[]))]);
+}
+
+/// Else the other owner would begin its run as soon as it sees the announcement, perhaps before it sees the last division.
+#[test]
+fn a_run_of_a_key_that_was_lost_and_comes_back_is_announced_as_lost_until_the_other_owner_has_left() {
+    let name = |name: &str| ShardHash::of([name]);
+    let shards = Shards::new(LEASE);
+    let divide = |number, members: &[&str], earlier: &[(&str, bool)]| {
+        let earlier =
+            earlier.iter().map(|(member, has_left)| EarlierMember { member: name(member), has_left: *has_left });
+        let members = members.iter().map(|member| name(member)).collect();
+        let table = ShardTable { number, me: Some(name("a")), members, earlier: vec![earlier.collect()] };
+        shards.divide(table, ShardStatus::default(), Some(Fence::until(number, Clock::system(), Nanos::NEVER)));
+        shards.lost_runs()
+    };
+    let lost = LostRuns { count: 1, number: Some(1) };
+    assert_eq!(divide(1, &["a"], &[]), LostRuns::default());
+    let ShardEntry::Run(permit) = shards.enter(name("key")) else { unreachable!("it does not run") };
+    assert_eq!(divide(2, &["b"], &[("a", false)]), lost);
+    assert_eq!(divide(3, &["a"], &[("b", false)]), lost);
+    assert_eq!(divide(3, &["a"], &[("b", true)]), LostRuns::default());
+    drop(permit);
 }

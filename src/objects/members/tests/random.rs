@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use super::super::machine::MOST_EARLIER;
 use super::*;
 use crate::base::backoff::Draws;
-use crate::base::clock::Clock;
-use crate::controller::{ShardEntry, ShardHash, Shards};
-use crate::run::fence::Fence;
 use crate::run::permit::Permit;
 
 /// `HOMEOSTAT_FLEET_SEEDS` sets another number.
