@@ -182,9 +182,11 @@ impl RecordState {
         bounds.cap = None;
         bounds.backoff_end = Nanos::ZERO;
         self.phase = match self.phase {
+            // A key is brought back only once, so its claim must still know of it.
             Phase::Processing(_) => Phase::Processing(RerunKind::None),
             phase @ (Phase::Idle | Phase::Cooling) => phase,
             Phase::Ready | Phase::Delayed => {
+                self.aside = false;
                 if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
                     self.due = bounds.not_before;
                     Phase::Cooling
@@ -194,7 +196,6 @@ impl RecordState {
             }
         };
         self.reasons = Reasons::NONE;
-        self.aside = false;
         if matches!(self.phase, Phase::Cooling) {
             self.failures = 0;
             self.early = false;

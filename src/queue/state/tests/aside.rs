@@ -62,6 +62,23 @@ fn a_key_is_brought_back_only_if_it_is_put_aside() {
     }
 }
 
+/// Only a scheduled run is cancelled. The claim goes on, also if it does not run the key.
+#[test]
+fn a_cancellation_does_not_keep_a_key_aside_that_was_brought_back() {
+    for rerun in RERUNS {
+        let mut record = state(rerun);
+        record.bring_back(&mut Bounds::default(), || NOW);
+        record.cancel(&mut Bounds::default(), || NOW);
+        end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+        assert_eq!((is(&record), record.reasons), (Is::Ready, Reasons::POLL), "{rerun:?}");
+    }
+    // A key that waits aside is forgotten.
+    let mut record = state(Is::No);
+    end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+    record.cancel(&mut Bounds::default(), || NOW);
+    assert_eq!((is(&record), record.aside), (Is::Idle, false));
+}
+
 #[test]
 fn a_key_whose_time_aside_is_over_is_an_ordinary_key() {
     let mut record = state(Is::No);
