@@ -379,7 +379,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             Phase::Processing(rerun) => KeyState::Processing(match rerun {
                 RerunKind::None => PendingRerun::None,
                 RerunKind::Soft => PendingRerun::Soft,
-                RerunKind::At | RerunKind::Debounced => PendingRerun::At(instant()),
+                RerunKind::At | RerunKind::Rescheduled | RerunKind::Debounced => PendingRerun::At(instant()),
                 RerunKind::Now => PendingRerun::Now,
             }),
         }

@@ -47,9 +47,10 @@ impl RecordState {
         max_wait: Duration,
         now: Nanos,
     ) {
-        let (due, cap) = match rerun {
-            RerunKind::At | RerunKind::Debounced => self.debounced_until(bounds, quiet, max_wait, now),
-            _ => (now.after(quiet.min(max_wait)), now.after(max_wait)),
+        let (due, cap) = if rerun.has_time() {
+            self.debounced_until(bounds, quiet, max_wait, now)
+        } else {
+            (now.after(quiet.min(max_wait)), now.after(max_wait))
         };
         self.due = due;
         bounds.cap = Some(cap);

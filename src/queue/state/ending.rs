@@ -18,15 +18,15 @@ pub(crate) enum Ending {
     /// The run was given up before it succeeded or failed. The key is ready again, for these reasons and those that came
     /// meanwhile. Its failures stand.
     PutBack(Reasons),
-    /// There was no run. The key is put aside for this long, with these reasons and its failures, unless a request asks for it at
-    /// once or at a time.
+    /// There was no run. The key is put aside with these reasons and its failures: its run comes this much later, or at the time of its
+    /// rerun if that is earlier. The key is ready at once if it was brought back during the claim. A `reschedule` replaces the run.
     PutAside(Reasons, Duration),
 }
 
 impl RerunKind {
     /// Whether the rerun has its own time.
-    fn has_time(self) -> bool {
-        matches!(self, Self::At | Self::Debounced)
+    pub(super) fn has_time(self) -> bool {
+        matches!(self, Self::At | Self::Rescheduled | Self::Debounced)
     }
 }
 
@@ -52,6 +52,7 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
+        let was_brought_back = std::mem::take(&mut self.aside);
         if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
@@ -70,7 +71,7 @@ impl RecordState {
             Ending::Done | Ending::CoolDown(Duration::ZERO) => match rerun {
                 RerunKind::None => self.phase = Phase::Idle,
                 RerunKind::Soft | RerunKind::Now => self.phase = Phase::Ready,
-                RerunKind::At | RerunKind::Debounced => {
+                RerunKind::At | RerunKind::Rescheduled | RerunKind::Debounced => {
                     self.schedule(self.due, now());
                 }
             },
@@ -97,7 +98,7 @@ impl RecordState {
                 let wanted = match rerun {
                     RerunKind::Now => now.after(floor),
                     RerunKind::Debounced => now.after(floor).max(self.due),
-                    RerunKind::None | RerunKind::Soft | RerunKind::At => backoff,
+                    RerunKind::None | RerunKind::Soft | RerunKind::At | RerunKind::Rescheduled => backoff,
                 };
                 let at = wanted.min(backoff);
                 self.early = at < backoff;
@@ -112,25 +113,27 @@ impl RecordState {
                 self.phase = Phase::Ready;
             }
             Ending::PutAside(_, delay) => match rerun {
-                RerunKind::Now => self.phase = Phase::Ready,
-                RerunKind::At | RerunKind::Debounced => {
+                RerunKind::Rescheduled => {
                     let now = now();
                     self.end_backoff(bounds, now);
                     self.schedule(self.due, now);
                 }
-                RerunKind::None | RerunKind::Soft if std::mem::take(&mut self.aside) => {
+                _ if was_brought_back || rerun == RerunKind::Now => {
                     bounds.cap = None;
                     self.phase = Phase::Ready;
                 }
-                RerunKind::None | RerunKind::Soft => {
-                    bounds.cap = None;
-                    let now = now();
-                    self.schedule(now.after(delay), now);
-                    self.aside = true;
-                }
+                _ => self.put_aside(bounds, rerun, delay, now()),
             },
         }
         None
+    }
+
+    /// Delays the run of the key until `delay` from now, or until the time of its rerun if that is earlier.
+    fn put_aside(&mut self, bounds: &mut Bounds, rerun: RerunKind, delay: Duration, now: Nanos) {
+        let latest = now.after(delay);
+        bounds.keep_cap(rerun, latest);
+        self.schedule(if rerun.has_time() { latest.min(self.due) } else { latest }, now);
+        self.aside = self.phase == Phase::Delayed;
     }
 
     /// Delays the next run until `interval` from now. For the end of a claim.
@@ -165,11 +168,13 @@ impl RecordState {
             (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Ready)),
             (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
             (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Delayed)),
-            (Phase::Processing(RerunKind::At | RerunKind::Debounced), Shutdown::ServeReady)
-            | (
-                Phase::Processing(RerunKind::Soft | RerunKind::At | RerunKind::Debounced | RerunKind::Now),
-                Shutdown::Discard,
-            ) => (Phase::Processing(RerunKind::None), Some(DroppedRun::PendingRerun)),
+            (
+                Phase::Processing(RerunKind::At | RerunKind::Rescheduled | RerunKind::Debounced),
+                Shutdown::ServeReady | Shutdown::Discard,
+            )
+            | (Phase::Processing(RerunKind::Soft | RerunKind::Now), Shutdown::Discard) => {
+                (Phase::Processing(RerunKind::None), Some(DroppedRun::PendingRerun))
+            }
             (Phase::Cooling, _) => (Phase::Idle, None),
             (phase, _) => (phase, None),
         };
@@ -212,7 +217,9 @@ impl RecordState {
             }
             Phase::Delayed if self.aside => {
                 let now = now();
-                self.move_delay(bounds, now.max(bounds.not_before), now).to_tail
+                let decision = self.move_delay(bounds, now.max(bounds.not_before), now);
+                self.aside = false;
+                decision.to_tail
             }
             _ => false,
         }

@@ -37,6 +37,8 @@ pub(crate) enum RerunKind {
     Soft,
     /// A run at `due`.
     At,
+    /// A run at `due`. It replaces the current run if that is put aside.
+    Rescheduled,
     /// A run at `due` for a debounced change. No requeue delays it, and a backoff only by the floor.
     Debounced,
     /// A run right after this one.
@@ -83,7 +85,7 @@ impl From<EnqueueOutcome> for Decision {
 /// The state of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordState {
-    /// The end of the delay or the cool-down, or the time of a rerun `At` or `Debounced`.
+    /// The end of the delay or the cool-down, or the time of a rerun that has one.
     pub(crate) due: Nanos,
     /// Failed runs in a row, without early runs.
     pub(crate) failures: u32,
@@ -93,7 +95,8 @@ pub(crate) struct RecordState {
     pub(crate) priority: Priority,
     /// A request has moved the next or current run before the end of its backoff.
     pub(crate) early: bool,
-    /// The key has been put aside, so its delay is no backoff. While a claim holds the key: it is not to be put aside.
+    /// The key has been put aside: it is still to run, and its delay is no backoff. While a claim holds the key: the key has been
+    /// brought back, so it is not to be put aside.
     pub(crate) aside: bool,
 }
 
@@ -307,7 +310,10 @@ impl RecordState {
             (EnqueueMethod::Reschedule(delay), _) => {
                 let now = now();
                 let wanted = now.after(delay).max(bounds.not_before);
-                self.move_delay(bounds, wanted, now)
+                let decision = self.move_delay(bounds, wanted, now);
+                // The new run replaces the one that was put aside.
+                self.aside = false;
+                decision
             }
             (EnqueueMethod::EnqueueDebounced { quiet, .. }, Some(cap)) => {
                 let now = now();
@@ -315,8 +321,9 @@ impl RecordState {
                 if pushed <= self.due {
                     return EnqueueOutcome::Held.into();
                 }
-                self.early = pushed < bounds.backoff_end;
-                self.schedule(pushed, now)
+                let decision = self.move_delay(bounds, pushed, now);
+                bounds.cap = Some(cap);
+                decision
             }
             // A debounced request does not move the delay of another method.
             _ => EnqueueOutcome::Held.into(),
@@ -334,7 +341,7 @@ impl RecordState {
             (EnqueueMethod::Reschedule(delay), _) => {
                 bounds.cap = None;
                 self.due = now().after(delay);
-                RerunKind::At
+                RerunKind::Rescheduled
             }
             (_, RerunKind::Now) => RerunKind::Now,
             (EnqueueMethod::EnqueueNow, _) => {
@@ -362,7 +369,7 @@ impl RecordState {
                 RerunKind::Debounced
             }
             (_, RerunKind::None) => RerunKind::Soft,
-            (_, rerun @ (RerunKind::Soft | RerunKind::At | RerunKind::Debounced)) => rerun,
+            (_, rerun) => rerun,
         };
         self.phase = Phase::Processing(rerun);
         EnqueueOutcome::Rerun.into()
@@ -388,10 +395,11 @@ impl RecordState {
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
-    /// Moves the current delay. A run before the end of its backoff is early. The delay of a key that has been put aside is no
-    /// backoff.
+    /// Moves the current delay. A run before the end of its backoff is early. A key that has been put aside stays aside while it is
+    /// delayed, and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
-        if self.failures > 0 && !self.aside {
+        let is_aside = self.aside;
+        if self.failures > 0 && !is_aside {
             if bounds.backoff_end == Nanos::ZERO {
                 bounds.backoff_end = self.due;
             }
@@ -399,9 +407,10 @@ impl RecordState {
         } else {
             self.end_backoff(bounds, now);
         }
-        self.aside = false;
         bounds.cap = None;
-        self.schedule(at, now)
+        let decision = self.schedule(at, now);
+        self.aside = is_aside && self.phase == Phase::Delayed;
+        decision
     }
 
     /// Ends the backoff. A delay that begins now is no backoff, even if the key has failed.

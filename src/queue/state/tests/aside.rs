@@ -54,6 +54,15 @@ fn a_key_is_brought_back_only_if_it_is_put_aside() {
         assert_eq!(is(&record), after);
         assert!(record.is_settled(&Bounds::default()), "{ending:?}");
     }
+    // A debounced event comes, which may show the writes that the key waits for.
+    let mut record = state(Is::No);
+    let mut bounds = Bounds::default();
+    record.end(&mut bounds, Ending::PutAside(Reasons::POLL, LATE), FLOOR, None, || NOW);
+    let event = EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON };
+    record.request(&mut bounds, &event.into(), FLOOR, || NOW);
+    assert_eq!(is(&record), Is::Delayed(1_050));
+    assert!(record.bring_back(&mut bounds, || NOW));
+    assert_eq!((is(&record), bounds.cap), (Is::Ready, None));
     // It waits for another reason.
     for phase in [Is::Ready, Is::Delayed(T)] {
         let mut record = state(phase);
@@ -77,6 +86,108 @@ fn a_cancellation_does_not_keep_a_key_aside_that_was_brought_back() {
     end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
     record.cancel(&mut Bounds::default(), || NOW);
     assert_eq!((is(&record), record.aside), (Is::Idle, false));
+}
+
+/// A request for a key, or a cancellation.
+type Change = Option<EnqueueMethod>;
+
+/// Returns every sequence of at most two changes.
+fn changes() -> Vec<Vec<Change>> {
+    let each = || REQUESTS.into_iter().map(|(method, _)| Some(method)).chain([None]);
+    let pairs = each().flat_map(|first| each().map(move |second| vec![first, second]));
+    std::iter::once(Vec::new()).chain(each().map(|change| vec![change])).chain(pairs).collect()
+}
+
+fn apply(record: &mut RecordState, bounds: &mut Bounds, change: Change) {
+    match change {
+        Some(method) => {
+            record.request(bounds, &method.into(), FLOOR, || NOW);
+        }
+        None => record.cancel(bounds, || NOW),
+    }
+}
+
+/// Ends a claim with `PutAside` for `LATE` after these changes. It is brought back before the change with this number, if any. Returns
+/// whether a `reschedule` has replaced its run.
+fn put_aside(failures: u32, during: &[Change], brought_back: Option<usize>) -> (RecordState, Bounds, bool) {
+    let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::default());
+    let mut is_replaced = false;
+    for number in 0..=during.len() {
+        if brought_back == Some(number) {
+            assert!(!record.bring_back(&mut bounds, || NOW));
+        }
+        if let Some(&change) = during.get(number) {
+            apply(&mut record, &mut bounds, change);
+            is_replaced = match change {
+                Some(EnqueueMethod::Reschedule(_)) => true,
+                // A cancellation ends the rescheduled run, and the claim goes on. An event is served as early as possible.
+                None | Some(EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueNowDebounced { .. }) => false,
+                Some(_) => is_replaced,
+            };
+        }
+    }
+    record.end(&mut bounds, Ending::PutAside(Reasons::POLL, LATE), FLOOR, None, || NOW);
+    assert!(is_replaced || brought_back.is_none() || record.phase == Phase::Ready, "{during:?}");
+    (record, bounds, is_replaced)
+}
+
+/// The run of a key that was put aside is not lost, whatever else is requested. Only `reschedule` and `cancel` replace it.
+#[test]
+fn a_key_that_is_put_aside_runs_by_its_bound_and_as_soon_as_it_is_brought_back() {
+    let changes = changes();
+    let cases = [0, 3].into_iter().flat_map(|failures| changes.iter().map(move |during| (failures, during)));
+    for (failures, during) in cases {
+        for brought_back in [None, Some(0), Some(during.len())] {
+            let before = put_aside(failures, during, brought_back);
+            for after in &changes {
+                let (mut record, mut bounds, mut is_replaced) = before;
+                for &change in after {
+                    apply(&mut record, &mut bounds, change);
+                    is_replaced |= matches!(change, None | Some(EnqueueMethod::Reschedule(_)));
+                }
+                let waiting = record;
+                let case =
+                    || format!("{during:?}, brought back at {brought_back:?}, put aside, {after:?}: {waiting:?}");
+                let moved = record.bring_back(&mut bounds, || NOW);
+                if is_replaced {
+                    assert_eq!((moved, record), (false, waiting), "{}", case());
+                    continue;
+                }
+                assert!(!waiting.is_settled(&bounds) && !waiting.early, "{}", case());
+                assert!(waiting.phase == Phase::Ready || waiting.due <= NOW.after(LATE), "{}", case());
+                assert_eq!((moved, record.phase), (waiting.phase == Phase::Delayed, Phase::Ready), "{}", case());
+            }
+        }
+    }
+}
+
+/// `reschedule` differs from `enqueue_after` only if the claim does not run its key.
+#[test]
+fn a_rescheduled_rerun_is_a_rerun_at_its_time() {
+    let pair = || {
+        let at = state(Is::At(T));
+        [at, RecordState { phase: Phase::Processing(RerunKind::Rescheduled), ..at }]
+    };
+    for (method, _) in REQUESTS {
+        let [at, rescheduled] = pair().map(|mut record| (ask(&mut record, method), is(&record)));
+        assert_eq!(at, rescheduled, "{method:?}");
+    }
+    for (ending, _) in ENDINGS {
+        let [at, rescheduled] = pair().map(|mut record| {
+            end(&mut record, ending);
+            record
+        });
+        assert_eq!(at, rescheduled, "{ending:?}");
+    }
+    for (mode, _) in SHUTDOWNS {
+        let [at, rescheduled] = pair().map(|mut record| (record.shut_down(mode), is(&record)));
+        assert_eq!(at, rescheduled, "{mode:?}");
+    }
+    let aside = pair().map(|mut record| {
+        end(&mut record, Ending::PutAside(Reasons::POLL, SOON));
+        (is(&record), record.aside)
+    });
+    assert_eq!(aside, [(Is::Delayed(1_050), true), (Is::Delayed(T), false)]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn is(state: &RecordState) -> Is {
         Phase::Delayed => Is::Delayed(due),
         Phase::Processing(RerunKind::None) => Is::No,
         Phase::Processing(RerunKind::Soft) => Is::Soft,
-        Phase::Processing(RerunKind::At) => Is::At(due),
+        Phase::Processing(RerunKind::At | RerunKind::Rescheduled) => Is::At(due),
         Phase::Processing(RerunKind::Debounced) => Is::Debounced(due),
         Phase::Processing(RerunKind::Now) => Is::Now,
     }
