@@ -13,11 +13,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a change when
     /// the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when its listing returns.
     /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a debounce or a
-    /// [minimum interval](crate::controller::ControllerBuilder::min_interval) or for the key's
-    /// [own writes](crate::controller::ControllerBuilder::own_write_bound).
+    /// [minimum interval](crate::controller::ControllerBuilder::min_interval), for the key's
+    /// [own writes](crate::controller::ControllerBuilder::own_write_bound) or, from a [soft](crate::Subscriber::soft) subscriber, for the
+    /// end of another delay.
     ///
-    /// A run that the key itself requested for later does not count. A suspended key with a pending request is not idle. No key
-    /// runs before the initial listings are complete: see [`wait_synced`](Self::wait_synced).
+    /// A run that the key itself requested for later does not count, nor does one that was requested for later without a
+    /// [reason](crate::Reasons). A suspended key with a pending request is not idle. No key runs before the initial listings are
+    /// complete: see [`wait_synced`](Self::wait_synced).
     ///
     /// Returns the outcome of the last run that started after this call. `None` if no run started, even if an earlier run has
     /// ended meanwhile.

@@ -344,7 +344,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         }
     }
 
-    /// Whether the key needs no run, except one that was asked for a later time.
+    /// Whether the key needs no run, except a requeue, or one that was asked for a later time without a reason.
     pub(crate) fn is_settled(&self, key: &K) -> bool {
         let hash = self.hash(key);
         let locked = self.shared.locked.lock();

@@ -420,13 +420,15 @@ impl RecordState {
         }
     }
 
-    /// Whether the key needs no run, except one that was asked for a later time.
+    /// Whether the key needs no run, except a requeue, or one that was asked for a later time without a reason.
     pub(crate) fn is_settled(&self, bounds: &Bounds) -> bool {
         match self.phase {
             Phase::Idle | Phase::Cooling => true,
-            // A run that only waits for the end of a cool-down was asked for at once, unless it is a requeue.
+            // A change that waits for the same run has added its reason. A run that only waits for the end of a cool-down was asked for
+            // at once, unless it is a requeue.
             Phase::Delayed => {
-                self.is_idle_delay(bounds) && (self.due > bounds.not_before || self.reasons == Reasons::REQUEUE)
+                let is_for_later = self.reasons.is_empty() && self.due > bounds.not_before;
+                self.is_idle_delay(bounds) && (is_for_later || self.reasons == Reasons::REQUEUE)
             }
             Phase::Ready | Phase::Processing(_) => false,
         }

@@ -201,6 +201,30 @@ fn a_wait_covers_a_change_that_is_held_back() {
     }
 }
 
+/// A soft change does not end the delay of a requeue, so the wait includes that delay.
+#[test]
+fn a_wait_covers_a_soft_change_that_waits_for_a_requeue() {
+    let (clock, pool) = held();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.replace_all([("vm", 0)]);
+    let requeue = |_: &Context, _: &Key| -> Outcome { Ok(Action::requeue_after(HOUR)) };
+    let controller = builder(&clock, requeue).subscribe(vms.watch(), |queue| Subscriber::to_itself(queue).soft());
+    let running = controller.build().unwrap().start(&pool).unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    running.wait(&"vm", Duration::MAX).unwrap();
+    clock.wait_for_sleepers(4);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
+    vms.set("vm", 1);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        clock.wait_for_sleepers(5);
+        assert!(!waiting.is_finished());
+        clock.advance(HOUR);
+        assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Requeued(HOUR))));
+    });
+}
+
 #[test]
 fn a_wait_ends_with_the_controller_although_a_mapping_goes_on() {
     let (clock, pool) = held();

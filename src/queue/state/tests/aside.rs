@@ -196,7 +196,7 @@ fn a_key_whose_time_aside_is_over_is_an_ordinary_key() {
     end(&mut record, Ending::PutAside(Reasons::POLL, SOON));
     record.expire();
     assert_eq!(is(&record), Is::Ready);
-    record.phase = Phase::Processing(RerunKind::None);
+    assert_eq!(take(&mut record), Reasons::POLL);
     end(&mut record, Ending::RequeueAfter(Duration::from_nanos(T - NOW.0)));
     assert_eq!(is(&record), Is::Delayed(T));
     assert!(record.is_settled(&Bounds::default()));

@@ -320,6 +320,30 @@ fn every_pending_rerun_counts() {
     }
 }
 
+/// A requeue leaves its key settled, and so does a run for later without a reason. A change that waits for that run does not.
+#[test]
+fn a_key_is_settled_unless_a_change_waits() {
+    let (none, requeue, change) = (Reasons::NONE, Reasons::REQUEUE, Reasons::UPDATED);
+    #[rustfmt::skip]
+    let cells = [
+        // state         reasons           cooling until  settled
+        (Is::Idle,       none,             0, true),  (Is::Cooling(T), none,    T, true),
+        (Is::Ready,      none,             0, false), (Is::Ready,      requeue, 0, false),
+        (Is::No,         none,             0, false), (Is::Soft,       none,    0, false),
+        (Is::Delayed(T), none,             0, true),  (Is::Delayed(T), none,             T, false),
+        (Is::Delayed(T), requeue,          0, true),  (Is::Delayed(T), requeue,          T, true),
+        (Is::Delayed(T), change,           0, false), (Is::Delayed(T), change,           T, false),
+        (Is::Delayed(T), requeue | change, 0, false), (Is::Delayed(T), requeue | change, T, false),
+    ];
+    for (of, reasons, not_before, settled) in cells {
+        let bounds = Bounds { not_before: Nanos(not_before), ..Bounds::default() };
+        let record = RecordState { reasons, ..state(of) };
+        assert_eq!(record.is_settled(&bounds), settled, "{of:?} for {reasons:?}, cooling until {not_before}");
+        let failed = RecordState { failures: 1, ..record };
+        assert_eq!(failed.is_settled(&bounds), settled && !matches!(of, Is::Delayed(_)), "a retry waits: {of:?}");
+    }
+}
+
 /// A queue without delays never reads the clock.
 #[test]
 fn the_clock_is_not_read_if_no_time_matters() {
