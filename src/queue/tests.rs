@@ -71,8 +71,9 @@ const METHODS: [EnqueueMethod; 11] = [
     EnqueueMethod::EnqueueResync,
 ];
 
-const ENDINGS: [Ending; 9] = [
+const ENDINGS: [Ending; 10] = [
     Ending::Done,
+    Ending::Leave,
     Ending::CoolDown(Duration::ZERO),
     Ending::CoolDown(SHORT),
     Ending::RequeueAfter(Duration::ZERO),

@@ -257,10 +257,10 @@ where
         let hooks = &self.runs.hooks;
         let (key, reasons) = (claim.key().clone(), claim.reasons());
         let taken = if turn.is_over() {
-            claim.end(Ending::Done);
+            claim.end(Ending::Leave);
             Err(NoClaim::Stopped)
         } else {
-            claim.turn(Ending::Done, || hooks.is_shut()).map(|()| claim)
+            claim.turn(Ending::Leave, || hooks.is_shut()).map(|()| claim)
         };
         hooks.refused(key, reasons);
         hooks.settle();

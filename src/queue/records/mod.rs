@@ -347,8 +347,7 @@ impl<K> Records<K> {
         self.counts.with_rerun -= usize::from(state.has_rerun());
         let rerun = self.shut_down_before(&mut state);
         let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now).or(rerun);
-        let had_run = !matches!(ending, Ending::PutAside(..));
-        if had_run && !self.settings.min_interval.is_zero() && self.mode.is_none() {
+        if ending.had_run() && !self.settings.min_interval.is_zero() && self.mode.is_none() {
             state.keep_apart(&mut bounds, self.settings.min_interval, now());
         }
         if state.phase == Phase::Idle {

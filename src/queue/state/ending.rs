@@ -10,6 +10,8 @@ use crate::base::time::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Done,
+    /// Like `Done`, but there was no run, so no minimum interval begins.
+    Leave,
     /// Like `Done`, and the key is ready no sooner than this much later.
     CoolDown(Duration),
     RequeueAfter(Duration),
@@ -21,6 +23,13 @@ pub(crate) enum Ending {
     /// There was no run. The key is put aside with these reasons and its failures: its run comes this much later, or at the time of its
     /// rerun if that is earlier. The key is ready at once if it was brought back during the claim. A `reschedule` replaces the run.
     PutAside(Reasons, Duration),
+}
+
+impl Ending {
+    /// Whether the key had a run.
+    pub(crate) fn had_run(self) -> bool {
+        !matches!(self, Self::Leave | Self::PutAside(..))
+    }
 }
 
 impl RerunKind {
@@ -59,7 +68,7 @@ impl RecordState {
         }
         // Also after a shutdown: a pending rerun that stands is served for these reasons too.
         self.reasons |= match ending {
-            Ending::Done | Ending::CoolDown(_) => Reasons::NONE,
+            Ending::Done | Ending::Leave | Ending::CoolDown(_) => Reasons::NONE,
             Ending::RequeueAfter(_) => Reasons::REQUEUE,
             Ending::Retry(_) => Reasons::RETRY,
             Ending::PutBack(reasons) | Ending::PutAside(reasons, _) => reasons,
@@ -68,7 +77,7 @@ impl RecordState {
             return self.end_after_shutdown(bounds, rerun, ending);
         }
         match ending {
-            Ending::Done | Ending::CoolDown(Duration::ZERO) => match rerun {
+            Ending::Done | Ending::Leave | Ending::CoolDown(Duration::ZERO) => match rerun {
                 RerunKind::None => self.phase = Phase::Idle,
                 RerunKind::Soft | RerunKind::Now => self.phase = Phase::Ready,
                 RerunKind::At | RerunKind::Rescheduled | RerunKind::Debounced => {
@@ -156,7 +165,7 @@ impl RecordState {
         }
         self.phase = Phase::Idle;
         match ending {
-            Ending::Done | Ending::CoolDown(_) => None,
+            Ending::Done | Ending::Leave | Ending::CoolDown(_) => None,
             Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(..) => Some(DroppedRun::Requeue),
             Ending::Retry(_) => Some(DroppedRun::Retry),
         }

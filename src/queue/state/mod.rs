@@ -170,7 +170,7 @@ impl LineState {
     /// [`RecordState::end`]: a test checks it against the rule.
     #[inline]
     pub(crate) fn is_idle_after(self, ending: Ending) -> bool {
-        ending == Ending::Done && !self.has_rerun()
+        matches!(ending, Ending::Done | Ending::Leave) && !self.has_rerun()
     }
 }
 

@@ -102,6 +102,37 @@ fn a_rerun_is_dropped_even_if_its_claim_ends_before_the_shutdown_reaches_it() {
 }
 
 #[test]
+fn the_minimum_interval_begins_only_after_a_run() {
+    use super::super::request::{EnqueueMethod, Reasons};
+    // The key is enqueued again during the claim, or not.
+    let phase_after = |ending, again: bool| {
+        let interval = Duration::from_secs(600);
+        let mut records = Records::new(RecordSettings { min_interval: interval, ..settings(0, TimerSlack::NONE) });
+        let (now, mut effects, key) = (|| Nanos::ZERO, Effects::default(), 7);
+        let mut enqueue = |records: &mut Records<u32>| {
+            let wanted = Wanted { key: &mut Some(key), hash: key, request: &EnqueueMethod::Enqueue.into() };
+            records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects);
+        };
+        enqueue(&mut records);
+        let index = records.front().unwrap();
+        records.take(index, key, &now);
+        if again {
+            enqueue(&mut records);
+        }
+        let gone = records.end(index, ending, &now, &mut Effects::default());
+        if gone.is_some() { Phase::Idle } else { records.state(index).phase }
+    };
+    for (ending, after, after_another) in [
+        (Ending::Done, Phase::Cooling, Phase::Delayed),
+        (Ending::PutBack(Reasons::NONE), Phase::Delayed, Phase::Delayed),
+        (Ending::Leave, Phase::Idle, Phase::Ready),
+        (Ending::PutAside(Reasons::NONE, Duration::ZERO), Phase::Ready, Phase::Ready),
+    ] {
+        assert_eq!([phase_after(ending, false), phase_after(ending, true)], [after, after_another], "{ending:?}");
+    }
+}
+
+#[test]
 fn a_report_adds_a_bounded_number_of_dropped_runs_per_step() {
     let mut records = delayed();
     shut_down(&mut records, Shutdown::ServeReady);

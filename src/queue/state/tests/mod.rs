@@ -200,9 +200,10 @@ const RERUNS: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
 
 /// Ending × pending rerun.
 #[rustfmt::skip]
-const ENDINGS: [(Ending, [Is; 5]); 12] = [
+const ENDINGS: [(Ending, [Is; 5]); 13] = [
     //                                       none                 soft                 at(t)                at(past)             now
     (Ending::Done,                          [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
+    (Ending::Leave,                         [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(SOON),            [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(LATE),            [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(ZERO),            [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
@@ -289,8 +290,8 @@ fn every_shutdown_in_every_state() {
 #[test]
 fn every_ending_after_every_shutdown() {
     #[rustfmt::skip]
-    const CELLS: [(Ending, Option<DroppedRun>); 9] = [
-        (Ending::Done, None), (Ending::CoolDown(ZERO), None), (Ending::CoolDown(SOON), None),
+    const CELLS: [(Ending, Option<DroppedRun>); 10] = [
+        (Ending::Done, None), (Ending::Leave, None), (Ending::CoolDown(ZERO), None), (Ending::CoolDown(SOON), None),
         (Ending::RequeueAfter(ZERO), Some(DroppedRun::Requeue)),
         (Ending::RequeueAfter(SOON), Some(DroppedRun::Requeue)),
         (Ending::RequeueAfter(Duration::MAX), Some(DroppedRun::Requeue)),
@@ -310,6 +311,23 @@ fn every_ending_after_every_shutdown() {
                 assert_eq!(after(rerun, ending, mode), (Is::Ready, None), "{ending:?} with {rerun:?} after {mode:?}");
             }
         }
+    }
+}
+
+#[test]
+fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
+    let put_back = Ending::PutBack(Reasons::POLL);
+    for (ending, reason) in [
+        (Ending::Done, Reasons::NONE),
+        (Ending::Leave, Reasons::NONE),
+        (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
+        (Ending::Retry(SOON), Reasons::RETRY),
+        (put_back, Reasons::POLL),
+        (Ending::PutAside(Reasons::POLL, Duration::MAX), Reasons::POLL),
+    ] {
+        let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
+        let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
+        assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
     }
 }
 
@@ -360,7 +378,9 @@ fn the_clock_is_not_read_if_no_time_matters() {
     }
     state(Is::Delayed(T)).request(&mut Bounds::default(), &EnqueueMethod::Enqueue.into(), ZERO, no_clock);
     for rerun in [Is::No, Is::Soft, Is::Now] {
-        state(rerun).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
+        for ending in [Ending::Done, Ending::Leave] {
+            state(rerun).end(&mut Bounds::default(), ending, ZERO, None, no_clock);
+        }
     }
     for before in COLUMNS {
         state(before).cancel(&mut Bounds::default(), no_clock);

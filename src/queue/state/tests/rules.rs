@@ -10,8 +10,8 @@ fn backing_off(failures: u32, due: u64) -> RecordState {
 #[test]
 fn a_failed_run_counts_and_any_other_ending_starts_anew() {
     #[rustfmt::skip]
-    const CELLS: [(Ending, u32); 7] = [
-        (Ending::Done, 0), (Ending::CoolDown(ZERO), 0), (Ending::CoolDown(SOON), 0),
+    const CELLS: [(Ending, u32); 8] = [
+        (Ending::Done, 0), (Ending::Leave, 0), (Ending::CoolDown(ZERO), 0), (Ending::CoolDown(SOON), 0),
         (Ending::RequeueAfter(ZERO), 0), (Ending::RequeueAfter(SOON), 0), (Ending::Retry(ZERO), 4), (Ending::Retry(SOON), 4),
     ];
     for rerun in RERUNS {
@@ -405,8 +405,8 @@ fn reasons_are_merged_unless_a_request_is_ignored() {
 #[test]
 fn an_ending_adds_its_own_reason_and_a_claim_takes_all() {
     #[rustfmt::skip]
-    const CELLS: [(Ending, Reasons); 4] = [
-        (Ending::Done, Reasons::NONE), (Ending::CoolDown(SOON), Reasons::NONE),
+    const CELLS: [(Ending, Reasons); 5] = [
+        (Ending::Done, Reasons::NONE), (Ending::Leave, Reasons::NONE), (Ending::CoolDown(SOON), Reasons::NONE),
         (Ending::RequeueAfter(SOON), Reasons::REQUEUE), (Ending::Retry(SOON), Reasons::RETRY),
     ];
     for (ending, own) in CELLS {
@@ -432,21 +432,5 @@ fn time_readies_a_delay_and_forgets_a_cool_down_and_nothing_else() {
         let mut record = state(before);
         record.expire();
         assert_eq!(is(&record), after);
-    }
-}
-
-#[test]
-fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
-    let put_back = Ending::PutBack(Reasons::POLL);
-    for (ending, reason) in [
-        (Ending::Done, Reasons::NONE),
-        (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
-        (Ending::Retry(SOON), Reasons::RETRY),
-        (put_back, Reasons::POLL),
-        (Ending::PutAside(Reasons::POLL, Duration::MAX), Reasons::POLL),
-    ] {
-        let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
-        let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
-        assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
     }
 }

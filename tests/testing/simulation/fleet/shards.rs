@@ -78,6 +78,11 @@ struct Process {
 
 impl Process {
     fn start(ground: &Ground, record: &Arc<Mutex<Record>>, number: usize) -> Self {
+        Self::with_interval(ground, record, number, Duration::ZERO)
+    }
+
+    /// Starts a process with this minimum interval between the runs of a disk.
+    fn with_interval(ground: &Ground, record: &Arc<Mutex<Record>>, number: usize, interval: Duration) -> Self {
         let client = ground.client();
         let disks = Api::<Disk>::new(client.clone());
         let clock = ground.clock.clone();
@@ -95,6 +100,7 @@ impl Process {
             outcome
         };
         let controller = Controller::builder("disk", reconcile).clock(clock).max_concurrent_reconciles(2);
+        let controller = controller.min_interval(interval);
         let controller =
             controller.shards(members.shards(), |disk: &ObjectKey| ShardHash::of([disk.namespace(), disk.name()]));
         let controller = controller.subscribe(&watch, Subscriber::to_itself).build().unwrap();
@@ -218,5 +224,33 @@ fn the_next_owner_of_a_key_handles_a_deletion_that_the_owner_before_has_not_hand
     });
     Simulation::seeds(0..10, |sim| {
         assert_eq!(runs_for_a_deletion(sim, |process| process.manager.stop()).len(), 1);
+    });
+}
+
+/// The process has refused the keys at its start. That was no run.
+#[test]
+fn the_next_owner_of_a_key_does_not_wait_for_the_minimum_interval() {
+    Simulation::seeds(0..10, |sim| {
+        let ground = Ground::new(sim, DISKS);
+        *ground.is_calm.lock() = true;
+        let record = Arc::default();
+        let start = |number| {
+            let process = Process::with_interval(&ground, &record, number, 600 * SECOND);
+            sim.run_for(30 * SECOND);
+            process
+        };
+        let (mut first, second) = (start(1), start(2));
+        let keys: Vec<_> = ground.keys().filter(|key| first.disks.owns(key)).collect();
+        assert!(!keys.is_empty());
+        first.kill();
+        sim.run_for(60 * SECOND);
+        for process in [first, second] {
+            process.manager.stop();
+            drop(process.running.map(Running::wait));
+        }
+        let starts = &record.lock().starts;
+        for key in keys {
+            assert!(starts.contains(&(2, key.clone())), "{key} has not run");
+        }
     });
 }
