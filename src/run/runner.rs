@@ -215,25 +215,23 @@ where
             if claim.leaves_more() {
                 turn.more();
             }
-            let (permit, aside) = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
-                Admission::Run => (None, None),
+            let admitted = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
+                Admission::Run => Ok(None),
                 Admission::RunWith(permit) => {
                     self.cx.enter_term(permit.fence());
-                    (Some(permit), None)
+                    Ok(Some(permit))
                 }
-                Admission::PutAside(delay) => (None, Some(delay)),
-                Admission::Refuse => match self.refuse(claim, turn) {
-                    Ok(next) => {
-                        claim = next;
-                        continue;
-                    }
+                Admission::PutAside(delay) => Err(Ending::PutAside(claim.reasons(), delay)),
+                Admission::Refuse => Err(Ending::Leave),
+            };
+            let permit = match admitted {
+                Ok(permit) => permit,
+                Err(ending) => match self.pass_over(&mut claim, ending, turn) {
+                    Ok(()) => continue,
                     Err(no_claim) => return no_claim,
                 },
             };
-            let ending = match aside {
-                None => self.run(&claim, turn),
-                Some(delay) => Ending::PutAside(claim.reasons(), delay),
-            };
+            let ending = self.run(&claim, turn);
             drop(permit);
             let hooks = &self.runs.hooks;
             if turn.is_over() || !hooks.take_token() {
@@ -251,18 +249,16 @@ where
         }
     }
 
-    /// Ends the claim of a refused key, and takes the next key. The token of the refused key serves the next one.
+    /// Ends the claim of a key that is not run, and takes the next key. The token of the first key serves the next one.
     #[cold]
-    fn refuse(&self, mut claim: Claim<K>, turn: &impl KeyTurn) -> Result<Claim<K>, NoClaim> {
+    fn pass_over(&self, claim: &mut Claim<K>, ending: Ending, turn: &impl KeyTurn) -> Result<(), NoClaim> {
         let hooks = &self.runs.hooks;
-        let (key, reasons) = (claim.key().clone(), claim.reasons());
-        let taken = if turn.is_over() {
-            claim.end(Ending::Leave);
-            Err(NoClaim::Stopped)
-        } else {
-            claim.turn(Ending::Leave, || hooks.is_shut()).map(|()| claim)
-        };
-        hooks.refused(key, reasons);
+        let refused = (ending == Ending::Leave).then(|| (claim.key().clone(), claim.reasons()));
+        let is_over = turn.is_over();
+        let taken = claim.turn(ending, || is_over || hooks.is_shut());
+        if let Some((key, reasons)) = refused {
+            hooks.refused(key, reasons);
+        }
         hooks.settle();
         taken.inspect_err(|_| hooks.put_token_back())
     }

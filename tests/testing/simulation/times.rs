@@ -213,6 +213,25 @@ fn keys_are_run_at_the_limited_rate() {
     assert_eq!(notes.times(), seconds([0, 0, 2, 4, 6]));
 }
 
+/// A suspended key is taken and put aside, in any order with the other key.
+#[test]
+fn a_key_that_does_not_run_does_not_use_up_the_rate() {
+    Simulation::seeds(0..20, |sim| {
+        let (notes, pool) = (Notes::new(sim), pool(sim, 2));
+        let vms = Controller::builder("vm", notes.run(done)).rate_limit(1.0, 1).clock(sim.clock()).build().unwrap();
+        let vms = vms.start(&pool).unwrap();
+        vms.suspend("suspended");
+        for key in ["suspended", "vm-1", "vm-2"] {
+            vms.enqueue(key);
+        }
+        sim.run_for(MINUTE);
+        assert_eq!(notes.times(), seconds([0, 1]));
+        vms.resume(&"suspended");
+        sim.run_for(MINUTE);
+        assert_eq!(notes.times(), seconds([0, 1, 60]));
+    });
+}
+
 #[test]
 fn other_runs_take_place_during_a_sleep() {
     let sim = Simulation::new(2);
