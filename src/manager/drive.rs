@@ -88,11 +88,13 @@ impl Driver {
         }
     }
 
-    /// Stops each component that a caller wants to remove.
+    /// Stops each component that a caller wants to remove. A removal that goes on also answers later callers, and the shortest grace
+    /// period counts.
     fn begin_removals(&mut self, now: Nanos) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {
-            let of_name = |member: &Member| member.name == removal.name && matches!(member.removing, Removing::No);
+            let of_name =
+                |member: &Member| member.name == removal.name && !matches!(member.removing, Removing::GivenUp);
             let Some(number) = self.members.iter().position(of_name) else {
                 self.retry_later(removal);
                 continue;
@@ -103,12 +105,17 @@ impl Driver {
                 drop(member);
                 continue;
             }
+            let (member, end) = (&mut self.members[number], now.after(removal.grace));
+            if let Removing::Until(until, removals) = &mut member.removing {
+                *until = end.min(*until);
+                removals.push(removal);
+                continue;
+            }
             let (manager, component) = (self.inner.name.as_str(), removal.name.as_str());
             log::info!(manager, component; "{manager}: removing component {component}");
-            let member = &mut self.members[number];
             member.close();
             member.stop();
-            member.removing = Removing::Until(now.after(removal.grace), removal);
+            member.removing = Removing::Until(end, vec![removal]);
         }
     }
 
@@ -149,9 +156,7 @@ impl Driver {
                     member.abort();
                     let threads = member.threads();
                     self.inner.forget(&member.name);
-                    if let Removing::Until(_, removal) = std::mem::replace(&mut member.removing, Removing::GivenUp) {
-                        removal.give_up(threads);
-                    }
+                    member.give_up_removals(&threads);
                 }
                 Removing::Until(until, _) => next = next.min(until),
                 _ => {}

@@ -88,7 +88,8 @@ impl Manager {
     /// Stops a component and removes it. Its name is free afterwards.
     ///
     /// Blocks until the component has ended. After `grace`, by the manager's clock, the component is aborted, and this returns
-    /// without waiting for it. Do not call this on a thread of that component: it would wait for itself.
+    /// without waiting for it. If several threads remove one component, its abort follows the shortest of their grace periods, and all
+    /// get the same answer. Do not call this on a thread of that component: it would wait for itself.
     ///
     /// # Errors
     ///

@@ -26,8 +26,8 @@ pub(super) enum MemberBody {
 /// Whether a component is being removed.
 pub(super) enum Removing {
     No,
-    /// The component has been stopped. It is aborted if it has not ended at this time.
-    Until(Nanos, Removal),
+    /// The component has been stopped. It is aborted if it has not ended at this time. Each removal has a caller that waits.
+    Until(Nanos, Vec<Removal>),
     /// It has been aborted and its name is free, but it has not ended.
     GivenUp,
 }
@@ -101,14 +101,21 @@ impl Member {
         self.running().is_none_or(Runnable::may_end)
     }
 
-    /// Detaches the component. A pending removal is answered with the threads that have not ended.
+    /// Answers the pending removals with the threads that have not ended.
+    pub(super) fn give_up_removals(&mut self, threads: &[String]) {
+        if let Removing::Until(_, removals) = std::mem::replace(&mut self.removing, Removing::GivenUp) {
+            for removal in removals {
+                removal.give_up(threads.to_vec());
+            }
+        }
+    }
+
+    /// Detaches the component. The pending removals are answered.
     pub(super) fn detach(mut self) {
         let threads = self.threads();
         if let MemberBody::Running(running) = &mut self.body {
             running.detach();
         }
-        if let Removing::Until(_, removal) = self.removing {
-            removal.give_up(threads);
-        }
+        self.give_up_removals(&threads);
     }
 }

@@ -12,11 +12,11 @@ use homeostat::manager::RemoveError;
 use homeostat::run::WorkersControl;
 use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, Poller, Running, Shutdown, WorkQueue,
-    Workers,
+    Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock, Poller, Running, Shutdown,
+    WorkQueue, Workers,
 };
 
-use crate::support::HOUR;
+use crate::support::{HOUR, SECOND};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -104,6 +104,46 @@ fn a_component_that_does_not_end_is_named_its_name_is_free_and_the_manager_waits
     ended.try_recv().unwrap();
     manager.stop();
     running.wait().unwrap();
+}
+
+/// The second caller comes while the component is being removed.
+#[test]
+fn two_removals_of_one_component_get_the_same_answer() {
+    for ends in [true, false] {
+        let clock = ManualClock::new();
+        let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
+        let running = manager.start().unwrap();
+        let (go_on, held) = unbounded::<()>();
+        let stuck = move |_: &Context| {
+            let _ = held.recv();
+            Ok::<_, Infallible>(())
+        };
+        // These are the manager's driver, the idle pool thread and the idle watchdog.
+        clock.wait_for_sleepers(3);
+        manager.add(Component::function("stuck", stuck)).unwrap();
+        clock.wait_for_sleepers(3);
+        let answers = thread::scope(|scope| {
+            let manager = &manager;
+            let removals = [(HOUR, 4), (SECOND, 5)].map(|(grace, sleepers)| {
+                let removal = scope.spawn(move || manager.remove("stuck", grace));
+                // The caller waits, and the driver knows the removal.
+                clock.wait_for_sleepers(sleepers);
+                removal
+            });
+            if ends {
+                drop(go_on);
+            } else {
+                // The shorter grace period counts for both.
+                clock.advance(SECOND);
+            }
+            removals.map(|removal| removal.join().unwrap())
+        });
+        let still = || Err(RemoveError::StillRunning(StillRunning::new(["stuck-0"])));
+        let expected = if ends { Ok(()) } else { still() };
+        assert_eq!(answers, [expected.clone(), expected]);
+        manager.stop();
+        running.wait().unwrap();
+    }
 }
 
 /// Every removal returns, and every component ends, in every interleaving.
