@@ -9,12 +9,13 @@
 //! - The lock is held while the watches are asked, and a watch asks for the waiting keys after its store was updated. Either the key
 //!   sees the update, or the update sees the key.
 //! - A key that was held back is put aside in the queue until its bound, so it is not taken for idle.
+//! - A watch, which keeps its store, is known here only while a source of the controller reads it.
 //! - Lock order: the listeners of a watch, then the lock here, then the store and version of a watch, or the queue.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
@@ -25,10 +26,13 @@ use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{FastState, Key, WorkQueue};
 use crate::run::own_writes::OwnWrite;
-use crate::watch::write_view::{Shown, WriteView};
+use crate::watch::write_view::{Shown, ShownListener, WriteView};
 
 /// The time after which a key runs although no watch has shown its writes.
 pub(super) const DEFAULT_BOUND: Duration = Duration::from_secs(10);
+
+/// The code that may panic, in log lines.
+const WAITING_KEY: &str = "a key that waits for its own writes";
 
 /// The keys of one controller that wait for their own writes.
 pub(super) struct OwnWrites<K: Key> {
@@ -44,31 +48,50 @@ pub(super) struct OwnWrites<K: Key> {
 }
 
 struct OwnWritesState<K> {
-    views: Vec<Arc<dyn WriteView>>,
+    views: Vec<UsedView>,
     waiting: HashMap<K, WaitingKey, FastState>,
     /// The waiting keys by the hash of each object that they wait for.
     by_object: HashMap<u64, HashSet<K, FastState>, FastState>,
 }
 
+/// A watch that sources of the controller read.
+struct UsedView {
+    view: Arc<dyn WriteView>,
+    /// The number of these sources.
+    sources: usize,
+}
+
+/// The use of a watch by one source, which ends when this is dropped. Drop it without a lock.
+pub(super) struct ViewGuard(Box<dyn Fn() + Send + Sync>);
+
+impl Drop for ViewGuard {
+    fn drop(&mut self) {
+        shielded(WAITING_KEY, || (self.0)());
+    }
+}
+
 struct WaitingKey {
     until: Nanos,
-    /// The writes that no watch has shown yet, each with its watch.
-    writes: Vec<(OwnWrite, Arc<dyn WriteView>)>,
+    /// The writes that no watch has shown yet.
+    writes: Vec<NotedWrite>,
     /// Whether a run was held back.
     is_held: bool,
 }
 
+/// A write and the watch that is to show it.
+type NotedWrite = (OwnWrite, Arc<dyn WriteView>);
+
+fn is_shown((noted, view): &NotedWrite) -> bool {
+    !view.is_to_show(&*noted.write)
+}
+
 impl<K: Key> OwnWritesState<K> {
-    /// Forgets the writes of a key that were shown. Returns whether none is left.
-    fn is_over(&mut self, key: &K, shown: Shown, unused: &mut Vec<K>) -> bool {
+    /// Forgets the writes of a key for which `is_shown` returns true. Returns whether none is left.
+    fn is_over(&mut self, key: &K, is_shown: impl Fn(&NotedWrite) -> bool, unused: &mut Vec<K>) -> bool {
         let Some(waiting) = self.waiting.get_mut(key) else { return true };
         let mut gone = Vec::new();
-        waiting.writes.retain(|(noted, view)| {
-            let is_asked = match shown {
-                Shown::Object(object) => noted.object == object,
-                Shown::Any => true,
-            };
-            let is_kept = !is_asked || view.is_to_show(&*noted.write);
+        waiting.writes.retain(|write| {
+            let (is_kept, (noted, _)) = (!is_shown(write), write);
             if !is_kept {
                 gone.push(noted.object);
             }
@@ -110,21 +133,45 @@ impl<K: Key> OwnWrites<K> {
         Arc::new(Self { clock, queue, bound, state, views, waiting })
     }
 
-    /// Adds a watch that shows writes, unless it was added before.
-    pub(super) fn add_view(self: &Arc<Self>, view: &Arc<dyn WriteView>) {
-        let is_known = |known: &Arc<dyn WriteView>| Arc::ptr_eq(known, view);
-        if self.bound.is_zero() || self.state.lock().views.iter().any(is_known) {
+    /// Adds a watch that shows writes, for a source that is about to read it. `None` if keys do not wait.
+    pub(super) fn add_view(self: &Arc<Self>, view: &Arc<dyn WriteView>) -> Option<ViewGuard> {
+        if self.bound.is_zero() {
+            return None;
+        }
+        // First: no key waits for a watch that does not report its steps.
+        let listener: Weak<dyn ShownListener> = Arc::downgrade(self) as _;
+        view.on_shown(listener);
+        let mut state = self.state.lock();
+        match state.views.iter_mut().find(|used| Arc::ptr_eq(&used.view, view)) {
+            Some(used) => used.sources += 1,
+            None => state.views.push(UsedView { view: Arc::clone(view), sources: 1 }),
+        }
+        self.views.store(state.views.len(), SeqCst);
+        drop(state);
+        let (own_writes, view) = (Arc::downgrade(self), Arc::clone(view));
+        Some(ViewGuard(Box::new(move || {
+            if let Some(own_writes) = own_writes.upgrade() {
+                own_writes.remove_view(&view);
+            }
+        })))
+    }
+
+    /// Removes the use of a watch by one source. After the last one, no key waits for this watch.
+    fn remove_view(&self, view: &Arc<dyn WriteView>) {
+        // Dropped without the lock.
+        let (mut asked, mut unused) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        let Some(index) = state.views.iter().position(|used| Arc::ptr_eq(&used.view, view)) else { return };
+        state.views[index].sources -= 1;
+        if state.views[index].sources > 0 {
             return;
         }
-        let own_writes = Arc::downgrade(self);
-        view.on_shown(Box::new(move |shown| {
-            let Some(own_writes) = own_writes.upgrade() else { return false };
-            shielded("a key that waits for its own writes", || own_writes.shown(shown));
-            true
-        }));
-        let mut state = self.state.lock();
-        state.views.push(Arc::clone(view));
+        // The caller has the watch too, so this drops no store.
+        state.views.remove(index);
         self.views.store(state.views.len(), SeqCst);
+        asked.extend(state.waiting.keys().cloned());
+        self.clock.arrange(&mut asked, |key| key);
+        self.release_keys(&mut state, &asked, |(_, of)| Arc::ptr_eq(of, view), &mut unused);
     }
 
     /// Returns whether the writes of runs are to be recorded.
@@ -141,7 +188,10 @@ impl<K: Key> OwnWrites<K> {
         let until = self.clock.nanos().after(self.bound);
         let mut state = self.state.lock();
         let OwnWritesState { views, waiting, by_object } = &mut *state;
-        let to_show = |noted: &OwnWrite| views.iter().find(|view| view.is_to_show(&*noted.write)).cloned();
+        let to_show = |noted: &OwnWrite| {
+            let mut views = views.iter().map(|used| &used.view);
+            views.find(|view| view.is_to_show(&*noted.write)).cloned()
+        };
         let writes: Vec<_> = writes.iter().filter_map(|noted| Some((noted.clone(), to_show(noted)?))).collect();
         if !writes.is_empty() {
             for (noted, _) in &writes {
@@ -170,7 +220,7 @@ impl<K: Key> OwnWrites<K> {
         // Dropped without the lock.
         let mut unused = Vec::new();
         let mut state = self.state.lock();
-        let is_over = state.is_over(key, Shown::Any, &mut unused);
+        let is_over = state.is_over(key, is_shown, &mut unused);
         let waiting = state.waiting.get_mut(key)?;
         let left = waiting.until.since(now);
         if !is_over && !left.is_zero() {
@@ -192,13 +242,7 @@ impl<K: Key> OwnWrites<K> {
         None
     }
 
-    /// Requests the keys that were held back and wait for nothing more. Called after a step of a watch.
-    fn shown(&self, shown: Shown) {
-        if self.waiting.load(SeqCst) != 0 {
-            self.release(shown);
-        }
-    }
-
+    /// Requests the keys that were held back and wait for nothing more.
     #[cold]
     fn release(&self, shown: Shown) {
         // Dropped without the lock.
@@ -209,8 +253,24 @@ impl<K: Key> OwnWrites<K> {
             Shown::Any => asked.extend(state.waiting.keys().cloned()),
         }
         self.clock.arrange(&mut asked, |key| key);
-        for key in &asked {
-            if state.is_over(key, shown, &mut unused) && state.remove(key, &mut unused) {
+        let is_asked = |(noted, _): &NotedWrite| match shown {
+            Shown::Object(object) => noted.object == object,
+            Shown::Any => true,
+        };
+        self.release_keys(&mut state, &asked, |write| is_asked(write) && is_shown(write), &mut unused);
+    }
+
+    /// Forgets the writes of these keys for which `is_shown` returns true. Brings back the keys that were held back and wait for
+    /// nothing more.
+    fn release_keys(
+        &self,
+        state: &mut OwnWritesState<K>,
+        keys: &[K],
+        is_shown: impl Fn(&NotedWrite) -> bool,
+        unused: &mut Vec<K>,
+    ) {
+        for key in keys {
+            if state.is_over(key, &is_shown, unused) && state.remove(key, unused) {
                 self.queue.bring_back(key);
             }
         }
@@ -226,5 +286,13 @@ impl<K: Key> OwnWrites<K> {
             waiting.is_held = false;
         }
         cancelled
+    }
+}
+
+impl<K: Key> ShownListener for OwnWrites<K> {
+    fn shown(&self, shown: Shown) {
+        if self.waiting.load(SeqCst) != 0 {
+            shielded(WAITING_KEY, || self.release(shown));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::source::{SourceStart, Target};
+use super::source::{SourceStart, StartedSource, Target};
 use super::source_list::RunningSource;
 use super::state::{ControllerState, Started};
 use crate::base::error::{StartError, StillRunning};
@@ -112,7 +112,7 @@ impl<K: Key> ControllerState<K> {
         let Started { debounce, options, control, .. } = started;
         let (queue, own_writes) = (&self.queue, &self.own_writes);
         let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
-        let (source, handle) = start(&target)?;
+        let StartedSource { source, handle, view } = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
@@ -123,7 +123,7 @@ impl<K: Key> ControllerState<K> {
             settled.set(true);
             end.notify();
         }));
-        let source = RunningSource { source, handle, ended, removed: false };
+        let source = RunningSource { source, handle, ended, view, removed: false };
         self.sources.add(source, || self.is_stopped()).map_err(|refused| {
             refused.source.abort();
             drop(refused);

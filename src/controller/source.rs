@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::own_writes::OwnWrites;
+use super::own_writes::{OwnWrites, ViewGuard};
 use crate::base::error::StartError;
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::ThreadOptions;
@@ -73,7 +73,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
                 poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
             let handle = poller.or_thread_options(target.options).start(target.queue)?;
             let source = handle.source();
-            Ok((Box::new(handle) as Box<dyn KeySource>, source))
+            Ok(StartedSource { source: Box::new(handle), handle: source, view: None })
         }));
     }
 
@@ -105,12 +105,10 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             if let Some((quiet, max_wait)) = target.debounce {
                 subscriber = subscriber.debounced(quiet, max_wait);
             }
-            if let Some(view) = watch.write_view() {
-                target.own_writes.add_view(view);
-            }
+            let view = watch.write_view().and_then(|view| target.own_writes.add_view(view));
             let subscription = watch.subscribe(subscriber)?;
-            let source = watch.source().named(&name).synced_by(&subscription.synced);
-            Ok((Box::new(subscription) as Box<dyn KeySource>, source))
+            let handle = watch.source().named(&name).synced_by(&subscription.synced);
+            Ok(StartedSource { source: Box::new(subscription), handle, view })
         }));
     }
 
@@ -158,8 +156,13 @@ pub(super) trait KeySource: Runnable {
 /// Starts a source.
 pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
 
-/// A started source and its handle. The handle is synced once the initial listing is in the queue.
-pub(super) type StartedSource = (Box<dyn KeySource>, SourceHandle);
+pub(super) struct StartedSource {
+    pub(super) source: Box<dyn KeySource>,
+    /// Synced once the initial listing is in the queue.
+    pub(super) handle: SourceHandle,
+    /// Kept while the source reads a watch that shows writes.
+    pub(super) view: Option<ViewGuard>,
+}
 
 /// The queue and settings for a source.
 pub(super) struct Target<'a, K: Key> {

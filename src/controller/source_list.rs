@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::own_writes::ViewGuard;
 use super::source::KeySource;
 use crate::base::error::StartError;
 use crate::base::running::RunPhase;
@@ -34,6 +35,8 @@ pub(super) struct RunningSource {
     pub(super) handle: SourceHandle,
     /// Set when the source has ended.
     pub(super) ended: Arc<Latch>,
+    /// Kept while the source reads a watch that shows writes.
+    pub(super) view: Option<ViewGuard>,
     pub(super) removed: bool,
 }
 
@@ -77,6 +80,8 @@ impl SourceList {
     /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if there is
     /// no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
+        // Dropped without the lock.
+        let mut view = None;
         let mut entries = self.0.lock();
         let count = entries.handles.len();
         entries.handles.retain(|handle| handle.name() != name);
@@ -87,6 +92,7 @@ impl SourceList {
         let found = entries.running.iter_mut().find(|source| !source.removed && source.handle.name() == name);
         Some(found.map_or_else(settled, |source| {
             source.removed = true;
+            view = source.view.take();
             source.source.stop();
             Arc::clone(&source.ended)
         }))

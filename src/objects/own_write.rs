@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::client::{Client, DeleteOptions};
 use super::deletion::Deletion;
@@ -96,7 +96,7 @@ pub(super) struct ShownObjects<T> {
     /// The version of the last change that the store includes. Empty before the first list.
     version: Mutex<String>,
     /// Called under this lock.
-    listeners: Mutex<Vec<ShownListener>>,
+    listeners: Mutex<Vec<Weak<dyn ShownListener>>>,
 }
 
 impl<T: Object> ShownObjects<T> {
@@ -129,7 +129,8 @@ impl<T: Object> ShownObjects<T> {
         let mut listeners = self.listeners.lock();
         if !listeners.is_empty() {
             let shown = object.map_or(Shown::Any, |key| Shown::Object(object_hash(key)));
-            listeners.retain(|listener| listener(shown));
+            listeners.retain(|listener| listener.strong_count() > 0);
+            listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.shown(shown));
         }
     }
 }
@@ -158,8 +159,10 @@ impl<T: Object> WriteView for ShownObjects<T> {
         }
     }
 
-    fn on_shown(&self, listener: ShownListener) {
-        self.listeners.lock().push(listener);
+    fn on_shown(&self, listener: Weak<dyn ShownListener>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&listener));
+        listeners.push(listener);
     }
 }
 

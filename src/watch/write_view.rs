@@ -1,6 +1,7 @@
 //! The answer of a watch to the question whether it has shown a write.
 
 use std::any::Any;
+use std::sync::Weak;
 
 /// The part of a store that may have changed.
 #[derive(Clone, Copy)]
@@ -12,14 +13,18 @@ pub(crate) enum Shown {
     Any,
 }
 
-/// Called after each step of a watch. Returns whether it is to be called again.
-pub(crate) type ShownListener = Box<dyn Fn(Shown) -> bool + Send + Sync>;
+/// Learns of the steps of a watch.
+pub(crate) trait ShownListener: Send + Sync {
+    /// Called after each step of the watch, when the answer of [`WriteView::is_to_show`] includes that step.
+    #[cfg_attr(not(feature = "objects"), expect(dead_code, reason = "only watches of objects show writes"))]
+    fn shown(&self, shown: Shown);
+}
 
 /// Knows which writes a watch has shown.
 pub(crate) trait WriteView: Send + Sync {
     /// Returns whether the watch has not shown this write yet, but is to show it.
     fn is_to_show(&self, write: &(dyn Any + Send + Sync)) -> bool;
 
-    /// Calls `listener` after each step of the watch, when the answer of [`is_to_show`](Self::is_to_show) includes that step.
-    fn on_shown(&self, listener: ShownListener);
+    /// Adds a listener, unless it was added before. It is forgotten once it was dropped.
+    fn on_shown(&self, listener: Weak<dyn ShownListener>);
 }

@@ -6,9 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::controller::{RunOutcome, WaitError};
-use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectStream, ObjectWatch, Patch};
+use homeostat::objects::{
+    Api, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch, Patch,
+};
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerHandle, Exponential, Running, Subscriber, Watch, WorkerPool,
+    Action, BoxError, Context, Controller, ControllerHandle, Exponential, Running, Sources, Subscriber, Watch,
+    WorkerPool,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
@@ -119,6 +122,54 @@ fn a_key_that_waits_for_its_own_writes_runs_once_the_watch_has_stopped() {
         world.wait(LONG).unwrap();
         assert_eq!(world.runs.load(SeqCst), 2);
     });
+}
+
+#[test]
+fn a_key_that_waits_for_its_own_writes_runs_once_the_source_that_shows_them_was_removed() {
+    World::start(Ok(()), |world| {
+        assert_eq!(world.handle.remove_source("machines", LONG), Ok(true));
+        world.wait(LONG).unwrap();
+        assert_eq!(world.runs.load(SeqCst), 2);
+    });
+}
+
+/// An object whose values in memory are counted.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Counted {
+    metadata: ObjectMeta,
+    #[serde(skip)]
+    alive: Option<Arc<()>>,
+}
+
+homeostat::object!(Counted, namespaced, "example.com", "v1");
+
+/// For example, a controller of clusters that join and leave.
+#[test]
+fn the_objects_of_a_source_that_was_removed_are_dropped_with_its_watch() {
+    let api = Api::<Counted>::new(Arc::new(MemoryClient::new()));
+    api.create(&Counted { metadata: ObjectMeta::new("default", "a"), alive: None }).unwrap();
+    let reconcile = |_: &Context, _: &ObjectKey| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let pool = WorkerPool::builder().start().unwrap();
+    let handle = Controller::builder("machines", reconcile).build().unwrap().start(&pool).unwrap();
+    for _ in 0..3 {
+        let alive = Arc::new(());
+        let counter = alive.clone();
+        let watch = ObjectWatch::new(api.clone()).transform(move |object| object.alive = Some(counter.clone()));
+        let watch = watch.name("cluster").start().unwrap();
+        let mut sources = Sources::new();
+        sources.subscribe(&watch, Subscriber::to_itself);
+        // Two sources may read one watch.
+        sources.subscribe(&watch, Subscriber::to_itself);
+        handle.add_sources(sources).unwrap();
+        assert!(watch.store().wait_synced(LONG));
+        // The test, the watch and the object.
+        assert!(Arc::strong_count(&alive) >= 3);
+        for source in ["cluster", "cluster-2"] {
+            assert_eq!(handle.remove_source(source, LONG), Ok(true));
+        }
+        watch.shutdown(Duration::ZERO);
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
 }
 
 /// Checks that the key does not come back when the watch shows its writes.
