@@ -190,7 +190,8 @@ struct NotedRun<'a, K: Key> {
 
 impl<K: Key> Drop for NotedRun<'_, K> {
     fn drop(&mut self) {
-        self.own_writes.wait_for(self.key, &RecordedWrites::take());
+        // The key's code may panic, during the unwinding of a panic of the reconciler.
+        shielded("the key of a run", || self.own_writes.wait_for(self.key, &RecordedWrites::take()));
     }
 }
 

@@ -181,11 +181,17 @@ impl<K: Key> OwnWrites<K> {
     }
 
     /// Lets a key wait for the writes of its run.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Clone`, `Hash` or `Eq` panics.
     pub(super) fn wait_for(&self, key: &K, writes: &[OwnWrite]) {
         if writes.is_empty() {
             return;
         }
         let until = self.clock.nanos().after(self.bound);
+        // Dropped without the lock.
+        let mut keys = Vec::new();
         let mut state = self.state.lock();
         let OwnWritesState { views, waiting, by_object } = &mut *state;
         let to_show = |noted: &OwnWrite| {
@@ -193,12 +199,20 @@ impl<K: Key> OwnWrites<K> {
             views.find(|view| view.is_to_show(&*noted.write)).cloned()
         };
         let writes: Vec<_> = writes.iter().filter_map(|noted| Some((noted.clone(), to_show(noted)?))).collect();
-        if !writes.is_empty() {
-            for (noted, _) in &writes {
-                by_object.entry(noted.object).or_default().insert(key.clone());
-            }
-            waiting.insert(key.clone(), WaitingKey { until, writes, is_held: false });
+        let mut objects: Vec<_> = writes.iter().map(|(noted, _)| noted.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        if !objects.is_empty() {
+            // A clone that panics changes nothing.
+            keys.resize_with(objects.len() + 1, || key.clone());
+        }
+        if let Some(own) = keys.pop() {
+            // First: if the key's code panics below, the key is still known to wait, until its bound.
+            waiting.insert(own, WaitingKey { until, writes, is_held: false });
             self.waiting.store(waiting.len(), SeqCst);
+        }
+        for object in objects {
+            by_object.entry(object).or_default().extend(keys.pop());
         }
     }
 
@@ -270,9 +284,12 @@ impl<K: Key> OwnWrites<K> {
         unused: &mut Vec<K>,
     ) {
         for key in keys {
-            if state.is_over(key, &is_shown, unused) && state.remove(key, unused) {
-                self.queue.bring_back(key);
-            }
+            // A key that panics is taken again after its bound.
+            shielded(WAITING_KEY, || {
+                if state.is_over(key, &is_shown, unused) && state.remove(key, unused) {
+                    self.queue.bring_back(key);
+                }
+            });
         }
         self.waiting.store(state.waiting.len(), SeqCst);
     }

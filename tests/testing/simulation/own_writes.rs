@@ -338,3 +338,64 @@ fn writes_that_no_watch_of_the_controller_shows_are_not_waited_for() {
     manager.stop();
     running.wait().unwrap();
 }
+
+/// Whether the next clone of a [`Hostile`] key panics.
+static NEXT_CLONE_PANICS: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Hostile;
+
+impl Clone for Hostile {
+    fn clone(&self) -> Self {
+        assert!(!NEXT_CLONE_PANICS.swap(false, SeqCst), "the clone of a key");
+        Self
+    }
+}
+
+/// The key is cloned after the run, while a panic of the run unwinds.
+#[test]
+fn a_run_that_wrote_may_panic_although_the_clone_of_its_key_panics_too() {
+    const NAME: &str = "simulation::own_writes::a_run_that_wrote_may_panic_although_the_clone_of_its_key_panics_too";
+    super::in_a_process_of_its_own(NAME, || {
+        for panics in [true, false] {
+            let sim = Simulation::new(1);
+            let clock = sim.clock();
+            let machines = Api::<Machine>::new(Arc::new(MemoryClient::builder().clock(clock.clone()).build()));
+            let watch = ObjectWatch::new(machines.clone()).clock(clock.clone()).start().unwrap();
+            let notes = Notes::new(&sim);
+            let reconcile = {
+                let notes = notes.clone();
+                move |_: &Context, _: &Hostile| -> Outcome {
+                    let is_first = notes.all().is_empty();
+                    notes.add("run");
+                    if is_first {
+                        machines.create(&Machine { metadata: ObjectMeta::new("default", "a") })?;
+                        NEXT_CLONE_PANICS.store(true, SeqCst);
+                        assert!(!panics, "the reconciler");
+                    }
+                    Ok(Action::await_change())
+                }
+            };
+            let never = |_: &ObjectKey, _: &Machine| None::<Hostile>;
+            let controller = Controller::builder("cluster", reconcile)
+                .clock(clock.clone())
+                .subscribe(&watch, move |queue| Subscriber::to_owner(queue, never))
+                .build()
+                .unwrap();
+            let handle = controller.handle();
+            let manager = Manager::builder().clock(clock).build().unwrap();
+            manager.add(watch).unwrap();
+            manager.add(controller).unwrap();
+            let running = manager.start().unwrap();
+            handle.enqueue(Hostile);
+            sim.run_for(MINUTE);
+            let runs = handle.metrics().runs;
+            // The panic of the clone does not count.
+            let expected = if panics { (2, 1) } else { (1, 0) };
+            assert_eq!((notes.all().len(), runs.panics), expected, "{runs:?}");
+            assert!(!NEXT_CLONE_PANICS.load(SeqCst), "the key was cloned");
+            manager.stop();
+            running.wait().unwrap();
+        }
+    });
+}
