@@ -14,7 +14,7 @@ use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
 #[cfg(feature = "serve")]
 use crate::controller::KeyStatus;
-use crate::controller::{self, ControllerStatus};
+use crate::controller::{ControllerPhase, ControllerStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -271,8 +271,8 @@ impl Manager {
 
     /// Returns whether the manager runs and all its sources work.
     ///
-    /// All first listings must be complete. No source may have been failing for longer than
-    /// [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). Each reason names a controller with its
+    /// All first listings must be complete, also those of sources that were added later. No source may have been failing for longer
+    /// than [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). Each reason names a controller with its
     /// source, or a poller or watch. A process that waits to lead is ready.
     ///
     /// Visits sources, not keys, so frequent calls are cheap.
@@ -294,16 +294,18 @@ impl Manager {
         }
         for (name, entry) in self.entries() {
             let controller = (entry.health)();
-            if controller.phase == controller::ControllerPhase::Syncing {
-                let missing = controller.sources.iter().filter(|source| !source.synced);
+            // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
+            let is_stopped = controller.phase == ControllerPhase::Stopped;
+            let (known, missing): (Vec<_>, Vec<_>) =
+                controller.sources.iter().partition(|source| source.synced || is_stopped);
+            if controller.phase == ControllerPhase::Syncing || !missing.is_empty() {
                 let missing: Vec<_> =
-                    missing.map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();
+                    missing.iter().map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();
                 let of = if missing.is_empty() { String::new() } else { format!(": {}", missing.join(", ")) };
                 health.add(&name, &format!("its initial listings are not in{of}"));
-                continue;
             }
             let bound = controller.unready_after.unwrap_or(bound);
-            for source in &controller.sources {
+            for source in known {
                 if let Some(fault) = failing(source, bound) {
                     health.add(&name, &format!("{}: {fault}", OneLine(&source.name)));
                 }

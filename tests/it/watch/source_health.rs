@@ -7,8 +7,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError};
 use homeostat::watch::{Directory, PollWatch, SourceHandle};
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, Running, Subscriber, WorkQueue,
-    WorkerPool,
+    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, Running, Sources, Subscriber,
+    Watch, WorkQueue, WorkerPool,
 };
 use log::Level;
 
@@ -97,6 +97,30 @@ fn live_names_a_hanging_poll_of_a_controller() {
     let vms = manager.controller::<Key>("vm").unwrap();
     until_listed(&vms.sources()[0], 1);
     assert_eq!(manager.live().to_string(), "ok");
+    end(&manager, running);
+}
+
+#[test]
+fn ready_names_missing_listings_also_in_a_suspended_controller_and_of_added_sources() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let [disks, nics] = ["disks", "nics"].map(|name| Watch::<_, u32>::builder().name(name).clock(clock.clock()).push());
+    let vms = plain("vm", &clock).watch(disks.watch(), |event| event.key().copied()).build().unwrap();
+    let handle = vms.handle();
+    handle.suspend_all();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: disks");
+    handle.resume_all();
+    disks.synced();
+    handle.wait_synced(Duration::MAX).unwrap();
+    assert_eq!(manager.ready().to_string(), "ok");
+    let mut sources = Sources::new();
+    sources.watch(nics.watch(), |event| event.key().copied());
+    handle.add_sources(sources).unwrap();
+    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: nics");
+    nics.synced();
+    assert_eq!(manager.ready().to_string(), "ok");
     end(&manager, running);
 }
 
@@ -306,7 +330,7 @@ fn a_sync_timeout_names_the_sources_with_their_last_errors() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
     let (answer, list) = answers();
-    let disks = homeostat::Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
+    let disks = Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
     let vms = plain("vm", &clock)
         .poller(Poller::new(PERIOD, list).name("inventory"))
         .watch(disks.watch(), |event| event.key().copied())
