@@ -37,13 +37,62 @@ pub(crate) struct ShardGate<K: Key> {
 struct KeptKeys<K> {
     /// The keys that are to run here soon, and were put aside in the queue.
     soon: HashSet<K, FastState>,
-    /// The keys of other processes that had an event, the time of the last one, and all its reasons.
-    refused: HashMap<K, (Nanos, Reasons), FastState>,
+    /// The keys of other processes that had an event.
+    refused: RefusedKeys<K>,
+}
+
+/// The keys of other processes that had an event.
+struct RefusedKeys<K> {
+    /// Each key with the time of its last event, and the reasons of all its events.
+    keys: HashMap<K, (Nanos, Reasons), FastState>,
+    /// The time from which on a search for old keys is worth its cost: it visits all keys.
+    search_at: Nanos,
+}
+
+/// While there are too many keys, this part of the memory passes between two searches for old keys.
+const SEARCHES: u32 = 16;
+
+impl<K: Key> RefusedKeys<K> {
+    fn new() -> Self {
+        Self { keys: HashMap::default(), search_at: Nanos::ZERO }
+    }
+
+    /// Remembers an event at `now`. If there are too many keys, forgets those whose last event is older than `memory`, and then
+    /// remembers only deletions of further keys.
+    fn remember(&mut self, key: &K, reasons: Reasons, now: Nanos, memory: Duration) {
+        if self.keys.len() >= MOST_REFUSED && !self.keys.contains_key(key) {
+            if self.is_to_search(now) {
+                self.forget_old(now, memory);
+            }
+            if self.keys.len() >= MOST_REFUSED && !reasons.contains(Reasons::DELETED) {
+                return;
+            }
+        }
+        let known = self.keys.entry(key.clone()).or_insert((now, Reasons::NONE));
+        *known = (now, known.1 | reasons);
+    }
+
+    fn is_to_search(&self, now: Nanos) -> bool {
+        now >= self.search_at
+    }
+
+    fn forget_old(&mut self, now: Nanos, memory: Duration) {
+        let mut oldest = now;
+        self.keys.retain(|_, (since, _)| {
+            let is_kept = now.since(*since) <= memory;
+            if is_kept {
+                oldest = oldest.min(*since);
+            }
+            is_kept
+        });
+        // Keys that come later are younger. The pause bounds the cost if the ages of the keys differ.
+        self.search_at = oldest.after(memory).max(now.after(memory / SEARCHES));
+    }
 }
 
 impl<K: Key> ShardGate<K> {
     pub(crate) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
-        let kept = Mutex::new(KeptKeys { soon: HashSet::default(), refused: HashMap::default() });
+        let kept = Mutex::new(KeptKeys { soon: HashSet::default(), refused: RefusedKeys::new() });
         Self { shards, hash, clock, queue, kept }
     }
 
@@ -75,27 +124,13 @@ impl<K: Key> ShardGate<K> {
                 // Reasons that come again with each listing are not remembered.
                 let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
                 if reasons.is_empty() || !repeated.contains(reasons) {
-                    self.remember(&mut kept, key, reasons);
+                    kept.refused.remember(key, reasons, self.clock.nanos(), self.shards.0.memory);
                 }
                 drop(kept);
                 log::trace!(controller, key:?; "{controller}: {key:?} belongs to another process");
                 Admission::Refuse
             }
         }
-    }
-
-    /// Remembers the event of a key of another process. If there are too many, forgets the old ones first, and then only remembers
-    /// deletions.
-    fn remember(&self, kept: &mut KeptKeys<K>, key: &K, reasons: Reasons) {
-        let now = self.clock.nanos();
-        if kept.refused.len() >= MOST_REFUSED && !kept.refused.contains_key(key) {
-            kept.refused.retain(|_, (since, _)| now.since(*since) <= self.shards.0.memory);
-            if kept.refused.len() >= MOST_REFUSED && !reasons.contains(Reasons::DELETED) {
-                return;
-            }
-        }
-        let known = kept.refused.entry(key.clone()).or_insert((now, Reasons::NONE));
-        *known = (now, known.1 | reasons);
     }
 
     /// Looks again at a key that was refused, once its claim has ended: the division may have changed before, and a resync ignores a
@@ -110,7 +145,7 @@ impl<K: Key> ShardGate<K> {
     pub(crate) fn divided(&self, is_new: bool) {
         let (soon, refused) = {
             let mut kept = self.kept.lock();
-            let refused = if is_new { std::mem::take(&mut kept.refused) } else { HashMap::default() };
+            let refused = if is_new { std::mem::take(&mut kept.refused.keys) } else { HashMap::default() };
             (std::mem::take(&mut kept.soon), refused)
         };
         let mut soon: Vec<_> = soon.into_iter().collect();
@@ -133,8 +168,49 @@ impl<K: Key> ShardGate<K> {
         let mut kept = self.kept.lock();
         for (key, (since, reasons)) in others {
             // An event that was refused meanwhile is younger.
-            let known = kept.refused.entry(key).or_insert((since, Reasons::NONE));
+            let known = kept.refused.keys.entry(key).or_insert((since, Reasons::NONE));
             known.1 |= reasons;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_secs(45);
+
+    /// Each search visits all keys.
+    #[test]
+    fn too_many_refused_keys_are_searched_rarely_and_the_old_ones_are_forgotten() {
+        let mut refused = RefusedKeys::new();
+        let mut searches = 0;
+        // There are too many keys before the first one is old. From then on, one key is old each time that another one comes.
+        let step = MEMORY * 3 / 2 / 200_000;
+        let mut now = Nanos::ZERO;
+        for key in 0..200_000_u32 {
+            now = now.after(step);
+            let is_full = refused.keys.len() >= MOST_REFUSED;
+            searches += u32::from(is_full && refused.is_to_search(now));
+            refused.remember(&key, Reasons::CREATED, now, MEMORY);
+            assert!(searches <= 2 * SEARCHES, "{searches} searches until key {key}");
+        }
+        assert!(searches > 0 && refused.keys.len() <= MOST_REFUSED);
+        assert!(refused.keys.values().all(|(since, _)| now.since(*since) <= MEMORY * 5 / 4));
+
+        // Deletions are remembered beyond the limit, and all keys have one age.
+        let mut refused = RefusedKeys::new();
+        let limit = u32::try_from(MOST_REFUSED).unwrap_or(u32::MAX);
+        for key in 0..limit {
+            refused.remember(&key, Reasons::CREATED, now, MEMORY);
+        }
+        refused.remember(&limit, Reasons::CREATED, now, MEMORY);
+        assert_eq!(refused.keys.len(), MOST_REFUSED);
+        assert!(!refused.is_to_search(now.after(MEMORY / 2)));
+        refused.remember(&limit, Reasons::DELETED, now, MEMORY);
+        assert_eq!(refused.keys.len(), MOST_REFUSED + 1);
+        let later = now.after(2 * MEMORY);
+        refused.remember(&(limit + 1), Reasons::CREATED, later, MEMORY);
+        assert_eq!(refused.keys.len(), 1);
     }
 }
