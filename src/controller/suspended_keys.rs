@@ -36,15 +36,15 @@ impl<K: Key> SuspendedKeys<K> {
         self.count.store(keys.len(), SeqCst);
     }
 
-    /// Resumes a key. If its run was held back, calls `again` with the reasons.
+    /// Resumes a key. If its run was held back, calls `again` with the reasons first. If that panics, the key stays suspended.
     pub(super) fn resume(&self, key: &K, again: impl FnOnce(Reasons)) {
+        // Under the lock, so that the run is always either held back here or in the queue.
         let mut keys = self.keys.lock();
+        if let Some(reasons) = keys.get(key).copied().flatten() {
+            again(reasons);
+        }
         let found = keys.remove_entry(key);
         self.count.store(keys.len(), SeqCst);
-        // Under the lock, so that the run is always either held back here or in the queue.
-        if let Some((_, Some(reasons))) = &found {
-            again(*reasons);
-        }
         drop(keys);
         drop(found);
     }

@@ -198,6 +198,31 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
     }
 }
 
+/// The clone is for the run that was held back.
+#[test]
+fn a_resume_that_panics_can_be_repeated() {
+    let traps = Traps::new();
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let (report, reported) = unbounded();
+    let vms = saying("vm", &clock, report, |key: &Key| Ok(key.0.id)).build().unwrap().start(&pool).unwrap();
+    vms.suspend(traps.key(1));
+    vms.enqueue(traps.key(1));
+    while vms.queue().delayed_count() == 0 {
+        thread::yield_now();
+    }
+    traps.arm(Op::Clone, 1);
+    assert_eq!(panics(|| vms.resume(&traps.key(1))), "Clone of 1");
+    traps.disarm();
+    assert_eq!((vms.status().suspended.len(), reported.len()), (1, 0));
+    vms.resume(&traps.key(1));
+    assert_eq!(reported.recv_timeout(60 * SECOND), Ok(1));
+    vms.wait(&traps.key(1), Duration::MAX).unwrap();
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "keys that are left");
+}
+
 /// The last call sets the rate, even if a thread has just seen the previous rate. Here the drop of a key sets it, between the
 /// check for a token and the end of the turn.
 #[test]
