@@ -15,12 +15,16 @@ use std::time::Duration;
 use super::{ShardEntry, ShardHash, ShardPlace, Shards};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
+use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
 use crate::run::permit::Admission;
 
 /// Returns the hash of a key.
 pub(crate) type ShardHashOf<K> = Arc<dyn Fn(&K) -> ShardHash + Send + Sync>;
+
+/// The code that may panic, in log lines.
+const KEY: &str = "the key of a controller";
 
 /// The most events of keys of other processes that are remembered.
 const MOST_REFUSED: usize = 100_000;
@@ -141,7 +145,9 @@ impl<K: Key> ShardGate<K> {
         }
     }
 
-    /// Lets the remembered keys run that belong to this process now. `is_new` is false if only keys were handed over.
+    /// Lets the remembered keys run that belong to this process now. A key that panics delays no other key.
+    ///
+    /// `is_new` is false if only keys were handed over.
     pub(crate) fn divided(&self, is_new: bool) {
         let (soon, refused) = {
             let mut kept = self.kept.lock();
@@ -151,7 +157,7 @@ impl<K: Key> ShardGate<K> {
         let mut soon: Vec<_> = soon.into_iter().collect();
         self.clock.arrange(&mut soon, |key| key);
         for key in &soon {
-            self.queue.bring_back(key);
+            shielded(KEY, || self.queue.bring_back(key));
         }
         let now = self.clock.nanos();
         let mut refused: Vec<_> =
@@ -159,24 +165,35 @@ impl<K: Key> ShardGate<K> {
         self.clock.arrange(&mut refused, |(key, _)| key);
         let mut others = Vec::new();
         for (key, (since, reasons)) in refused {
-            if self.shards.place((self.hash)(&key)) == ShardPlace::Elsewhere {
-                others.push((key, (since, reasons)));
-            } else {
-                self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
-            }
+            shielded(KEY, || {
+                if self.shards.place((self.hash)(&key)) == ShardPlace::Elsewhere {
+                    others.push((key, (since, reasons)));
+                } else {
+                    self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+                }
+            });
         }
         let mut kept = self.kept.lock();
         for (key, (since, reasons)) in others {
-            // An event that was refused meanwhile is younger.
-            let known = kept.refused.keys.entry(key).or_insert((since, Reasons::NONE));
-            known.1 |= reasons;
+            shielded(KEY, || {
+                // An event that was refused meanwhile is younger.
+                let known = kept.refused.keys.entry(key).or_insert((since, Reasons::NONE));
+                known.1 |= reasons;
+            });
         }
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, feature = "objects", not(loom)))]
 mod tests {
+    use std::hash::{Hash, Hasher};
+
+    use super::super::{EarlierMember, ShardStatus, ShardTable};
     use super::*;
+    use crate::base::sync::atomic::AtomicBool;
+    use crate::base::sync::atomic::Ordering::SeqCst;
+    use crate::queue::{Ending, KeyState};
+    use crate::run::fence::Fence;
 
     const MEMORY: Duration = Duration::from_secs(45);
 
@@ -212,5 +229,45 @@ mod tests {
         let later = now.after(2 * MEMORY);
         refused.remember(&(limit + 1), Reasons::CREATED, later, MEMORY);
         assert_eq!(refused.keys.len(), 1);
+    }
+
+    /// Whether the next hash of a [`Hostile`] key panics.
+    static NEXT_HASH_PANICS: AtomicBool = AtomicBool::new(false);
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Hostile(u32);
+
+    impl Hash for Hostile {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            assert!(!NEXT_HASH_PANICS.swap(false, SeqCst), "the hash of a key");
+            self.0.hash(state);
+        }
+    }
+
+    #[test]
+    fn a_key_that_panics_when_it_is_handed_over_delays_no_other_key() {
+        let clock = Clock::system();
+        let queue = WorkQueue::builder().clock(clock.clone()).build();
+        let (shards, fence) = (Shards::new(MEMORY), Fence::unlimited());
+        let [me, other] = ["me", "other"].map(|name| ShardHash::of([name]));
+        let divide = |has_left: bool| {
+            let earlier = vec![vec![EarlierMember { member: other, has_left }]];
+            let table = ShardTable { number: 1, me: Some(me), members: vec![me], earlier };
+            shards.divide(table, ShardStatus::default(), Some(fence.clone()));
+        };
+        divide(false);
+        let gate = ShardGate::new(shards.clone(), Arc::new(|_| ShardHash::of(["key"])), clock, queue.clone());
+        for key in [Hostile(1), Hostile(2)] {
+            queue.enqueue(key);
+            let Ok(claim) = queue.try_dequeue() else { panic!("no key is ready") };
+            assert!(matches!(gate.admit("vm", claim.key(), claim.reasons()), Admission::PutAside(_)));
+            let reasons = claim.reasons();
+            claim.end(Ending::PutAside(reasons, Duration::MAX));
+        }
+        divide(true);
+        NEXT_HASH_PANICS.store(true, SeqCst);
+        gate.divided(false);
+        let states = [1, 2].map(|key| matches!(queue.state(&Hostile(key)), KeyState::Ready(_)));
+        assert_eq!(states.into_iter().filter(|is_ready| *is_ready).count(), 1, "{queue:?}");
     }
 }
