@@ -292,7 +292,7 @@ impl ManagerRun {
         }
         let longest_call = self.inner.elector.as_ref().map(|elector| elector.longest_call()).unwrap_or_default();
         if self.inner.resign.is_cancelled()
-            && let Err(still) = elector.join_timeout(self.inner.abort_grace.max(2 * longest_call))
+            && let Err(still) = elector.join_timeout(self.inner.abort_grace.max(longest_call.saturating_mul(2)))
         {
             still_running.extend_from_slice(still.threads());
         }

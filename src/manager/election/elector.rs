@@ -123,7 +123,8 @@ pub trait Elector: Send + Sync {
     }
 
     /// Returns the longest time that one call of a candidate or a term may take. A stop of the manager waits for the elector's thread
-    /// at least twice as long: for a call that is under way, and for the one that gives the leadership back. Default: zero.
+    /// at least twice as long: for a call that is under way, and for the one that gives the leadership back. A candidate that
+    /// blocks until it is cancelled may return [`Duration::MAX`]. Default: zero.
     fn longest_call(&self) -> Duration {
         Duration::ZERO
     }

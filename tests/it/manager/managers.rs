@@ -376,6 +376,30 @@ fn a_campaign_ends_with_the_manager() {
     assert_eq!(manager.status().doing, "ended");
 }
 
+/// An elector whose candidates may block until they are cancelled.
+struct PatientElector(ScriptedElector);
+
+impl Elector for PatientElector {
+    fn candidate(&self) -> Box<dyn Candidate> {
+        self.0.candidate()
+    }
+
+    fn longest_call(&self) -> Duration {
+        Duration::MAX
+    }
+}
+
+#[test]
+fn a_campaign_without_a_limit_ends_with_the_manager() {
+    let manager = Manager::builder().elector(PatientElector(ScriptedElector::new())).build().unwrap();
+    let (ends, ended) = unbounded();
+    manager.at_end(move || ends.send(()).unwrap());
+    let running = manager.start().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!((ended.len(), manager.status().doing), (1, "ended"));
+}
+
 #[test]
 fn the_status_table_shows_states_runs_and_failures() {
     let clock = ManualClock::new();
