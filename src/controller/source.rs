@@ -139,6 +139,10 @@ pub(super) trait KeySource: Runnable {
     /// Returns a function that reports whether all changes accepted by now are in the queue.
     fn accepted(&self) -> HandedOver;
 
+    /// Returns a call that stops the source, and with `abort` cancels its listing. It runs and drops user code, so make it without a
+    /// lock.
+    fn ending(&self, abort: bool) -> Box<dyn FnOnce()>;
+
     /// Returns a call that enqueues all keys of the source, to be made without a lock. `None` for a poller.
     fn resync(&self) -> Option<Box<dyn FnOnce()>> {
         None
@@ -186,6 +190,10 @@ impl KeySource for Running<PollerControl> {
         PollerControl::accepted(self)
     }
 
+    fn ending(&self, abort: bool) -> Box<dyn FnOnce()> {
+        PollerControl::ending(self, abort)
+    }
+
     fn poll_again(&self) {
         self.trigger();
     }
@@ -202,6 +210,10 @@ impl KeySource for Running<Subscription> {
 
     fn accepted(&self) -> HandedOver {
         Subscription::accepted(self)
+    }
+
+    fn ending(&self, _abort: bool) -> Box<dyn FnOnce()> {
+        Subscription::ending(self)
     }
 
     fn resync(&self) -> Option<Box<dyn FnOnce()>> {

@@ -80,32 +80,37 @@ impl SourceList {
     /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if there is
     /// no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
-        // Dropped without the lock.
-        let mut view = None;
-        let mut entries = self.0.lock();
-        let count = entries.handles.len();
-        entries.handles.retain(|handle| handle.name() != name);
-        entries.unsynced.retain(|handle| handle.name() != name);
-        if entries.handles.len() == count {
-            return None;
-        }
-        let found = entries.running.iter_mut().find(|source| !source.removed && source.handle.name() == name);
-        Some(found.map_or_else(settled, |source| {
-            source.removed = true;
-            view = source.view.take();
-            source.source.stop();
-            Arc::clone(&source.ended)
-        }))
+        let removed = {
+            let mut entries = self.0.lock();
+            let count = entries.handles.len();
+            entries.handles.retain(|handle| handle.name() != name);
+            entries.unsynced.retain(|handle| handle.name() != name);
+            if entries.handles.len() == count {
+                return None;
+            }
+            let found = entries.running.iter_mut().find(|source| !source.removed && source.handle.name() == name);
+            found.map(|source| {
+                source.removed = true;
+                (source.source.ending(false), source.view.take(), Arc::clone(&source.ended))
+            })
+        };
+        let Some((end, view, ended)) = removed else { return Some(settled()) };
+        // Without the lock: the end drops the source's values and its mapping, which may use the controller.
+        end();
+        drop(view);
+        Some(ended)
     }
 
     /// Aborts the removed source with this latch. Returns the names of its threads that have not ended.
     pub(super) fn abort_removed(&self, ended: &Arc<Latch>) -> Vec<String> {
+        let of_latch = |source: &&RunningSource| Arc::ptr_eq(&source.ended, ended);
+        let end = self.0.lock().running.iter().find(of_latch).map(|source| source.source.ending(true));
+        // Without the lock: the cancellation of a listing may call user code.
+        if let Some(end) = end {
+            end();
+        }
         let entries = self.0.lock();
-        let Some(source) = entries.running.iter().find(|source| Arc::ptr_eq(&source.ended, ended)) else {
-            return Vec::new();
-        };
-        source.source.abort();
-        source.source.status().threads
+        entries.running.iter().find(of_latch).map(|source| source.source.status().threads).unwrap_or_default()
     }
 
     pub(super) fn handles(&self) -> Vec<SourceHandle> {
@@ -135,15 +140,25 @@ impl SourceList {
 
     /// Lets all pollers list their keys now.
     pub(super) fn poll_again(&self) {
-        self.each(|source| source.poll_again());
+        for source in &self.0.lock().running {
+            source.source.poll_again();
+        }
     }
 
     pub(super) fn stop(&self) {
-        self.each(|source| source.stop());
+        self.end(false);
     }
 
     pub(super) fn abort(&self) {
-        self.each(|source| source.abort());
+        self.end(true);
+    }
+
+    fn end(&self, abort: bool) {
+        // Without the lock: the end drops the sources' values and mappings, which may use the controller.
+        let calls: Vec<_> = self.0.lock().running.iter().map(|source| source.source.ending(abort)).collect();
+        for call in calls {
+            call();
+        }
     }
 
     pub(super) fn detach(&self) {
@@ -155,12 +170,6 @@ impl SourceList {
     /// Returns the names of the threads that have not ended.
     pub(super) fn threads(&self) -> Vec<String> {
         self.0.lock().running.iter().flat_map(|source| source.source.status().threads).collect()
-    }
-
-    fn each(&self, call: impl Fn(&dyn KeySource)) {
-        for source in &self.0.lock().running {
-            call(&*source.source);
-        }
     }
 
     /// Sets the period of all pollers. Returns whether there are any.

@@ -76,6 +76,7 @@ pub struct Subscription {
 trait Attached: Send + Sync {
     fn pending(&self) -> usize;
     fn resync(&self);
+    fn leave(&self);
     fn on_progress(&self, progress: Progress);
     fn accepted(&self) -> HandedOver;
 }
@@ -92,6 +93,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
 
     fn resync(&self) {
         self.core.resync(|buffer| Arc::ptr_eq(buffer, &self.buffer));
+    }
+
+    fn leave(&self) {
+        self.buffer.leave();
     }
 
     fn on_progress(&self, progress: Progress) {
@@ -275,6 +280,15 @@ impl Subscription {
     pub(crate) fn resyncing(&self) -> Box<dyn FnOnce()> {
         let attachment = Arc::clone(&self.attachment);
         Box::new(move || attachment.resync())
+    }
+
+    /// Returns a call that stops the subscription, for a caller that must release a lock first: it drops user code.
+    pub(crate) fn ending(&self) -> Box<dyn FnOnce()> {
+        let (group, attachment) = (Arc::clone(&self.group), Arc::clone(&self.attachment));
+        Box::new(move || {
+            group.stop();
+            attachment.leave();
+        })
     }
 }
 

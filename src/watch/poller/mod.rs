@@ -363,6 +363,18 @@ impl PollerControl {
         self.source.clone()
     }
 
+    /// Returns a call that stops the poller, for a caller that must release a lock first. With `abort`, it also cancels the listing.
+    pub(crate) fn ending(&self, abort: bool) -> Box<dyn FnOnce()> {
+        let (group, shared) = (Arc::clone(&self.group), Arc::clone(&self.shared));
+        Box::new(move || {
+            group.stop();
+            shared.event.set();
+            if abort {
+                group.abort.cancel();
+            }
+        })
+    }
+
     /// Sets a callback for each listing that has been enqueued. The first call counts.
     pub(crate) fn on_progress(&self, progress: Progress) {
         let _ = self.shared.progress.set(progress);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::WaitError;
 use homeostat::watch::Push;
 use homeostat::{
-    Action, BoxError, Context, Controller, ManualClock, Poller, Reasons, Running, Sources, Watch, WorkerPool,
+    Action, BoxError, Context, Controller, ControllerHandle, ManualClock, Poller, Reasons, Running, Sources, Watch,
+    WorkerPool,
 };
 
 use crate::support::HOUR;
@@ -140,6 +141,45 @@ fn a_poll_that_does_not_end_is_aborted_and_named_when_its_source_is_removed() {
     assert!(still.threads().contains(&"vm-source-1-0".to_owned()), "{still}");
     drop(go_on);
     running.join_timeout(Duration::MAX).unwrap();
+}
+
+/// Asks a controller when it is dropped.
+struct AsksAtLast {
+    handle: ControllerHandle<Key>,
+    answer: Sender<(usize, usize)>,
+}
+
+impl Drop for AsksAtLast {
+    fn drop(&mut self) {
+        let _ = self.answer.send((self.handle.sources().len(), self.handle.status().sources.len()));
+    }
+}
+
+/// The end of a subscription drops its mapping.
+#[test]
+fn the_drop_of_a_mapping_may_ask_the_controller_that_ends_or_removes_its_source() {
+    for (end, left) in [("remove", 1), ("stop", 2), ("abort", 2)] {
+        let clock = ManualClock::new();
+        let pool = pool(&clock);
+        let (controller, _ran, _none) = controller(&clock);
+        let (answer, answered) = unbounded();
+        let asks = AsksAtLast { handle: controller.handle(), answer };
+        let running = controller.start(&pool).unwrap();
+        let disks = Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
+        let mut sources = Sources::new();
+        sources.watch(disks.watch(), move |event| {
+            let _kept = &asks;
+            event.key().copied()
+        });
+        running.add_sources(sources).unwrap();
+        match end {
+            "remove" => assert_eq!(running.remove_source("disks", LONG), Ok(true)),
+            "stop" => running.stop(),
+            _ => running.abort(),
+        }
+        assert_eq!(answered.try_recv(), Ok((left, left)), "{end}");
+        running.shutdown(Duration::ZERO);
+    }
 }
 
 #[test]
