@@ -70,6 +70,20 @@ pub(super) fn export(name: &str, metrics: &ControllerMetrics, sources: &[SourceS
     }
 }
 
+/// Sets the gauges of a controller that was removed to zero.
+pub(crate) fn export_removed(name: &str) {
+    for priority in ["high", "normal", "low"] {
+        let [queue, controller] = queue_labels(name);
+        gauge!("workqueue_depth", &[queue, controller, ("priority", priority.to_owned())]).set(0.0);
+    }
+    let labels = queue_labels(name);
+    gauge!("workqueue_unfinished_work_seconds", &labels).set(0.0);
+    gauge!("workqueue_longest_running_processor_seconds", &labels).set(0.0);
+    for metric in ["controller_runtime_max_concurrent_reconciles", "controller_runtime_active_workers"] {
+        gauge!(metric, "controller" => name.to_owned()).set(0.0);
+    }
+}
+
 fn float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

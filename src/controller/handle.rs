@@ -14,6 +14,8 @@ use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::watch::source::SourceHandle;
+#[cfg(feature = "metrics")]
+use crate::watch::source::SourceStatus;
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
 ///
@@ -195,9 +197,25 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most names
     /// come from client-go's work queue (`workqueue_…`, labels `name` and `controller`) and from controller-runtime (`controller_runtime_…`, label
     /// `controller`). Other names begin with `homeostat_` and have the label `controller`.
+    ///
+    /// The gauges of a source that was removed since the last call show no fault from now on.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        super::export::export(&self.state.name, &self.state.metrics(), &self.state.source_statuses());
+        self.export();
+    }
+
+    /// Exports like [`export_metrics`](Self::export_metrics). Returns the names of the sources.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn export(&self) -> Vec<String> {
+        let state = &*self.state;
+        let sources = state.source_statuses();
+        super::export::export(&state.name, &state.metrics(), &sources);
+        let names: Vec<_> = sources.into_iter().map(|source| source.name).collect();
+        let before = std::mem::replace(&mut *state.exported_sources.lock(), names.clone());
+        for removed in before.iter().filter(|source| !names.contains(source)) {
+            SourceStatus::export_removed(&state.name, removed);
+        }
+        names
     }
 
     /// Returns whether this process may run a key now. Always true if the keys are not

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 pub use self::builder::ControllerBuilder;
 pub use self::control::ControllerError;
+#[cfg(feature = "metrics")]
+pub(crate) use self::export::export_removed;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;

@@ -77,6 +77,9 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: SourceList,
+    /// The names of the sources of the last export.
+    #[cfg(feature = "metrics")]
+    pub(super) exported_sources: Mutex<Vec<String>>,
     /// The counters of all runners.
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// Counted by the watchdog.
@@ -173,6 +176,8 @@ impl<K: Key> ControllerState<K> {
                 max_concurrent: Mutex::new(max_concurrent),
                 resync: Mutex::new(resync),
                 sources: SourceList::default(),
+                #[cfg(feature = "metrics")]
+                exported_sources: Mutex::new(Vec::new()),
                 counters: Mutex::new(Vec::new()),
                 overruns: Counter::default(),
                 end: EndNotifier::new(clock.clone()),

@@ -177,6 +177,8 @@ impl ManagerBuilder {
             leading: false,
             records_runs: false,
             #[cfg(feature = "metrics")]
+            exported: HashMap::new(),
+            #[cfg(feature = "metrics")]
             exported_leader: None,
             term: None,
             lost: false,

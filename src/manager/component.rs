@@ -74,8 +74,9 @@ pub(super) struct ControllerEntry {
     pub(super) lead: Box<dyn Fn(&Fence) + Send + Sync>,
     /// Stops the controller, even if it was never started.
     pub(super) stop: Box<dyn Fn() + Send + Sync>,
+    /// Exports the metrics. Returns the names of the sources.
     #[cfg(feature = "metrics")]
-    pub(super) export: Box<dyn Fn() + Send + Sync>,
+    pub(super) export: Box<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 #[cfg(feature = "serve")]
@@ -193,7 +194,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             lead: Box::new(move |fence| leading.lead(fence)),
             stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]
-            export: Box::new(move || exporter.export_metrics()),
+            export: Box::new(move || exporter.export()),
         };
         Self { controller: Some(entry), ..component }
     }

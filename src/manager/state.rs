@@ -76,6 +76,9 @@ pub(super) struct ManagerState {
     pub(super) records_runs: bool,
     /// The term, once this process has been elected.
     pub(super) term: Option<Fence>,
+    /// The controllers of the last export, each with its sources. The manager's own sources have an empty name of a controller.
+    #[cfg(feature = "metrics")]
+    pub(super) exported: HashMap<String, Vec<String>>,
     /// The leader that the metrics name.
     #[cfg(feature = "metrics")]
     pub(super) exported_leader: Option<String>,

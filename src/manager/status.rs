@@ -1,5 +1,7 @@
 //! The status of a manager as a table, and its liveness and readiness.
 
+#[cfg(feature = "metrics")]
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 #[cfg(feature = "metrics")]
@@ -14,6 +16,8 @@ use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
 #[cfg(feature = "serve")]
 use crate::controller::KeyStatus;
+#[cfg(feature = "metrics")]
+use crate::controller::export_removed;
 use crate::controller::{ControllerPhase, ControllerStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
@@ -189,13 +193,26 @@ impl Manager {
     ///
     /// With an elector also `leader_election_master_status` (1 if this process leads), `homeostat_leader` (1 for the leader that its
     /// label names) and `homeostat_leader_since_seconds`, each with the manager's name as label `name`.
+    ///
+    /// The gauges of controllers that were removed since the last call become zero, and those of removed sources show no fault.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        for (_, entry) in self.entries() {
-            (entry.export)();
-        }
-        for source in self.sources() {
+        let entries = self.entries().into_iter();
+        let mut exported: HashMap<_, _> = entries.map(|(name, entry)| (name, (entry.export)())).collect();
+        let sources = self.sources();
+        for source in &sources {
             source.export("");
+        }
+        exported.insert(String::new(), sources.into_iter().map(|source| source.name).collect());
+        let before = std::mem::replace(&mut self.inner.state.lock().exported, exported.clone());
+        for (controller, sources) in before {
+            let now = exported.get(&controller);
+            if now.is_none() {
+                export_removed(&controller);
+            }
+            for source in sources.iter().filter(|source| now.is_none_or(|now| !now.contains(source))) {
+                SourceStatus::export_removed(&controller, source);
+            }
         }
         self.export_leader();
     }

@@ -406,4 +406,15 @@ impl SourceStatus {
         gauge!("homeostat_source_undecodable", &labels).set(self.undecodable as f64);
         gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
     }
+
+    /// Exports that a source was removed: it has no fault, and no listing is missing.
+    pub(crate) fn export_removed(controller: &str, source: &str) {
+        use metrics::gauge;
+
+        let labels = [("controller", controller.to_owned()), ("source", source.to_owned())];
+        gauge!("homeostat_source_synced", &labels).set(1.0);
+        for fault in ["homeostat_source_failing_seconds", "homeostat_source_undecodable", "homeostat_source_overdue"] {
+            gauge!(fault, &labels).set(0.0);
+        }
+    }
 }

@@ -95,6 +95,62 @@ fn metrics_of_sources_show_failures_and_hangs() {
     });
 }
 
+/// Each value is read only after the export that follows the removal: this recorder may forget what it returns.
+#[test]
+fn gauges_of_removed_controllers_and_sources_show_no_fault() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
+    let idle = |_: &Context, _: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let broken = |name: &str| {
+        let list = |_: &Context| Err::<[&str; 1], _>("no answer");
+        Poller::new(3600 * SECOND, list).name(name).clock(clock.clock())
+    };
+    let vms = Controller::builder("vm", idle).clock(clock.clock()).poller(broken("inventory"));
+    manager.add(vms.poller(broken("images")).build().unwrap()).unwrap();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    manager.add(Component::poller("own", broken("own"), &queue)).unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        let running = manager.start().unwrap();
+        let vms = manager.controller::<&str>("vm").unwrap();
+        for source in vms.sources().into_iter().chain([manager.source("own").unwrap()]) {
+            while source.status().failures == 0 {
+                std::thread::yield_now();
+            }
+        }
+        // It does not run before the listings are in.
+        vms.enqueue("vm-1");
+        clock.advance(3 * SECOND);
+        let seen = || {
+            manager.export_metrics();
+            let seen = read(&snapshots);
+            // Sets the gauges once more.
+            manager.export_metrics();
+            let names = [
+                "homeostat_source_failing_seconds{controller=vm,source=inventory}",
+                "homeostat_source_synced{controller=vm,source=inventory}",
+                "homeostat_source_failing_seconds{controller=vm,source=images}",
+                "homeostat_source_failing_seconds{controller=,source=own}",
+                "workqueue_depth{name=vm,controller=vm,priority=normal}",
+                "controller_runtime_max_concurrent_reconciles{controller=vm}",
+            ];
+            names.map(|name| seen[name].clone())
+        };
+        assert_eq!(seen(), ["3", "0", "3", "3", "1", "1"]);
+        assert_eq!(vms.remove_source("inventory", 60 * SECOND), Ok(true));
+        assert_eq!(seen()[..4], ["0", "1", "3", "3"]);
+        for component in ["vm", "own"] {
+            manager.remove(component, 60 * SECOND).unwrap();
+        }
+        let last = seen();
+        assert_eq!(last[0], "0");
+        assert_eq!(last[2..], ["0"; 4]);
+        manager.stop();
+        running.wait().unwrap();
+    });
+}
+
 #[test]
 fn every_metric_moves() {
     let recorder = DebuggingRecorder::new();
