@@ -149,9 +149,10 @@ impl ClusterConfig {
         if let Some(proxy) = &self.0.proxy {
             return Some(proxy.clone());
         }
+        // The first of the two that is not empty.
         let either = |name: &str| {
-            let found = [name.to_owned(), name.to_ascii_lowercase()].into_iter().find_map(|name| var(&name));
-            found.and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
+            let set = |name: String| var(&name)?.into_string().ok().filter(|value| !value.is_empty());
+            [name.to_owned(), name.to_ascii_lowercase()].into_iter().find_map(set)
         };
         let uri: Uri = self.0.server.parse().ok()?;
         let is_tls = uri.scheme_str() == Some("https");

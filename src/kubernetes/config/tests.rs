@@ -233,6 +233,11 @@ fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
     assert_eq!(config.chosen_proxy(&direct), None);
     let proxied = ClusterConfig::new("https://192.0.2.1").unwrap();
     assert_eq!(proxied.chosen_proxy(&direct).as_deref(), Some("http://10.0.0.1:3128"));
+    // A variable that is set but empty does not hide the other spelling.
+    let empty = vars(&[("HTTPS_PROXY", ""), ("https_proxy", "proxy:3128"), ("NO_PROXY", "")]);
+    assert_eq!(config.chosen_proxy(&empty).as_deref(), Some("http://proxy:3128"));
+    let except = vars(&[("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", ""), ("no_proxy", ".example.com")]);
+    assert_eq!(config.chosen_proxy(&except), None);
     assert_eq!(config.proxy("socks5://s:1").chosen_proxy(&direct).as_deref(), Some("socks5://s:1"));
 }
 
