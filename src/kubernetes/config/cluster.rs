@@ -7,7 +7,7 @@ use http::Uri;
 
 use super::error::{ConfigError, FileOrInline};
 use super::identity::{ClientCertificate, Credentials, Impersonation};
-use super::proxy::NoProxy;
+use super::proxy::{NoProxy, ProxyUrl};
 use super::secret::Secret;
 
 /// The settings of a connection to a Kubernetes API server: its address, its certificate authority, and the client's identity.
@@ -40,7 +40,7 @@ pub(crate) struct ConfigParts {
     pub(crate) insecure: bool,
     pub(crate) tls_server_name: Option<String>,
     /// The URL of the proxy; `None` for the variables of the environment.
-    pub(crate) proxy: Option<String>,
+    pub(crate) proxy: Option<ProxyUrl>,
     pub(crate) certificate: Option<ClientCertificate>,
     pub(crate) credentials: Credentials,
     pub(crate) acts_as: Option<Impersonation>,
@@ -124,7 +124,7 @@ impl ClusterConfig {
     /// and `NO_PROXY`.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
-        self.0.proxy = Some(url.into());
+        self.0.proxy = Some(ProxyUrl::new(url));
         self
     }
 
@@ -147,7 +147,7 @@ impl ClusterConfig {
     /// Returns the proxy to use, by the settings and these variables of the environment.
     pub(crate) fn chosen_proxy(&self, var: &impl Fn(&str) -> Option<OsString>) -> Option<String> {
         if let Some(proxy) = &self.0.proxy {
-            return Some(proxy.clone());
+            return Some(proxy.reveal().to_owned());
         }
         // The first of the two that is not empty.
         let either = |name: &str| {

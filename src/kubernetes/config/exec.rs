@@ -26,8 +26,9 @@ pub(crate) struct ExecSettings {
     api_version: String,
     #[serde(default)]
     command: String,
+    /// They may have passwords.
     #[serde(default)]
-    args: Option<Vec<String>>,
+    args: Option<Vec<Secret<String>>>,
     #[serde(default)]
     env: Option<Vec<Variable>>,
     #[serde(default)]
@@ -49,7 +50,7 @@ struct Variable {
 pub(crate) struct ExecPlugin {
     api_version: String,
     command: OsString,
-    args: Vec<String>,
+    args: Vec<Secret<String>>,
     env: Vec<Variable>,
     install_hint: Option<String>,
     /// Whether the plugin wants to know the server.
@@ -130,7 +131,8 @@ impl ExecPlugin {
             info["spec"]["cluster"] = cluster;
         }
         let mut command = Command::new(&self.command);
-        command.args(&self.args).envs(self.env.iter().map(|variable| (&variable.name, variable.value.reveal())));
+        command.args(self.args.iter().map(Secret::reveal));
+        command.envs(self.env.iter().map(|variable| (&variable.name, variable.value.reveal())));
         command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdin(Stdio::null());
         let output = command.output().map_err(|error| {
             let is_missing = error.kind() == ErrorKind::NotFound;
@@ -145,8 +147,8 @@ impl ExecPlugin {
 
     /// Reads the output of the command.
     fn read(&self, output: &[u8]) -> Result<ExecCredentials, String> {
-        let Output { kind, api_version, status } =
-            serde_json::from_slice(output).map_err(|error| format!("printed no ExecCredential: {error}"))?;
+        let Output { kind, api_version, status } = serde_json::from_slice(output)
+            .map_err(|error| format!("printed no ExecCredential: {}", fault_of(&error)))?;
         if kind != "ExecCredential" || api_version != self.api_version {
             let expected = &self.api_version;
             return Err(format!("printed {api_version:?} {kind:?}, but must print {expected:?} \"ExecCredential\""));
@@ -167,6 +169,16 @@ impl ExecPlugin {
     fn error(&self, fault: String, messages: &[u8], hint: Option<String>) -> ExecError {
         let messages = String::from_utf8_lossy(messages).trim().to_owned();
         ExecError { command: self.command.clone(), fault, messages, hint }
+    }
+}
+
+/// Describes an error without the values of the text, which may be credentials.
+fn fault_of(error: &serde_json::Error) -> String {
+    // Only errors of data repeat a value.
+    if error.is_data() {
+        format!("a field has a value of the wrong type at line {} column {}", error.line(), error.column())
+    } else {
+        error.to_string()
     }
 }
 

@@ -14,6 +14,7 @@ use super::cluster::{ClusterConfig, ConfigParts, parse_server};
 use super::error::{ConfigError, FileOrInline, read_file};
 use super::exec::{ExecPlugin, ExecSettings};
 use super::identity::{ClientCertificate, Credentials, Impersonation};
+use super::proxy::ProxyUrl;
 use super::secret::Secret;
 
 /// One or several kubeconfig files, merged.
@@ -335,7 +336,7 @@ impl Located<Cluster> {
             authority,
             insecure: cluster.insecure_skip_tls_verify,
             tls_server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),
-            proxy: cluster.proxy_url.clone().filter(|url| !url.is_empty()),
+            proxy: cluster.proxy_url.clone().filter(|url| !url.is_empty()).map(ProxyUrl::new),
             ..ConfigParts::default()
         })
     }

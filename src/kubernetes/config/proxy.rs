@@ -1,8 +1,34 @@
-//! The hosts that are reached without a proxy: the rules of the `NO_PROXY` variable. A plain value.
+//! Proxies, and the hosts that are reached without one: the rules of the `NO_PROXY` variable. Plain values.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+
+/// The URL of a proxy. Its `Debug` shows neither the user nor the password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ProxyUrl(String);
+
+impl ProxyUrl {
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    /// Returns the whole URL, to connect to the proxy.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ProxyUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A password may have any character, so only the text after the last `@` is certainly no part of it.
+        match self.0.rsplit_once('@') {
+            Some((_, host)) => write!(f, "(secret)@{host}"),
+            None => f.write_str(&self.0),
+        }
+    }
+}
 
 /// A list of hosts to be reached without a proxy.
 ///

@@ -19,6 +19,7 @@ use super::in_cluster;
 use super::secret::Secret;
 use super::*;
 use crate::base::clock::ManualClock;
+use crate::kubernetes::KubernetesClient;
 
 fn parse(text: &str) -> Kubeconfig {
     Kubeconfig::parse(text, "/etc/app").unwrap()
@@ -104,6 +105,10 @@ fn a_text_that_is_no_kubeconfig_is_refused_and_shows_no_secret() {
         "clusters: 3",
         "users: [{name: u, user: {token: [s3cret]}}]",
         "users: [{name: u, user: {token: 's3cret",
+        "users: [{name: u, user: s3cret}]",
+        "users: [{name: u, user: {exec: s3cret}}]",
+        "users: [{name: u, user: {exec: {args: --client-secret=s3cret}}}]",
+        "clusters: [{name: k, cluster: {proxy-url: ['http://me:s3cret@proxy']}}]",
         "\u{0}",
     ];
     for text in cases {
@@ -186,13 +191,17 @@ fn debug_shows_no_secret() {
         "username: me, password: s3cret".to_owned(),
         format!("client-certificate-data: YQ==, client-key-data: {key}"),
         "exec: {apiVersion: client.authentication.k8s.io/v1, command: x, env: [{name: PW, value: s3cret}]}".to_owned(),
+        "exec: {apiVersion: client.authentication.k8s.io/v1, command: x, args: [--client-secret=s3cret]}".to_owned(),
     ];
-    for user in users {
-        let file = parse(&with(SERVER, &user));
+    let clusters = [SERVER.to_owned(), format!("{SERVER}, proxy-url: 'http://me:s3cret/@s3cret@proxy:3128'")];
+    for (user, cluster) in users.iter().flat_map(|user| clusters.iter().map(move |cluster| (user, cluster))) {
+        let file = parse(&with(cluster, user));
         let config = file.config().unwrap();
-        for shown in [format!("{file:?}"), format!("{config:?}"), format!("{config}")] {
+        let builder = format!("{:?}", KubernetesClient::builder(config.clone()));
+        for shown in [format!("{file:?}"), format!("{config:?}"), format!("{config}"), builder] {
             assert!(!shown.contains("s3cret") && !shown.contains(&key) && !shown.contains("115, 51"), "{shown}");
         }
+        assert_eq!(format!("{config:?}").contains("proxy:3128"), cluster != SERVER);
     }
 }
 
@@ -357,6 +366,10 @@ fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
     };
     fails("echo 'please log in' >&2; exit 3", "failed with exit status: 3; it says: please log in");
     fails("echo hello", "printed no ExecCredential: expected value at line 1 column 1");
+    // The credentials that a plugin prints are in no error.
+    let wrong = "printed no ExecCredential: a field has a value of the wrong type at line 1 column ";
+    fails(&format!("echo '{PRINTED}\"s3cret\"}}'"), &format!("{wrong}89"));
+    fails(&format!("echo '{PRINTED}{{\"token\":7}}}}'"), &format!("{wrong}91"));
     fails("echo '{}'", "printed \"\" \"\", but must print \"client.authentication.k8s.io/v1\" \"ExecCredential\"");
     fails(&format!("echo '{PRINTED}null}}'"), "printed an ExecCredential without a status");
     fails(&format!("echo '{PRINTED}{{}}}}'"), "printed neither a token nor a client certificate");
