@@ -39,11 +39,15 @@ impl<In: Transport> Connector<In> for TcpConnector {
         let mut failure = Unsent::new(format!("{} has no address", authority(details.uri)), None);
         // A name with several addresses: each gets an equal part of the time that is left.
         let addresses = details.addrs.iter().copied().collect::<Vec<_>>();
-        let started = (details.current_time)();
         for (at, address) in addresses.iter().enumerate() {
-            let left = left_of(details.timeout, started, (details.current_time)());
-            let part = left.map(|left| left / u32::try_from(addresses.len() - at).unwrap_or(1));
-            match open(*address, part, details) {
+            let left = match time_left(details) {
+                Ok(left) => left,
+                Err(timeout) if at == 0 => return Err(timeout),
+                // The failure of the last address says more than the time-out.
+                Err(_) => break,
+            };
+            let part = left.not_zero().map(|left| *left / u32::try_from(addresses.len() - at).unwrap_or(1));
+            match open(*address, part.map(|part| part.max(Duration::from_millis(10))), details) {
                 Ok(stream) => {
                     let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
                     return Ok(Some(Either::B(TcpTransport {
@@ -69,19 +73,28 @@ enum ConnectFailure {
     Ended(Error),
 }
 
-/// Returns the time that is left of a time-out; `None` without a time-out.
-fn left_of(
-    timeout: NextTimeout,
-    started: ureq::unversioned::transport::time::Instant,
-    now: ureq::unversioned::transport::time::Instant,
-) -> Option<Duration> {
-    use ureq::unversioned::transport::time::Instant::Exact;
+/// Returns the part of the time for a connection that is left. All steps share this time: the proxy, TCP and TLS.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] if no time is left.
+fn time_left(details: &ConnectionDetails<'_>) -> Result<NextTimeout, Error> {
+    use ureq::unversioned::transport::time::{Duration as Limit, Instant::Exact};
 
-    let spent = match (started, now) {
-        (Exact(started), Exact(now)) => now.saturating_duration_since(started),
-        _ => Duration::ZERO,
-    };
-    timeout.not_zero().map(|limit| limit.saturating_sub(spent).max(Duration::from_millis(10)))
+    let mut left = details.timeout;
+    if let (Limit::Exact(limit), Exact(began), Exact(now)) = (left.after, details.now, (details.current_time)()) {
+        left.after = limit.saturating_sub(now.saturating_duration_since(began)).into();
+    }
+    unspent(left)
+}
+
+/// Returns the time-out if it has not passed. Sockets have no time-out of zero: they would wait for ever.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] if no time is left.
+fn unspent(timeout: NextTimeout) -> Result<NextTimeout, Error> {
+    if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
 }
 
 fn open(
@@ -145,14 +158,14 @@ impl Transport for TcpTransport {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let limit = timeout.for_write();
+        let limit = unspent(timeout.for_write())?;
         self.stream.set_write_timeout(limit.not_zero().map(|limit| *limit))?;
         let output = &self.buffers.output()[..amount];
         (&*self.stream).write_all(output).map_err(|error| timed_out(error, limit.reason))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let limit = timeout.for_read();
+        let limit = unspent(timeout.for_read())?;
         let timeout = limit.not_zero().map(|limit| *limit);
         // A watch reads all events with the same time-out.
         if timeout != self.read_timeout {
@@ -214,7 +227,7 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let mut connection = ClientConnection::new(settings, server_name)
             .map_err(|error| unsent("", Some(io::Error::other(error.to_string()))))?;
         let mut stream = TransportAdapter::new(plain.boxed(), details.current_time.clone());
-        stream.set_timeout(details.timeout);
+        stream.set_timeout(time_left(details)?);
         connection.complete_io(&mut stream).map_err(|error| match Error::from(error) {
             timeout @ Error::Timeout(_) => timeout,
             Error::Io(error) => unsent(hint(&error), Some(error)),
@@ -305,5 +318,78 @@ impl Resolver for AddressResolver {
         let mut found = self.empty();
         found.push(SocketAddr::new(address, port));
         Ok(found)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use ureq::unversioned::transport::time::Instant;
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::sync::Mutex;
+    use crate::kubernetes::config::ClusterConfig;
+    use crate::kubernetes::config::authenticator::Authenticator;
+    use crate::kubernetes::config::identity::Credentials;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A connection that records the time-outs of its calls, and never receives anything.
+    #[derive(Debug)]
+    struct RecordingTransport {
+        buffers: LazyBuffers,
+        seen: Arc<Mutex<Vec<Duration>>>,
+    }
+
+    impl Transport for RecordingTransport {
+        fn buffers(&mut self) -> &mut dyn Buffers {
+            &mut self.buffers
+        }
+
+        fn transmit_output(&mut self, _: usize, timeout: NextTimeout) -> Result<(), Error> {
+            self.seen.lock().push(*timeout.after);
+            Ok(())
+        }
+
+        fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+            self.seen.lock().push(*timeout.after);
+            Err(Error::Timeout(timeout.reason))
+        }
+
+        fn is_open(&mut self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_handshake_has_the_time_that_the_connection_has_left() {
+        let parts = ClusterConfig::new("https://k").unwrap();
+        let authenticator = Authenticator::new(Credentials::None, serde_json::Value::Null, Clock::system());
+        let tls = TlsConnector(Arc::new(Tls::new(parts.parts(), Arc::new(authenticator)).unwrap()));
+        let (uri, config, began) = ("https://k".parse().unwrap(), Config::default(), Clock::system().now());
+        for spent in [9, 10, 11] {
+            let details = ConnectionDetails {
+                uri: &uri,
+                addrs: AddressResolver::default().empty(),
+                config: &config,
+                request_level: false,
+                resolver: &AddressResolver::default(),
+                now: Instant::Exact(began),
+                timeout: NextTimeout {
+                    after: (10 * SECOND).into(),
+                    reason: Timeout::Connect,
+                    ..NextTimeout::default()
+                },
+                current_time: Arc::new(move || Instant::Exact(began + spent * SECOND)),
+                run_connector: Arc::new(|_: &ConnectionDetails<'_>| Err(Error::ConnectionFailed)),
+                register_shutdown: Arc::new(|_| Ok(())),
+            };
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let plain = RecordingTransport { buffers: LazyBuffers::new(1024, 1024), seen: Arc::clone(&seen) };
+            let error = tls.connect(&details, Some(plain)).unwrap_err();
+            assert!(matches!(error, Error::Timeout(Timeout::Connect)), "{error:?}");
+            let seen = seen.lock();
+            assert!(seen.iter().all(|limit| *limit == SECOND) && seen.is_empty() == (spent > 9), "{spent}: {seen:?}");
+        }
     }
 }

@@ -6,6 +6,8 @@ pub(super) mod path;
 pub(super) mod request_error;
 pub(super) mod request_metrics;
 mod retry;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod tls;
 pub(super) mod transport;
 

@@ -1,0 +1,72 @@
+//! Connections to servers that are slow or silent.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{park_timeout, scope};
+use std::time::Duration;
+
+use http::Method;
+
+use super::path::RequestPath;
+use super::request_error::{RequestError, RequestFault};
+use super::transport::{HttpRequest, HttpTransport, TransportLimits};
+use crate::base::clock::Clock;
+use crate::kubernetes::config::ClusterConfig;
+use crate::objects::Kind;
+
+const SHORT: Duration = Duration::from_millis(300);
+/// Longer than any test takes.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Returns a transport that never repeats a request because of its connection.
+fn transport(url: &str, limits: impl FnOnce(&mut TransportLimits)) -> HttpTransport {
+    let config = ClusterConfig::new(url).unwrap().insecure_skip_tls_verify();
+    let mut all = TransportLimits { connect: HOUR, read: HOUR, watch_read: HOUR, ..TransportLimits::default() };
+    (all.retry.time, all.retry.connections) = (HOUR, 0);
+    limits(&mut all);
+    HttpTransport::new(config.parts(), None, "tests".to_owned(), all, Clock::system()).unwrap()
+}
+
+fn get(path: &RequestPath) -> HttpRequest<'_> {
+    HttpRequest { method: Method::GET, path, body: None, accept: "application/json" }
+}
+
+fn path() -> RequestPath {
+    RequestPath::of_version(&Kind::of("v1", "Pod")).unwrap()
+}
+
+fn text(fault: RequestFault) -> String {
+    RequestError::new("GET", "it", fault).to_string().replace("GET it: ", "")
+}
+
+/// Sends a byte again and again, slowly, until the client leaves.
+///
+/// The bytes follow each other faster than the clock of sockets ticks. So no single read lasts until its time-out.
+fn drip(mut stream: TcpStream) {
+    stream.set_nodelay(true).unwrap();
+    while stream.write_all(b" ").is_ok() {
+        park_timeout(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn a_handshake_that_drips_ends_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let connect = transport(&url, |limits| limits.connect = SHORT);
+    let call = transport(&url, |limits| limits.retry.time = SHORT);
+    let cases = [(connect, "the connection was not established in time"), (call, "the server did not answer in time")];
+    for (transport, expected) in cases {
+        scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                // The head of a TLS record of 16 KiB.
+                stream.write_all(&[0x16, 3, 3, 0x40, 0]).unwrap();
+                drip(stream);
+            });
+            assert_eq!(text(transport.call(&get(&path())).unwrap_err()), expected);
+        });
+    }
+}
