@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use serde::Deserialize;
 
+use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::kubernetes::http::answer::ApiStatus;
@@ -68,19 +69,25 @@ impl Discovery {
         found.map_or_else(|| kind.plural().into_owned(), |served| served.plural.clone())
     }
 
-    /// Returns a kind as the server serves it. Reads the list of its group and version if the kind is missing.
+    /// Returns a kind as the server serves it. Reads the list of its group and version if the kind is missing. A cancellation of
+    /// `stop` ends that.
     ///
     /// # Errors
     ///
     /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
-    pub(super) fn find(&self, transport: &HttpTransport, object: &ObjectRef) -> Result<ServedKind, ClientError> {
+    pub(super) fn find(
+        &self,
+        transport: &HttpTransport,
+        object: &ObjectRef,
+        stop: Option<&CancellationToken>,
+    ) -> Result<ServedKind, ClientError> {
         let kind = object.kind();
         let version = kind.api_version().into_owned();
         let known = self.0.lock().get(&version).cloned();
         let group = match known {
             Some(group) if group.has(kind) || !transport.clock().reached(group.read_at.after(PERIOD)) => group,
             _ => {
-                let group = read(transport, object)?;
+                let group = read(transport, object, stop)?;
                 self.0.lock().insert(version, group.clone());
                 group
             }
@@ -106,12 +113,12 @@ impl Group {
     }
 }
 
-fn read(transport: &HttpTransport, object: &ObjectRef) -> Result<Group, ClientError> {
+fn read(transport: &HttpTransport, object: &ObjectRef, stop: Option<&CancellationToken>) -> Result<Group, ClientError> {
     let path = RequestPath::of_version(object.kind())
         .map_err(|cause| ClientError::with_causes(object.clone(), vec![cause]))?;
     let request = HttpRequest { method: Method::GET, path: &path, body: None, accept: "application/json" };
     let line = transport.line("GET", &path, object, "");
-    let (head, body) = transport.call(&request).map_err(|error| line.error(error))?;
+    let (head, body) = transport.call(&request, stop).map_err(|error| line.error(error))?;
     let read_at = transport.clock().nanos();
     if head.code == 404 {
         return Ok(Group { read_at, kinds: None });

@@ -26,6 +26,7 @@ use super::http::path::RequestPath;
 use super::http::request_error::RequestFault;
 use super::http::request_metrics::RequestMetrics;
 use super::http::transport::{Answer, HttpRequest, HttpTransport, TransportLimits};
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::objects::{Cause, ClientError, Kind, ObjectKey, ObjectRef, SharedObject};
@@ -243,15 +244,16 @@ impl KubernetesClient {
     /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
     pub fn served_kind(&self, kind: &Kind) -> Result<ServedKind, ClientError> {
         let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-        self.shared.discovery.find(&self.shared.transport, &object)
+        self.shared.discovery.find(&self.shared.transport, &object, None)
     }
 
     /// Sends a request for an object or several. `path_of` returns the path for a plural, and `send` sends it. If the server does not
-    /// know the path, asks it for the plural and tries again.
+    /// know the path, asks it for the plural and tries again. A cancellation of `stop` ends that question.
     pub(super) fn exchange<T>(
         &self,
         object: &ObjectRef,
         (verb, version): (&'static str, &str),
+        stop: Option<&CancellationToken>,
         path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
         send: impl Fn(&RequestPath) -> Result<Result<T, Answer>, RequestFault>,
     ) -> Result<(T, RequestLine), ClientError> {
@@ -270,7 +272,7 @@ impl KubernetesClient {
             if !status.is_unknown_path(&head) || found {
                 return Err(status.error(&line, &head));
             }
-            let served = discovery.find(transport, object)?;
+            let served = discovery.find(transport, object, stop)?;
             if let Some(cause) = misplaced(&served, object.key()).or_else(|| missing_part(&served, &path)) {
                 return Err(invalid(cause));
             }
@@ -286,14 +288,27 @@ impl KubernetesClient {
         &self,
         object: &ObjectRef,
         method: &Method,
-        (verb, version): (&'static str, &str),
+        line: (&'static str, &str),
+        content: (Option<(&'static str, &Value)>, &'static str),
+        path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
+    ) -> Result<ApiReply, ClientError> {
+        self.request_until(None, object, method, line, content, path_of)
+    }
+
+    /// Sends a request and reads the answer. A cancellation of `stop` ends this with an error.
+    pub(super) fn request_until(
+        &self,
+        stop: Option<&CancellationToken>,
+        object: &ObjectRef,
+        method: &Method,
+        line: (&'static str, &str),
         (body, accept): (Option<(&'static str, &Value)>, &'static str),
         path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
     ) -> Result<ApiReply, ClientError> {
-        let (body, line) = self.exchange(object, (verb, version), path_of, |path| {
+        let (body, line) = self.exchange(object, line, stop, path_of, |path| {
             let body = body.map(|(content_type, body)| (content_type, body.to_string().into_bytes()));
             let request = HttpRequest { method: method.clone(), path, body, accept };
-            let (head, body) = self.shared.transport.call(&request)?;
+            let (head, body) = self.shared.transport.call(&request, stop)?;
             Ok(if head.is_success() { Ok(body) } else { Err((head, body)) })
         })?;
         Ok(ApiReply { line, body })

@@ -34,30 +34,7 @@ impl Client for KubernetesClient {
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        let Page { version, continue_token, mut items } = self.with_fields(kind, query, |fields| {
-            let limit = query.limit.filter(|limit| *limit > 0).map(|limit| limit.to_string());
-            let token = query.continue_token.as_deref();
-            let object = objects(kind, query);
-            let path = |plural: &str| {
-                let path = selected(kind, plural, query, fields)?.optional_query("limit", limit.as_deref());
-                Ok(match (token, &query.not_older_than) {
-                    (Some(token), _) => path.query("continue", token),
-                    (None, Some(version)) => {
-                        path.query("resourceVersion", version).query("resourceVersionMatch", "NotOlderThan")
-                    }
-                    (None, None) => path,
-                })
-            };
-            let version = token.unwrap_or_default();
-            let reply = self.request(&object, &Method::GET, ("LIST", version), (None, self.accept(true)), path);
-            reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))
-        })?;
-        items.retain(|item| query.selects_content(item));
-        // The server orders the paths of objects, in which a slash follows the namespace.
-        if !items.is_sorted_by_key(SharedObject::key) {
-            items.sort_by_cached_key(SharedObject::key);
-        }
-        Ok(ObjectList::new(version, items).continue_token(continue_token))
+        self.list_until(kind, query, None)
     }
 
     fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
@@ -194,6 +171,40 @@ impl Client for KubernetesClient {
 }
 
 impl KubernetesClient {
+    /// Lists objects. A cancellation of `stop` ends this with an error.
+    pub(super) fn list_until(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        stop: Option<&CancellationToken>,
+    ) -> Result<ObjectList<SharedObject>, ClientError> {
+        let Page { version, continue_token, mut items } = self.with_fields(kind, query, |fields| {
+            let limit = query.limit.filter(|limit| *limit > 0).map(|limit| limit.to_string());
+            let token = query.continue_token.as_deref();
+            let object = objects(kind, query);
+            let path = |plural: &str| {
+                let path = selected(kind, plural, query, fields)?.optional_query("limit", limit.as_deref());
+                Ok(match (token, &query.not_older_than) {
+                    (Some(token), _) => path.query("continue", token),
+                    (None, Some(version)) => {
+                        path.query("resourceVersion", version).query("resourceVersionMatch", "NotOlderThan")
+                    }
+                    (None, None) => path,
+                })
+            };
+            let version = token.unwrap_or_default();
+            let content = (None, self.accept(true));
+            let reply = self.request_until(stop, &object, &Method::GET, ("LIST", version), content, path);
+            reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))
+        })?;
+        items.retain(|item| query.selects_content(item));
+        // The server orders the paths of objects, in which a slash follows the namespace.
+        if !items.is_sorted_by_key(SharedObject::key) {
+            items.sort_by_cached_key(SharedObject::key);
+        }
+        Ok(ObjectList::new(version, items).continue_token(continue_token))
+    }
+
     fn put(&self, kind: &Kind, object: &Value, subresource: Option<&'static str>) -> Result<SharedObject, ClientError> {
         let named = named(kind, object)?;
         // Servers replace objects of some kinds without a look at the version.

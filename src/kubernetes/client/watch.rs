@@ -14,7 +14,7 @@ use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
 use crate::kubernetes::http::request_error::{RequestFault, cause_of};
 use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};
-use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent};
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent};
 
 /// The most bytes of an event.
 const MOST_EVENT: u64 = 64 << 20;
@@ -116,7 +116,13 @@ impl EventStream {
 
     /// Lists all objects, to be watched from the version of the list on.
     fn list(&mut self) -> Result<(), ClientError> {
-        let list = self.client.list(&self.kind, &self.query)?;
+        let list = match self.client.list_until(&self.kind, &self.query, Some(&self.stop)) {
+            Err(_) if self.stop.is_cancelled() => {
+                self.has_ended = true;
+                return Ok(());
+            }
+            list => list?,
+        };
         self.listed = list.items.into_iter();
         self.listed_at = Some(list.version);
         Ok(())
@@ -137,7 +143,7 @@ impl EventStream {
                     version => path.query("resourceVersion", version),
                 })
             };
-            let opened = client.exchange(&object, ("WATCH", version), path, |path| {
+            let opened = client.exchange(&object, ("WATCH", version), Some(stop), path, |path| {
                 let accept = client.accept(false);
                 transport.open(&HttpRequest { method: Method::GET, path, body: None, accept }, stop)
             });

@@ -1,7 +1,8 @@
 //! Connections for `ureq`: TCP with keepalive, and TLS with the settings of the client.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,8 +10,6 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
-use ureq::config::Config;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, ShutdownHandle, Transport,
     TransportAdapter,
@@ -19,15 +18,31 @@ use ureq::{Error, Timeout};
 
 use super::request_error::Unsent;
 use super::tls::Tls;
+use crate::base::sync::Mutex;
 
 /// The silence after which the system asks whether the other end is alive, and the time between its questions.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// The time after which sent bytes that nobody has confirmed end the connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The longest silence of a server that a connection accepts. It may change while the connection is used.
+#[derive(Clone, Debug)]
+pub(crate) struct SilenceLimit(Arc<Mutex<Duration>>);
+
+impl SilenceLimit {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self(Arc::new(Mutex::new(limit)))
+    }
+
+    /// Sets the limit of the next reads.
+    pub(crate) fn set(&self, limit: Duration) {
+        *self.0.lock() = limit;
+    }
+}
+
 /// Opens TCP connections.
 #[derive(Debug)]
-pub(crate) struct TcpConnector;
+pub(crate) struct TcpConnector(pub(crate) SilenceLimit);
 
 impl<In: Transport> Connector<In> for TcpConnector {
     type Out = Either<In, TcpTransport>;
@@ -53,6 +68,7 @@ impl<In: Transport> Connector<In> for TcpConnector {
                     return Ok(Some(Either::B(TcpTransport {
                         stream,
                         buffers: LazyBuffers::new(input, output),
+                        silence: self.0.clone(),
                         read_timeout: None,
                     })));
                 }
@@ -93,7 +109,7 @@ fn time_left(details: &ConnectionDetails<'_>) -> Result<NextTimeout, Error> {
 /// # Errors
 ///
 /// [`Error::Timeout`] if no time is left.
-fn unspent(timeout: NextTimeout) -> Result<NextTimeout, Error> {
+pub(super) fn unspent(timeout: NextTimeout) -> Result<NextTimeout, Error> {
     if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
 }
 
@@ -148,6 +164,7 @@ pub(crate) struct TcpTransport {
     /// Shared weakly with the agent, which can shut it down.
     stream: Arc<TcpStream>,
     buffers: LazyBuffers,
+    silence: SilenceLimit,
     /// The time-out of reads that the socket has.
     read_timeout: Option<Duration>,
 }
@@ -165,7 +182,8 @@ impl Transport for TcpTransport {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let limit = unspent(timeout.for_read())?;
+        let per_read = Some((*self.silence.0.lock()).into());
+        let limit = unspent(NextTimeout { per_read, ..timeout }.for_read())?;
         let timeout = limit.not_zero().map(|limit| *limit);
         // A watch reads all events with the same time-out.
         if timeout != self.read_timeout {
@@ -292,42 +310,21 @@ impl Transport for TlsTransport {
     }
 }
 
-impl std::fmt::Debug for TlsTransport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for TlsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsTransport").finish_non_exhaustive()
-    }
-}
-
-/// Finds the addresses of a server. The system's resolver is asked for names only.
-#[derive(Debug, Default)]
-pub(crate) struct AddressResolver(DefaultResolver);
-
-impl Resolver for AddressResolver {
-    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let Ok(address) = host.parse::<IpAddr>() else {
-            return self.0.resolve(uri, config, timeout).map_err(|error| match error {
-                Error::Io(error) => {
-                    let what = format!("the address of the host {host:?} cannot be found");
-                    Error::Other(Box::new(Unsent::new(what, Some(error))))
-                }
-                other => other,
-            });
-        };
-        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-        let mut found = self.empty();
-        found.push(SocketAddr::new(address, port));
-        Ok(found)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use ureq::config::Config;
+    use ureq::unversioned::resolver::Resolver;
     use ureq::unversioned::transport::time::Instant;
 
+    use super::super::resolver::AddressResolver;
     use super::*;
     use crate::base::clock::Clock;
-    use crate::base::sync::Mutex;
     use crate::kubernetes::config::ClusterConfig;
     use crate::kubernetes::config::authenticator::Authenticator;
     use crate::kubernetes::config::identity::Credentials;
@@ -370,10 +367,10 @@ mod tests {
         for spent in [9, 10, 11] {
             let details = ConnectionDetails {
                 uri: &uri,
-                addrs: AddressResolver::default().empty(),
+                addrs: AddressResolver::new(None).empty(),
                 config: &config,
                 request_level: false,
-                resolver: &AddressResolver::default(),
+                resolver: &AddressResolver::new(None),
                 now: Instant::Exact(began),
                 timeout: NextTimeout {
                     after: (10 * SECOND).into(),

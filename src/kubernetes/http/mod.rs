@@ -1,10 +1,12 @@
 //! Requests: connections, TLS, repetitions, metrics, and the errors of servers.
 
+mod agent;
 pub(super) mod answer;
 mod connector;
 pub(super) mod path;
 pub(super) mod request_error;
 pub(super) mod request_metrics;
+mod resolver;
 mod retry;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -12,6 +12,7 @@ use http::Method;
 use super::path::RequestPath;
 use super::request_error::{RequestError, RequestFault};
 use super::transport::{HttpRequest, HttpTransport, TransportLimits};
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::kubernetes::config::ClusterConfig;
 use crate::objects::Kind;
@@ -66,7 +67,31 @@ fn a_handshake_that_drips_ends_in_time() {
                 stream.write_all(&[0x16, 3, 3, 0x40, 0]).unwrap();
                 drip(stream);
             });
-            assert_eq!(text(transport.call(&get(&path())).unwrap_err()), expected);
+            assert_eq!(text(transport.call(&get(&path()), None).unwrap_err()), expected);
+        });
+    }
+}
+
+#[test]
+fn a_refused_watch_does_not_wait_long_for_the_body() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let transport = transport(&url, |limits| limits.read = SHORT);
+    let never = CancellationToken::new();
+    let cases = [(false, "the server sent nothing for too long"), (true, "the server did not answer in time")];
+    for (drips, expected) in cases {
+        scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+                if drips {
+                    drip(stream);
+                } else {
+                    // Ends when the client leaves.
+                    let _ = stream.read_to_end(&mut Vec::new());
+                }
+            });
+            assert_eq!(text(transport.open(&get(&path()), &never).map(drop).unwrap_err()), expected);
         });
     }
 }

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
-use ureq::unversioned::transport::{ConnectProxyConnector, Connector};
-use ureq::{Agent, AsSendBody, Body, BodyReader, Proxy};
+use ureq::{Agent, Body, BodyReader};
 
+use super::agent::{AgentFactory, LimitedBody, head_of, parse_proxy, run};
 use super::answer::{ApiStatus, MOST_STATUS, RequestLine, ResponseHead};
-use super::connector::{AddressResolver, TcpConnector, TlsConnector};
 use super::path::RequestPath;
 use super::request_error::{RequestFault, cause_of};
 use super::request_metrics::RequestCounters;
@@ -79,10 +78,8 @@ impl HttpRequest<'_> {
 /// Sends requests to one server.
 pub(crate) struct HttpTransport {
     server: String,
-    proxy: Option<Proxy>,
     headers: HeaderMap,
-    user_agent: String,
-    tls: Arc<Tls>,
+    agents: AgentFactory,
     authenticator: Arc<Authenticator>,
     limits: TransportLimits,
     clock: Clock,
@@ -131,7 +128,9 @@ impl HttpTransport {
         let cluster = serde_json::json!({"server": parts.server});
         let authenticator = Arc::new(Authenticator::new(parts.credentials.clone(), cluster, clock.clone()));
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
-        Ok(Self::of(parts.server.clone(), proxy, headers, user_agent, (tls, authenticator), limits, clock))
+        let TransportLimits { connect, read, .. } = limits;
+        let agents = AgentFactory { tls, proxy, user_agent, connect, read };
+        Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock))
     }
 
     /// Returns a transport with its own connections and the same credentials. Each call ends within this time.
@@ -139,30 +138,26 @@ impl HttpTransport {
         let mut limits = self.limits.clone();
         limits.retry.time = call_timeout;
         (limits.connect, limits.read) = (limits.connect.min(call_timeout), limits.read.min(call_timeout));
-        let credentials = (Arc::clone(&self.tls), Arc::clone(&self.authenticator));
-        let (headers, user_agent) = (self.headers.clone(), self.user_agent.clone());
-        Self::of(self.server.clone(), self.proxy.clone(), headers, user_agent, credentials, limits, self.clock.clone())
+        let agents = AgentFactory { connect: limits.connect, read: limits.read, ..self.agents.clone() };
+        let (headers, authenticator) = (self.headers.clone(), Arc::clone(&self.authenticator));
+        Self::of(self.server.clone(), headers, agents, authenticator, limits, self.clock.clone())
     }
 
     fn of(
         server: String,
-        proxy: Option<Proxy>,
         headers: HeaderMap,
-        user_agent: String,
-        (tls, authenticator): (Arc<Tls>, Arc<Authenticator>),
+        agents: AgentFactory,
+        authenticator: Arc<Authenticator>,
         limits: TransportLimits,
         clock: Clock,
     ) -> Self {
-        let agent = agent(&tls, proxy.clone(), &user_agent, limits.connect, limits.read);
         let next_check = clock.nanos().after(CERTIFICATE_PERIOD);
-        let calls = CallAgent { agent, certificates: 0, plugin_runs: 0, next_check };
+        let calls = CallAgent { agent: agents.pooled(), certificates: 0, plugin_runs: 0, next_check };
         Self {
             counters: RequestCounters::new(&server),
             server,
-            proxy,
             headers,
-            user_agent,
-            tls,
+            agents,
             authenticator,
             limits,
             draws: Mutex::new(clock.draws()),
@@ -197,17 +192,25 @@ impl HttpTransport {
     }
 
     /// Sends a request and reads the answer. Repeats it where that is safe, within the time of a call.
-    pub(crate) fn call(&self, request: &HttpRequest<'_>) -> Result<Answer, RequestFault> {
+    ///
+    /// A cancellation of `stop` ends the call with an error. Then the request has a connection of its own.
+    pub(crate) fn call(
+        &self,
+        request: &HttpRequest<'_>,
+        stop: Option<&CancellationToken>,
+    ) -> Result<Answer, RequestFault> {
         let limit = self.limits.retry.time;
-        self.repeat(request, None, |spent| {
-            let (used, agent) = (self.authorization()?, self.call_agent());
-            let response = self.send(&agent, request, used.as_ref(), Some(limit.saturating_sub(spent)))?;
-            Ok((used, self.read(response)?))
+        self.repeat(request, stop, |spent| {
+            let (used, pooled) = (self.authorization()?, self.call_agent());
+            let own = stop.map(|stop| self.agents.stoppable(stop, self.limits.read));
+            let agent = own.as_ref().map_or(&pooled, |own| &own.agent);
+            let response = self.send(agent, request, used.as_ref(), Some(limit.saturating_sub(spent)))?;
+            Ok((used, self.read(response, Nanos::NEVER)?))
         })
     }
 
     /// Sends the request of a watch. Returns the open answer, or the whole answer if it is an error. A cancellation of `stop` ends
-    /// the wait for the answer.
+    /// all waits.
     pub(crate) fn open(
         &self,
         request: &HttpRequest<'_>,
@@ -217,21 +220,18 @@ impl HttpTransport {
         let answer = self.repeat(request, Some(stop), |_| {
             let used = self.authorization()?;
             self.call_agent();
-            let TransportLimits { connect, watch_read, .. } = self.limits;
-            let agent = agent(&self.tls, self.proxy.clone(), &self.user_agent, connect, watch_read);
-            let ended = agent.clone();
-            let guard = stop.on_cancel(move || ended.shutdown());
-            let response = self.send(&agent, request, used.as_ref(), None);
-            drop(guard);
-            let response = response?;
+            let TransportLimits { read, watch_read, .. } = self.limits;
+            let own = self.agents.stoppable(stop, watch_read);
+            let response = self.send(&own.agent, request, used.as_ref(), None)?;
             let head = head_of(&response);
             if !head.is_success() {
-                return Ok((used, self.read(response)?));
+                return Ok((used, self.read(response, self.clock.nanos().after(read))?));
             }
             if let Some(fault) = head.fault() {
                 return Err(RequestFault::Unusable { fault, request_id: head.request_id });
             }
-            open = Some(OpenAnswer { reader: response.into_body().into_reader(), agent });
+            own.silence.set(watch_read);
+            open = Some(OpenAnswer { reader: response.into_body().into_reader(), agent: own.agent.clone() });
             Ok((used, (head, Vec::new())))
         })?;
         Ok(open.ok_or(answer))
@@ -307,7 +307,7 @@ impl HttpTransport {
         calls.next_check = Nanos::ZERO;
         let certificates = calls.certificates;
         drop(calls);
-        renewable || self.tls.refresh().is_ok_and(|generation| generation != certificates)
+        renewable || self.agents.tls.refresh().is_ok_and(|generation| generation != certificates)
     }
 
     /// Returns the agent of ordinary requests. If the certificates have changed, it is a new one, and the idle connections of the old
@@ -319,13 +319,12 @@ impl HttpTransport {
         if self.clock.reached(calls.next_check) || runs != calls.plugin_runs {
             (calls.next_check, calls.plugin_runs) = (now.after(CERTIFICATE_PERIOD), runs);
             // If this fails, the next connection reports it.
-            let _ = self.tls.refresh();
+            let _ = self.agents.tls.refresh();
         }
-        let generation = self.tls.generation();
+        let generation = self.agents.tls.generation();
         if calls.certificates != generation {
             calls.certificates = generation;
-            let TransportLimits { connect, read, .. } = self.limits;
-            calls.agent = agent(&self.tls, self.proxy.clone(), &self.user_agent, connect, read);
+            calls.agent = self.agents.pooled();
         }
         calls.agent.clone()
     }
@@ -359,7 +358,8 @@ impl HttpTransport {
         }
     }
 
-    fn read(&self, response: Response<Body>) -> Result<Answer, RequestFault> {
+    /// Reads an answer to its end, which must come before the time `until`.
+    fn read(&self, response: Response<Body>, until: Nanos) -> Result<Answer, RequestFault> {
         let head = head_of(&response);
         if let Some(fault) = head.fault() {
             return Err(RequestFault::Unusable { fault, request_id: head.request_id });
@@ -369,7 +369,8 @@ impl HttpTransport {
         // A length that a server claims is no reason to reserve much memory.
         let expected = body.content_length().unwrap_or(0).min(1 << 24);
         let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-        let read = body.into_reader().take(limit + 1).read_to_end(&mut content);
+        let body = LimitedBody { body: body.into_reader(), clock: &self.clock, until };
+        let read = body.take(limit + 1).read_to_end(&mut content);
         read.map_err(|error| cause_of(error.into()))?;
         if content.len() as u64 > limit && head.is_success() {
             let fault =
@@ -383,62 +384,5 @@ impl HttpTransport {
 impl fmt::Debug for HttpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpTransport").field("server", &self.server).finish_non_exhaustive()
-    }
-}
-
-fn run<B: AsSendBody>(
-    agent: &Agent,
-    request: http::Result<Request<B>>,
-    limit: Option<Duration>,
-) -> Result<Response<Body>, RequestFault> {
-    let request = request.map_err(|error| RequestFault::Unsent(error.to_string()))?;
-    let request = agent.configure_request(request).timeout_global(limit).build();
-    agent.run(request).map_err(cause_of)
-}
-
-/// Makes an agent: a pool of connections.
-fn agent(tls: &Arc<Tls>, proxy: Option<Proxy>, user_agent: &str, connect: Duration, read: Duration) -> Agent {
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        // A deletion has a body.
-        .allow_non_standard_methods(true)
-        .proxy(proxy)
-        .user_agent(user_agent)
-        .timeout_resolve(Some(connect))
-        .timeout_connect(Some(connect))
-        .timeout_per_read(Some(read))
-        .timeout_per_write(Some(read))
-        .max_idle_connections(64)
-        .max_idle_connections_per_host(64)
-        .max_idle_age(Duration::from_secs(60))
-        .max_response_header_size(32 * 1024)
-        .input_buffer_size(32 * 1024)
-        .output_buffer_size(16 * 1024)
-        .build();
-    let tls = TlsConnector(Arc::clone(tls));
-    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector).chain(tls);
-    Agent::with_parts(config, connector, AddressResolver::default())
-}
-
-/// Reads the URL of a proxy. Errors do not show it, as it may have a password.
-fn parse_proxy(url: &str) -> Result<Proxy, String> {
-    let scheme = url.split_once("://").map_or("http", |(scheme, _)| scheme);
-    if !matches!(scheme, "http" | "https") {
-        return Err(format!("the proxy has the scheme {scheme:?}, but must be an http or https proxy"));
-    }
-    Proxy::new(url).map_err(|_| "the proxy is not a URL such as http://proxy:3128".to_owned())
-}
-
-fn head_of(response: &Response<Body>) -> ResponseHead {
-    let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let media_type = text("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
-    ResponseHead {
-        code: response.status().as_u16(),
-        media_type: media_type.trim().to_ascii_lowercase(),
-        retry_after: text("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs),
-        request_id: text("audit-id").map(str::to_owned),
-        location: text("location").map(str::to_owned),
     }
 }

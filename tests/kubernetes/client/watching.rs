@@ -1,6 +1,7 @@
 //! The stream of one watch.
 
 use std::thread::scope;
+use std::time::Duration;
 
 use homeostat::CancellationToken;
 use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
@@ -8,8 +9,8 @@ use homeostat::objects::{Client, ClientError, DeleteOptions, ObjectStream, Query
 use homeostat::testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 use serde_json::{Value, json};
 
-use super::{CONFIG_MAP, client, map};
-use crate::support::wait_for;
+use super::{CONFIG_MAP, builder, client, map};
+use crate::support::{pause, wait_for};
 
 /// Returns an object with a version.
 fn at(name: &str, version: &str) -> Value {
@@ -203,6 +204,38 @@ fn a_watch_that_waits_for_its_answer_ends_when_it_is_stopped() {
     assert_eq!(server.requests().len(), 1);
 }
 
+/// A stop ends the other waits of a watch too: for the body of a refusal, for a list in place of a streamed one, and for the list of
+/// kinds.
+#[test]
+fn every_wait_of_a_watch_ends_when_it_is_stopped() {
+    let silent = |code| ServerAnswer::new(code).text("{").wait(&CancellationToken::new());
+    let unstreamed = || ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden");
+    let unknown = || ServerAnswer::new(404).header("Content-Type", "text/plain").text("404 page not found");
+    let in_stream = || ServerAnswer::new(200).error_event(500, "InternalError", "etcd cannot stream");
+    let cases = [
+        ("the body of a refusal", Some("7"), silent(502), 1),
+        ("a list after a refusal", None, unstreamed(), 2),
+        ("a list after an error event", None, in_stream(), 2),
+        ("the list of kinds", Some("7"), unknown(), 2),
+    ];
+    for (what, from, first, count) in cases {
+        let server = ApiServer::start().unwrap();
+        server.rule(ServerRule::new("GET", "*").answer(first).otherwise(silent(200)));
+        let hour = Duration::from_secs(3600);
+        let client = builder(&server).read_timeout(hour).call_timeout(hour).build().unwrap();
+        let stop = CancellationToken::new();
+        scope(|scope| {
+            let reader =
+                scope.spawn(|| client.watch(&CONFIG_MAP, &Query::all(), from, &stop).unwrap().next().is_none());
+            server.wait_for_requests(|requests| requests.len() == count);
+            // By now the client usually waits for the body. Any earlier wait must end too.
+            pause(Duration::from_millis(100));
+            stop.cancel();
+            assert!(reader.join().unwrap(), "{what}");
+        });
+    }
+}
+
 #[test]
 fn a_watch_that_connects_ends_when_it_is_stopped() {
     // A listener with a full queue of connections: the system answers no further one.
@@ -210,9 +243,9 @@ fn a_watch_that_connects_ends_when_it_is_stopped() {
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
     let _fill: Vec<_> =
-        (0..4).map(|_| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200))).collect();
+        (0..4).map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))).collect();
     let config = ClusterConfig::new(&format!("http://{address}")).unwrap();
-    let minutes = std::time::Duration::from_secs(600);
+    let minutes = Duration::from_secs(600);
     let client = KubernetesClient::builder(config).connect_timeout(minutes).build().unwrap();
     let stop = CancellationToken::new();
     scope(|scope| {

@@ -1,0 +1,129 @@
+//! The agents that send requests: pools of connections, and connections that a stop ends.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector};
+use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
+
+use super::answer::ResponseHead;
+use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
+use super::request_error::{RequestFault, cause_of};
+use super::resolver::AddressResolver;
+use super::tls::Tls;
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::clock::Clock;
+use crate::base::time::Nanos;
+
+/// Makes the agents of a client.
+#[derive(Clone)]
+pub(super) struct AgentFactory {
+    pub(super) tls: Arc<Tls>,
+    pub(super) proxy: Option<Proxy>,
+    pub(super) user_agent: String,
+    /// The time until a connection is established.
+    pub(super) connect: Duration,
+    /// The longest silence of the server.
+    pub(super) read: Duration,
+}
+
+/// An agent for one request. A cancellation ends its connection and fails its calls.
+pub(super) struct StoppableAgent {
+    pub(super) agent: Agent,
+    /// The longest silence of the server. It may change while an answer is read.
+    pub(super) silence: SilenceLimit,
+    /// The last field: its drop waits for a shutdown that is under way.
+    _guard: OnCancel,
+}
+
+impl AgentFactory {
+    /// Makes an agent with a pool of connections.
+    pub(super) fn pooled(&self) -> Agent {
+        self.agent(SilenceLimit::new(self.read), None, None)
+    }
+
+    /// Makes an agent for one request. The head of the answer must come within the time for reads, or this time if it is shorter.
+    pub(super) fn stoppable(&self, stop: &CancellationToken, read: Duration) -> StoppableAgent {
+        let read = read.min(self.read);
+        let silence = SilenceLimit::new(read);
+        let agent = self.agent(silence.clone(), Some(read), Some(stop));
+        let ended = agent.clone();
+        StoppableAgent { agent, silence, _guard: stop.on_cancel(move || ended.shutdown()) }
+    }
+
+    fn agent(&self, silence: SilenceLimit, head: Option<Duration>, stop: Option<&CancellationToken>) -> Agent {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // A deletion has a body.
+            .allow_non_standard_methods(true)
+            .proxy(self.proxy.clone())
+            .user_agent(&self.user_agent)
+            .timeout_resolve(Some(self.connect))
+            .timeout_connect(Some(self.connect))
+            .timeout_recv_response(head)
+            .timeout_per_write(Some(self.read))
+            .max_idle_connections(64)
+            .max_idle_connections_per_host(64)
+            .max_idle_age(Duration::from_secs(60))
+            .max_response_header_size(32 * 1024)
+            .input_buffer_size(32 * 1024)
+            .output_buffer_size(16 * 1024)
+            .build();
+        let tls = TlsConnector(Arc::clone(&self.tls));
+        let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector(silence)).chain(tls);
+        Agent::with_parts(config, connector, AddressResolver::new(stop.cloned()))
+    }
+}
+
+/// Reads the URL of a proxy. Errors do not show it, as it may have a password.
+pub(super) fn parse_proxy(url: &str) -> Result<Proxy, String> {
+    let scheme = url.split_once("://").map_or("http", |(scheme, _)| scheme);
+    if !matches!(scheme, "http" | "https") {
+        return Err(format!("the proxy has the scheme {scheme:?}, but must be an http or https proxy"));
+    }
+    Proxy::new(url).map_err(|_| "the proxy is not a URL such as http://proxy:3128".to_owned())
+}
+
+/// Sends a request, and returns its answer as soon as the head has come. `limit` is the time until the end of the answer.
+pub(super) fn run<B: AsSendBody>(
+    agent: &Agent,
+    request: http::Result<Request<B>>,
+    limit: Option<Duration>,
+) -> Result<Response<Body>, RequestFault> {
+    let request = request.map_err(|error| RequestFault::Unsent(error.to_string()))?;
+    let request = agent.configure_request(request).timeout_global(limit).build();
+    agent.run(request).map_err(cause_of)
+}
+
+/// Returns the head of an answer.
+pub(super) fn head_of(response: &Response<Body>) -> ResponseHead {
+    let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let media_type = text("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+    ResponseHead {
+        code: response.status().as_u16(),
+        media_type: media_type.trim().to_ascii_lowercase(),
+        retry_after: text("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs),
+        request_id: text("audit-id").map(str::to_owned),
+        location: text("location").map(str::to_owned),
+    }
+}
+
+/// The body of an answer. Reads after the time `until` fail.
+pub(super) struct LimitedBody<'a, R> {
+    pub(super) body: R,
+    pub(super) clock: &'a Clock,
+    pub(super) until: Nanos,
+}
+
+impl<R: Read> Read for LimitedBody<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.clock.reached(self.until) {
+            return Err(ureq::Error::Timeout(Timeout::RecvBody).into_io());
+        }
+        self.body.read(buffer)
+    }
+}
