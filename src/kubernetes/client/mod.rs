@@ -45,6 +45,8 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 ///   certainly did not carry them out: it was not reached, or answered 429, or 503 with a delay. The delays follow the header
 ///   `Retry-After`, with jitter. All repetitions end within the [time of a call](KubernetesClientBuilder::call_timeout).
 /// - Tokens, plugins and certificates are renewed before they expire, and after the server has refused them once.
+/// - A credential plugin runs once for all threads that wait for it. It is killed after two minutes, and with the last clone of the
+///   client. A failure of it is the answer to all requests of the next two seconds. While its last token is valid, that is used.
 /// - Files of tokens and certificates are read again each minute. New connections use the new certificates. A watch keeps its connection
 ///   until the server ends it, after at most ten minutes.
 /// - `metadata.managedFields` are left out of all objects.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,14 +12,21 @@ use jiff::Timestamp;
 use super::exec::{ExecCredentials, ExecError, ExecPlugin};
 use super::identity::Credentials;
 use super::secret::Secret;
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::Mutex;
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
+use crate::base::wait::Monitor;
 
 /// How long the content of a token file is used before the file is read again, as in client-go.
 const FILE_PERIOD: Duration = Duration::from_secs(60);
 /// How long before their end the credentials of a plugin are renewed.
 const EARLY: Duration = Duration::from_secs(10);
+/// The shortest time between two runs of a plugin while its credentials are valid.
+const EARLY_PERIOD: Duration = Duration::from_secs(1);
+/// How long the failure of a plugin is the answer to all, before the plugin runs again.
+const FAILURE_PERIOD: Duration = Duration::from_secs(2);
 
 /// Provides the credentials of requests. Threads that need new credentials at the same time wait for one renewal.
 pub(crate) struct Authenticator {
@@ -26,7 +34,9 @@ pub(crate) struct Authenticator {
     /// The server, as plugins want to know it.
     cluster: serde_json::Value,
     clock: Clock,
-    kept: Mutex<Kept>,
+    kept: Arc<Mutex<Kept>>,
+    /// Cancelled by the drop. It kills a plugin that still runs.
+    dropped: CancellationToken,
 }
 
 /// The last credentials.
@@ -37,7 +47,17 @@ struct Kept {
     /// When to renew them. They are missing at first.
     until: Until,
     plugin_runs: u64,
+    /// The run of the plugin that is under way.
+    run: Option<Arc<PluginRun>>,
+    /// The time of the next run while the credentials are valid.
+    next_early: Nanos,
+    /// The last failure of the plugin, and the time until which it is the answer.
+    failure: Option<(Arc<ExecError>, Nanos)>,
 }
+
+/// A run of a plugin, and its result once it has ended.
+type PluginRun = Monitor<Option<PluginResult>>;
+type PluginResult = Result<Option<Secret<String>>, Arc<ExecError>>;
 
 #[derive(Default)]
 enum Until {
@@ -50,21 +70,37 @@ enum Until {
     Forever,
 }
 
+/// Whether credentials must be renewed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Renewal {
+    NotYet,
+    /// They are still valid, but not for long.
+    Early,
+    Due,
+}
+
 /// The error of finding credentials.
 #[derive(Debug)]
 pub(crate) enum AuthError {
     File { path: PathBuf, error: std::io::Error },
     EmptyFile { path: PathBuf },
-    Exec(ExecError),
+    Exec(Arc<ExecError>),
 }
 
 impl Authenticator {
     pub(crate) fn new(credentials: Credentials, cluster: serde_json::Value, clock: Clock) -> Self {
-        Self { credentials, cluster, clock, kept: Mutex::new(Kept::default()) }
+        Self { credentials, cluster, clock, kept: Arc::default(), dropped: CancellationToken::new() }
     }
 
-    /// Returns the value of the header `Authorization`; `None` if a request has none. May read a file or run a plugin.
-    pub(crate) fn authorization(&self) -> Result<Option<Secret<String>>, AuthError> {
+    /// Returns the value of the header `Authorization`; `None` if a request has none.
+    ///
+    /// May read a file, or run a plugin and wait for it. The wait ends with an error at the time `until` and when `stop` is
+    /// cancelled. Then the plugin goes on for other calls.
+    pub(crate) fn authorization(
+        &self,
+        until: Nanos,
+        stop: Option<&CancellationToken>,
+    ) -> Result<Option<Secret<String>>, AuthError> {
         let bearer = |token: &Secret<String>| Secret::new(format!("Bearer {}", token.reveal()));
         match &self.credentials {
             Credentials::None => Ok(None),
@@ -75,24 +111,22 @@ impl Authenticator {
             }
             Credentials::TokenFile { path, first } => {
                 let mut kept = self.kept.lock();
-                if self.is_due(&kept.until) {
+                if self.renewal(&kept.until) == Renewal::Due {
                     self.read_file(&mut kept, path, first.as_ref())?;
                 }
                 Ok(kept.token.as_ref().map(bearer))
             }
-            Credentials::Exec(plugin) => Ok(self.of_plugin(plugin)?.token.as_ref().map(bearer)),
+            Credentials::Exec(plugin) => Ok(self.of_plugin(plugin, until, stop)?.as_ref().map(bearer)),
         }
     }
 
-    /// Returns the client certificate of a plugin and its key, in PEM; `None` without one. May run the plugin.
-    pub(crate) fn certificate(&self) -> Result<Option<(String, Secret<String>)>, AuthError> {
-        match &self.credentials {
-            Credentials::Exec(plugin) => Ok(self.of_plugin(plugin)?.certificate.clone()),
-            _ => Ok(None),
-        }
+    /// Returns the client certificate that a plugin has printed last, and its key, in PEM; `None` without one. Runs no plugin: call
+    /// [`authorization`](Self::authorization) first.
+    pub(crate) fn certificate(&self) -> Option<(String, Secret<String>)> {
+        self.kept.lock().certificate.clone()
     }
 
-    /// Returns how often a plugin has run.
+    /// Returns how often a plugin has provided credentials.
     pub(crate) fn plugin_runs(&self) -> u64 {
         self.kept.lock().plugin_runs
     }
@@ -116,16 +150,20 @@ impl Authenticator {
         renewable
     }
 
-    fn is_due(&self, until: &Until) -> bool {
-        match until {
+    fn renewal(&self, until: &Until) -> Renewal {
+        let is_due = match until {
             Until::Now => true,
             Until::At(time) => self.clock.reached(*time),
             Until::Expiry(expiry) => {
                 let now = Timestamp::try_from(self.clock.time_of_day()).unwrap_or(Timestamp::MAX);
-                expiry.checked_sub(EARLY).is_ok_and(|early| early <= now)
+                if *expiry > now && expiry.checked_sub(EARLY).is_ok_and(|early| early <= now) {
+                    return Renewal::Early;
+                }
+                *expiry <= now
             }
             Until::Forever => false,
-        }
+        };
+        if is_due { Renewal::Due } else { Renewal::NotYet }
     }
 
     /// Reads a token file. If that fails, keeps the token that is known.
@@ -145,15 +183,90 @@ impl Authenticator {
         Ok(())
     }
 
-    fn of_plugin(&self, plugin: &ExecPlugin) -> Result<MutexGuard<'_, Kept>, AuthError> {
+    /// Returns the token of a plugin; `None` if it has only a certificate.
+    fn of_plugin(
+        &self,
+        plugin: &ExecPlugin,
+        until: Nanos,
+        stop: Option<&CancellationToken>,
+    ) -> Result<Option<Secret<String>>, AuthError> {
         let mut kept = self.kept.lock();
-        if self.is_due(&kept.until) {
-            let cluster = plugin.wants_cluster.then(|| self.cluster.clone());
-            let ExecCredentials { token, certificate, expires } = plugin.run(cluster).map_err(AuthError::Exec)?;
-            let until = expires.map_or(Until::Forever, Until::Expiry);
-            *kept = Kept { token, certificate, until, plugin_runs: kept.plugin_runs + 1 };
+        let renewal = self.renewal(&kept.until);
+        let token = kept.token.clone();
+        match renewal {
+            Renewal::NotYet => return Ok(token),
+            // One thread renews them. The others go on with those that are still valid.
+            Renewal::Early if kept.run.is_some() || !self.clock.reached(kept.next_early) => return Ok(token),
+            Renewal::Early => kept.next_early = self.clock.nanos().after(EARLY_PERIOD),
+            Renewal::Due => match &kept.failure {
+                Some((error, until)) if !self.clock.reached(*until) => return Err(AuthError::Exec(Arc::clone(error))),
+                _ => {}
+            },
         }
-        Ok(kept)
+        let under_way = kept.run.clone();
+        let run = under_way.clone().unwrap_or_else(|| Monitor::of(self.clock.clone(), None));
+        kept.run = Some(Arc::clone(&run));
+        drop(kept);
+        if under_way.is_none() {
+            self.start(plugin, &run);
+        }
+        match wait(&run, until, stop) {
+            Some(Ok(token)) => Ok(token),
+            _ if renewal == Renewal::Early => Ok(token),
+            Some(Err(error)) => Err(AuthError::Exec(error)),
+            None => Err(AuthError::Exec(Arc::new(plugin.error("has printed no credentials in time")))),
+        }
+    }
+
+    /// Runs a plugin on a thread. It ends by itself, and the drop of this value ends it.
+    fn start(&self, plugin: &ExecPlugin, run: &Arc<PluginRun>) {
+        let cluster = plugin.wants_cluster.then(|| self.cluster.clone());
+        let (dropped, command) = (self.dropped.clone(), plugin.clone());
+        let (kept, clock, running) = (Arc::clone(&self.kept), self.clock.clone(), Arc::clone(run));
+        let work = move || {
+            let mut result = Err(command.error("cannot be run: its thread panicked"));
+            shielded("the thread of a credential plugin", || result = command.run(cluster, &dropped));
+            finish(&kept, &clock, &running, result);
+        };
+        if let Err(error) = ThreadOptions::new().spawn("kubernetes-plugin".to_owned(), work) {
+            finish(&self.kept, &self.clock, run, Err(plugin.error(format!("cannot be run: {error}"))));
+        }
+    }
+}
+
+/// Waits for the result of a run. Returns `None` at the time `until` and when `stop` is cancelled.
+fn wait(run: &Arc<PluginRun>, until: Nanos, stop: Option<&CancellationToken>) -> Option<PluginResult> {
+    let wake = Arc::clone(run);
+    let _guard = stop.map(|stop| stop.on_cancel(move || wake.change(|_| ())));
+    let is_stopped = || stop.is_some_and(CancellationToken::is_cancelled);
+    let result = run.wait_for_some(until, |result| result.clone().map(Some).or_else(|| is_stopped().then_some(None)));
+    result.flatten()
+}
+
+/// Keeps the result of a run, and passes it to the waiting threads.
+fn finish(kept: &Mutex<Kept>, clock: &Clock, run: &PluginRun, result: Result<ExecCredentials, ExecError>) {
+    let mut kept = kept.lock();
+    kept.run = None;
+    let result = match result {
+        Ok(ExecCredentials { token, certificate, expires }) => {
+            (kept.token, kept.certificate, kept.failure) = (token.clone(), certificate, None);
+            kept.until = expires.map_or(Until::Forever, Until::Expiry);
+            kept.plugin_runs += 1;
+            Ok(token)
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            kept.failure = Some((Arc::clone(&error), clock.nanos().after(FAILURE_PERIOD)));
+            Err(error)
+        }
+    };
+    drop(kept);
+    run.change(|ended| *ended = Some(result));
+}
+
+impl Drop for Authenticator {
+    fn drop(&mut self) {
+        self.dropped.cancel();
     }
 }
 

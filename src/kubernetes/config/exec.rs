@@ -6,17 +6,23 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::process;
 use super::secret::Secret;
+use crate::base::cancel::CancellationToken;
 use crate::base::text::OneLine;
 
 /// The versions of the protocol that this client speaks.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// The longest run of a plugin. Then it is killed, so that the next run may succeed.
+const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 /// The section `exec` of a user in a kubeconfig.
 #[derive(Clone, Debug, Deserialize)]
@@ -123,8 +129,14 @@ impl ExecPlugin {
         })
     }
 
-    /// Runs the command, and returns the credentials that it prints. `cluster` tells it the server. Blocks until the command ends.
-    pub(crate) fn run(&self, cluster: Option<serde_json::Value>) -> Result<ExecCredentials, ExecError> {
+    /// Runs the command, and returns the credentials that it prints. `cluster` tells it the server.
+    ///
+    /// Blocks until the command ends. It is killed after two minutes and when `unwanted` is cancelled.
+    pub(crate) fn run(
+        &self,
+        cluster: Option<serde_json::Value>,
+        unwanted: &CancellationToken,
+    ) -> Result<ExecCredentials, ExecError> {
         let mut info =
             json!({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": false}});
         if let Some(cluster) = cluster {
@@ -133,16 +145,23 @@ impl ExecPlugin {
         let mut command = Command::new(&self.command);
         command.args(self.args.iter().map(Secret::reveal));
         command.envs(self.env.iter().map(|variable| (&variable.name, variable.value.reveal())));
-        command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdin(Stdio::null());
-        let output = command.output().map_err(|error| {
+        command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        let output = process::run(&mut command, LONGEST_RUN, unwanted).map_err(|error| {
             let is_missing = error.kind() == ErrorKind::NotFound;
             let hint = self.install_hint.clone().filter(|hint| is_missing && !hint.is_empty());
-            self.error(format!("cannot be run: {error}"), &[], hint)
+            ExecError { hint, ..self.error(format!("cannot be run: {error}")) }
         })?;
+        let Some(output) = output else {
+            return Err(self.error(format!("was killed, because it printed no credentials within {LONGEST_RUN:?}")));
+        };
+        let error = |fault: String| ExecError {
+            messages: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ..self.error(fault)
+        };
         if !output.status.success() {
-            return Err(self.error(format!("failed with {}", output.status), &output.stderr, None));
+            return Err(error(format!("failed with {}", output.status)));
         }
-        self.read(&output.stdout).map_err(|fault| self.error(fault, &output.stderr, None))
+        self.read(&output.stdout).map_err(error)
     }
 
     /// Reads the output of the command.
@@ -166,9 +185,9 @@ impl ExecPlugin {
         Ok(ExecCredentials { token, certificate, expires: status.expiration_timestamp })
     }
 
-    fn error(&self, fault: String, messages: &[u8], hint: Option<String>) -> ExecError {
-        let messages = String::from_utf8_lossy(messages).trim().to_owned();
-        ExecError { command: self.command.clone(), fault, messages, hint }
+    /// Returns an error of this plugin. `fault` goes on after its name.
+    pub(crate) fn error(&self, fault: impl Into<String>) -> ExecError {
+        ExecError { command: self.command.clone(), fault: fault.into(), messages: String::new(), hint: None }
     }
 }
 

@@ -8,6 +8,7 @@ pub(super) mod identity;
 pub(super) mod in_cluster;
 mod kubeconfig;
 mod load;
+mod process;
 mod proxy;
 pub(super) mod secret;
 #[cfg(all(test, not(loom)))]

@@ -61,7 +61,7 @@ impl AgentFactory {
             // A deletion has a body.
             .allow_non_standard_methods(true)
             .proxy(self.proxy.clone())
-            .user_agent(&self.user_agent)
+            .user_agent(self.user_agent.as_str())
             .timeout_resolve(Some(self.connect))
             .timeout_connect(Some(self.connect))
             .timeout_recv_response(head)

@@ -241,8 +241,7 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| unsent(&format!(": {name:?} is neither a DNS name nor an address"), None))?;
-        let settings = self.0.for_connection().map_err(|error| unsent("", Some(io::Error::other(error))))?;
-        let mut connection = ClientConnection::new(settings, server_name)
+        let mut connection = ClientConnection::new(self.0.for_connection(), server_name)
             .map_err(|error| unsent("", Some(io::Error::other(error.to_string()))))?;
         let mut stream = TransportAdapter::new(plain.boxed(), details.current_time.clone());
         stream.set_timeout(time_left(details)?);

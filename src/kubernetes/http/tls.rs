@@ -64,10 +64,10 @@ impl Tls {
         self.server_name.as_deref().filter(|_| uri.authority() == self.server.as_ref())
     }
 
-    /// Returns the settings for a new connection. Reads the files again, and may run a plugin.
-    pub(crate) fn for_connection(&self) -> Result<Arc<ClientConfig>, ConfigError> {
-        self.refresh()?;
-        Ok(Arc::clone(&self.used.lock().settings))
+    /// Returns the settings for a new connection. Reads the files again.
+    pub(crate) fn for_connection(&self) -> Arc<ClientConfig> {
+        self.refresh();
+        Arc::clone(&self.used.lock().settings)
     }
 
     /// Returns a number that differs after each change.
@@ -75,10 +75,10 @@ impl Tls {
         self.used.lock().generation
     }
 
-    /// Reads the files again, and may run a plugin. Returns a number that differs after each change.
-    pub(crate) fn refresh(&self) -> Result<u64, ConfigError> {
+    /// Reads the files again, and takes the certificate that a plugin has printed last. Returns a number that differs after each
+    /// change.
+    pub(crate) fn refresh(&self) -> u64 {
         let plugin = self.authenticator.certificate();
-        let plugin = plugin.map_err(|error| ConfigError::new(&self.origin, error.to_string()))?;
         let files = read(&self.origin, self.authority.as_ref(), self.certificate.as_ref()).map(|mut files| {
             if let Some((certificate, key)) = plugin {
                 let key = Secret::new(key.reveal().clone().into_bytes());
@@ -95,7 +95,7 @@ impl Tls {
             },
             Err(error) => kept(&error),
         }
-        Ok(used.generation)
+        used.generation
     }
 }
 

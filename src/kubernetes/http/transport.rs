@@ -199,12 +199,12 @@ impl HttpTransport {
         request: &HttpRequest<'_>,
         stop: Option<&CancellationToken>,
     ) -> Result<Answer, RequestFault> {
-        let limit = self.limits.retry.time;
-        self.repeat(request, stop, |spent| {
-            let (used, pooled) = (self.authorization()?, self.call_agent());
+        self.repeat(request, stop, |until| {
+            let (used, pooled) = (self.authorization(until, stop)?, self.call_agent());
             let own = stop.map(|stop| self.agents.stoppable(stop, self.limits.read));
             let agent = own.as_ref().map_or(&pooled, |own| &own.agent);
-            let response = self.send(agent, request, used.as_ref(), Some(limit.saturating_sub(spent)))?;
+            let left = until.since(self.clock.nanos());
+            let response = self.send(agent, request, used.as_ref(), Some(left))?;
             Ok((used, self.read(response, Nanos::NEVER)?))
         })
     }
@@ -217,8 +217,8 @@ impl HttpTransport {
         stop: &CancellationToken,
     ) -> Result<Result<OpenAnswer, Answer>, RequestFault> {
         let mut open = None;
-        let answer = self.repeat(request, Some(stop), |_| {
-            let used = self.authorization()?;
+        let answer = self.repeat(request, Some(stop), |until| {
+            let used = self.authorization(until, Some(stop))?;
             self.call_agent();
             let TransportLimits { read, watch_read, .. } = self.limits;
             let own = self.agents.stoppable(stop, watch_read);
@@ -237,19 +237,20 @@ impl HttpTransport {
         Ok(open.ok_or(answer))
     }
 
-    /// Calls `attempt` until its result is final. The argument of `attempt` is the time since the first call.
+    /// Calls `attempt` until its result is final. The argument of `attempt` is the time at which the call must end.
     fn repeat(
         &self,
         request: &HttpRequest<'_>,
         stop: Option<&CancellationToken>,
-        mut attempt: impl FnMut(Duration) -> Result<(Option<Secret<String>>, Answer), RequestFault>,
+        mut attempt: impl FnMut(Nanos) -> Result<(Option<Secret<String>>, Answer), RequestFault>,
     ) -> Result<Answer, RequestFault> {
         let started = self.clock.nanos();
+        let until = started.after(self.limits.retry.time);
         let mut repeated = Repetitions::default();
         let mut renewed = false;
         loop {
             let begun = self.clock.nanos();
-            let result = attempt(begun.since(started));
+            let result = attempt(until);
             let now = self.clock.nanos();
             self.count(request, &result, now.since(begun));
             let tried = match &result {
@@ -296,8 +297,14 @@ impl HttpTransport {
         event.wait_until(self.clock.nanos().after(delay));
     }
 
-    fn authorization(&self) -> Result<Option<Secret<String>>, RequestFault> {
-        self.authenticator.authorization().map_err(|error| RequestFault::Credentials(error.to_string()))
+    /// Returns the credentials of a request. Waits for them at most until the time `until` or a cancellation of `stop`.
+    fn authorization(
+        &self,
+        until: Nanos,
+        stop: Option<&CancellationToken>,
+    ) -> Result<Option<Secret<String>>, RequestFault> {
+        let found = self.authenticator.authorization(until, stop);
+        found.map_err(|error| RequestFault::Credentials(error.to_string()))
     }
 
     /// Called after the server has refused these credentials. Returns whether others may be found.
@@ -307,7 +314,7 @@ impl HttpTransport {
         calls.next_check = Nanos::ZERO;
         let certificates = calls.certificates;
         drop(calls);
-        renewable || self.agents.tls.refresh().is_ok_and(|generation| generation != certificates)
+        renewable || self.agents.tls.refresh() != certificates
     }
 
     /// Returns the agent of ordinary requests. If the certificates have changed, it is a new one, and the idle connections of the old
@@ -318,8 +325,7 @@ impl HttpTransport {
         let runs = self.authenticator.plugin_runs();
         if self.clock.reached(calls.next_check) || runs != calls.plugin_runs {
             (calls.next_check, calls.plugin_runs) = (now.after(CERTIFICATE_PERIOD), runs);
-            // If this fails, the next connection reports it.
-            let _ = self.agents.tls.refresh();
+            self.agents.tls.refresh();
         }
         let generation = self.agents.tls.generation();
         if calls.certificates != generation {

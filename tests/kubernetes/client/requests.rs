@@ -4,13 +4,14 @@ use std::fs;
 use std::thread::scope;
 use std::time::Duration;
 
-use homeostat::ManualClock;
+use homeostat::{CancellationToken, ManualClock};
 use homeostat::kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
 use homeostat::objects::{Client, ClientError, DeleteOptions, Query};
 use homeostat::testing::{ApiServer, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
+use crate::support::pause;
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -122,6 +123,29 @@ fn a_refused_token_is_read_again_once() {
     assert_eq!(client.get(&CONFIG_MAP, &key("a")).unwrap().name(), "a");
     assert_eq!(server.requests().len(), 4);
     assert!(!format!("{client:?} {error} {error:?}").contains("Bearer"));
+}
+
+/// A plugin that hangs ends no call late, and does not hold a watch that is stopped.
+#[test]
+fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
+    let server = ApiServer::start().unwrap();
+    let mut file: Value = serde_json::from_str(&server.kubeconfig()).unwrap();
+    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["30"]});
+    file["users"][0] = json!({"name": file["users"][0]["name"], "user": {"exec": exec}});
+    let config = Kubeconfig::parse(&file.to_string(), "/").unwrap().config().unwrap();
+    let client = KubernetesClient::builder(config).call_timeout(3600 * SECOND).build().unwrap();
+    let short = client.with_timeout(SECOND / 10).unwrap();
+    let error = short.get(&CONFIG_MAP, &key("a")).unwrap_err();
+    assert!(error.is_unauthorized(), "{error}");
+    assert!(error.to_string().contains("the credential plugin sleep has printed no credentials in time"), "{error}");
+    let stop = CancellationToken::new();
+    scope(|scope| {
+        let reader = scope.spawn(|| client.watch(&CONFIG_MAP, &Query::all(), None, &stop).unwrap().next().is_none());
+        pause(SECOND / 10);
+        stop.cancel();
+        assert!(reader.join().unwrap());
+    });
+    assert_eq!(server.requests(), []);
 }
 
 #[test]
