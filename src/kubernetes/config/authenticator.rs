@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
+use super::cluster_info::ClusterInfo;
 use super::exec::{ExecCredentials, ExecError, ExecPlugin};
 use super::identity::Credentials;
 use super::secret::Secret;
@@ -32,7 +33,7 @@ const FAILURE_PERIOD: Duration = Duration::from_secs(2);
 pub(crate) struct Authenticator {
     credentials: Credentials,
     /// The server, as plugins want to know it.
-    cluster: serde_json::Value,
+    cluster: ClusterInfo,
     clock: Clock,
     kept: Arc<Mutex<Kept>>,
     /// Cancelled by the drop. It kills a plugin that still runs.
@@ -88,7 +89,7 @@ pub(crate) enum AuthError {
 }
 
 impl Authenticator {
-    pub(crate) fn new(credentials: Credentials, cluster: serde_json::Value, clock: Clock) -> Self {
+    pub(crate) fn new(credentials: Credentials, cluster: ClusterInfo, clock: Clock) -> Self {
         Self { credentials, cluster, clock, kept: Arc::default(), dropped: CancellationToken::new() }
     }
 
@@ -225,7 +226,11 @@ impl Authenticator {
         let (kept, clock, running) = (Arc::clone(&self.kept), self.clock.clone(), Arc::clone(run));
         let work = move || {
             let mut result = Err(command.error("cannot be run: its thread panicked"));
-            shielded("the thread of a credential plugin", || result = command.run(cluster, &dropped));
+            shielded("the thread of a credential plugin", || {
+                let cluster = cluster.as_ref().map(ClusterInfo::to_json).transpose();
+                let cluster = cluster.map_err(|error| command.error(format!("cannot be told its cluster: {error}")));
+                result = cluster.and_then(|cluster| command.run(cluster, &dropped));
+            });
             finish(&kept, &clock, &running, result);
         };
         if let Err(error) = ThreadOptions::new().spawn("kubernetes-plugin".to_owned(), work) {

@@ -44,6 +44,8 @@ pub(crate) struct ConfigParts {
     pub(crate) certificate: Option<ClientCertificate>,
     pub(crate) credentials: Credentials,
     pub(crate) acts_as: Option<Impersonation>,
+    /// The settings of the cluster for a credential plugin.
+    pub(crate) plugin_settings: Option<Secret<serde_json::Value>>,
 }
 
 impl ClusterConfig {

@@ -108,7 +108,19 @@ struct Cluster {
     certificate_authority: Option<PathBuf>,
     certificate_authority_data: Option<String>,
     proxy_url: Option<String>,
+    extensions: Option<Vec<NamedExtension>>,
 }
+
+/// Settings for another program.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+struct NamedExtension {
+    name: String,
+    extension: Option<Secret<serde_json::Value>>,
+}
+
+/// The name of the extension for credential plugins.
+const PLUGIN_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -330,9 +342,12 @@ impl Located<Cluster> {
             let fault = "sets both a certificate authority and insecure-skip-tls-verify; remove one of them";
             return Err(self.error(format!("cluster {name:?} {fault}")));
         }
+        let mut extensions = cluster.extensions.iter().flatten();
+        let for_plugin = extensions.find(|extension| extension.name == PLUGIN_EXTENSION);
         Ok(ConfigParts {
             origin: self.origin.clone(),
             server,
+            plugin_settings: for_plugin.and_then(|found| found.extension.clone()),
             authority,
             insecure: cluster.insecure_skip_tls_verify,
             tls_server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),

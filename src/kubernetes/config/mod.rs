@@ -2,6 +2,7 @@
 
 pub(super) mod authenticator;
 pub(super) mod cluster;
+pub(super) mod cluster_info;
 pub(super) mod error;
 mod exec;
 pub(super) mod identity;

@@ -16,6 +16,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::authenticator::Authenticator;
+use super::cluster_info::ClusterInfo;
 use super::identity::Credentials;
 use super::in_cluster;
 use super::secret::Secret;
@@ -255,7 +256,8 @@ fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
 }
 
 fn authenticator(credentials: Credentials, clock: &ManualClock) -> Authenticator {
-    Authenticator::new(credentials, json!({"server": "https://10.0.0.1:6443"}), clock.clock())
+    let config = ClusterConfig::new("https://10.0.0.1:6443").unwrap();
+    Authenticator::new(credentials, ClusterInfo::of(config.parts()), clock.clock())
 }
 
 fn value(authenticator: &Authenticator) -> String {
@@ -342,6 +344,34 @@ fn a_plugin_runs_again_shortly_before_its_credentials_expire_and_after_a_refusal
     let info: serde_json::Value = serde_json::from_slice(&fs::read(folder.path().join("info")).unwrap()).unwrap();
     let spec = json!({"interactive": false, "cluster": {"server": "https://10.0.0.1:6443"}});
     assert_eq!(info, json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "spec": spec}));
+}
+
+#[test]
+fn a_plugin_is_told_all_settings_of_its_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let info = |cluster: &str| {
+        let config = Kubeconfig::parse(&with(&format!("{SERVER}, {cluster}"), ""), &folder).unwrap().config().unwrap();
+        ClusterInfo::of(config.parts())
+    };
+    write(&folder, "ca.crt", "one");
+    let all = info(
+        "certificate-authority: ca.crt, tls-server-name: k8s, proxy-url: 'http://me:pw@proxy:1', extensions: [\
+         {name: other, extension: {1: a, c: 2024-01-01, d: ~, e: 1.10}}, {name: none}, \
+         {extension: {audience: s3cret}, name: client.authentication.k8s.io/exec}]",
+    );
+    let expected = |authority: &str| {
+        json!({
+            "server": "https://10.0.0.1:6443", "certificate-authority-data": STANDARD.encode(authority),
+            "tls-server-name": "k8s", "proxy-url": "http://me:pw@proxy:1", "config": {"audience": "s3cret"},
+        })
+    };
+    assert_eq!(all.to_json().unwrap(), expected("one"));
+    assert!(!format!("{all:?}").contains("s3cret"));
+    // The file may be replaced.
+    write(&folder, "ca.crt", "two");
+    assert_eq!(all.to_json().unwrap(), expected("two"));
+    let trusting = info("insecure-skip-tls-verify: true").to_json().unwrap();
+    assert_eq!(trusting, json!({"server": "https://10.0.0.1:6443", "insecure-skip-tls-verify": true}));
 }
 
 #[cfg(unix)]

@@ -326,6 +326,7 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::kubernetes::config::ClusterConfig;
     use crate::kubernetes::config::authenticator::Authenticator;
+    use crate::kubernetes::config::cluster_info::ClusterInfo;
     use crate::kubernetes::config::identity::Credentials;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -360,7 +361,8 @@ mod tests {
     #[test]
     fn a_handshake_has_the_time_that_the_connection_has_left() {
         let parts = ClusterConfig::new("https://k").unwrap();
-        let authenticator = Authenticator::new(Credentials::None, serde_json::Value::Null, Clock::system());
+        let info = ClusterInfo::of(parts.parts());
+        let authenticator = Authenticator::new(Credentials::None, info, Clock::system());
         let tls = TlsConnector(Arc::new(Tls::new(parts.parts(), Arc::new(authenticator)).unwrap()));
         let (uri, config, began) = ("https://k".parse().unwrap(), Config::default(), Clock::system().now());
         for spent in [9, 10, 11] {

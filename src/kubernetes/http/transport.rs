@@ -24,6 +24,7 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::kubernetes::config::authenticator::Authenticator;
 use crate::kubernetes::config::cluster::ConfigParts;
+use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::identity::Impersonation;
 use crate::kubernetes::config::secret::Secret;
@@ -125,8 +126,8 @@ impl HttpTransport {
         }
         HeaderValue::try_from(user_agent.as_str())
             .map_err(|_| ConfigError::new("user agent", format!("{user_agent:?} cannot be sent in a header")))?;
-        let cluster = serde_json::json!({"server": parts.server});
-        let authenticator = Arc::new(Authenticator::new(parts.credentials.clone(), cluster, clock.clone()));
+        let authenticator = Authenticator::new(parts.credentials.clone(), ClusterInfo::of(parts), clock.clone());
+        let authenticator = Arc::new(authenticator);
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
         let TransportLimits { connect, read, .. } = limits;
         let agents = AgentFactory { tls, proxy, user_agent, connect, read };
