@@ -21,6 +21,18 @@ impl FieldSelector {
         self
     }
 
+    /// Returns the paths of the fields.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|requirement| requirement.path.as_str())
+    }
+
+    /// Returns the requirements for some paths.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|requirement| is_wanted(&requirement.path)).cloned().collect())
+    }
+
     /// Returns the requirements for some paths in the syntax of Kubernetes, which escapes some characters of values.
     #[cfg(feature = "kubernetes")]
     pub(crate) fn to_query(&self, is_wanted: impl Fn(&str) -> bool) -> String {

@@ -7,7 +7,7 @@ mod selection;
 mod verbs;
 mod watch;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// - Files of tokens and certificates are read again each minute. New connections use the new certificates. A watch keeps its connection
 ///   until the server ends it, after at most ten minutes.
 /// - `metadata.managedFields` are left out of all objects.
-/// - If the server cannot select by a field, the client does. A page of a list may then have fewer objects than its limit.
+/// - If the server cannot select by a field, the client does. A page of a list may then have fewer objects than its limit. A client
+///   of [metadata](Self::metadata_only) alone can do so only by fields of the metadata.
 /// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it once.
 ///
 /// # Examples
@@ -76,8 +77,8 @@ pub struct KubernetesClient {
 pub(super) struct Shared {
     pub(super) transport: HttpTransport,
     discovery: Discovery,
-    /// The kinds for which the server does not know all fields of selectors.
-    pub(super) unknown_fields: Mutex<HashSet<Kind>>,
+    /// The fields that the server cannot select by.
+    pub(super) unknown_fields: Mutex<HashMap<Kind, HashSet<String>>>,
     /// The kinds for which the server does not stream lists.
     pub(super) unstreamed: Mutex<HashSet<Kind>>,
 }

@@ -2,32 +2,73 @@
 
 use super::KubernetesClient;
 use crate::kubernetes::http::path::RequestPath;
-use crate::objects::{Cause, ClientError, Kind, ObjectKey, ObjectRef, Query};
+use crate::objects::{Cause, ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, Query};
+
+/// A field selector, divided between the server and the client.
+pub(super) struct ServerFields {
+    /// The selector for the server, in its syntax.
+    pub(super) selector: String,
+    /// The fields that the server does not know: the client selects by them.
+    ///
+    /// It must not select by the others again. A server selects by defaults too, which the objects need not show.
+    pub(super) rest: FieldSelector,
+}
 
 impl KubernetesClient {
-    /// Returns the part of the field selector that the server selects by.
-    pub(super) fn server_fields(&self, kind: &Kind, query: &Query) -> String {
-        let knows_all = !self.shared.unknown_fields.lock().contains(kind);
-        query.fields.to_query(|path| knows_all || matches!(path, "metadata.name" | "metadata.namespace"))
+    /// Divides the field selector of a query.
+    pub(super) fn server_fields(&self, kind: &Kind, query: &Query) -> ServerFields {
+        let all = self.shared.unknown_fields.lock();
+        let unknown = all.get(kind);
+        let is_unknown = |path: &str| unknown.is_some_and(|unknown| unknown.contains(path));
+        let selector = query.fields.to_query(|path| !is_unknown(path));
+        ServerFields { selector, rest: query.fields.only(is_unknown) }
     }
 
     /// Calls `send` with the field selector for the server. If the server does not know a field, calls it again without.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `send`. [`ClientError::Invalid`] if the client must select by a field, but reads only metadata, which do not
+    /// have the field.
     pub(super) fn with_fields<T>(
         &self,
         kind: &Kind,
         query: &Query,
-        send: impl Fn(&str) -> Result<T, ClientError>,
+        send: impl Fn(&ServerFields) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let fields = self.server_fields(kind, query);
-        match send(&fields) {
-            Err(error) if is_unknown_field(&error) => {
-                self.shared.unknown_fields.lock().insert(kind.clone());
-                match self.server_fields(kind, query) {
-                    known if known == fields => Err(error),
-                    known => send(&known),
-                }
+        let mut fields = self.server_fields(kind, query);
+        loop {
+            let hidden = fields.rest.paths().find(|path| self.mode.metadata_only && !path.starts_with("metadata."));
+            if let Some(path) = hidden {
+                let rule = "the server cannot select by this field, and a client of metadata alone cannot see it";
+                return Err(ClientError::invalid(objects(kind, query), path, "", rule));
             }
-            result => result,
+            let error = match send(&fields) {
+                Err(error) if is_unknown_field(&error) => error,
+                result => return result,
+            };
+            self.learn_unknown_fields(kind, query, &error);
+            let known = self.server_fields(kind, query);
+            if known.selector == fields.selector {
+                return Err(error);
+            }
+            fields = known;
+        }
+    }
+
+    /// Remembers the fields that the server cannot select by, as its error says.
+    fn learn_unknown_fields(&self, kind: &Kind, query: &Query, error: &ClientError) {
+        // All servers know the other two.
+        let fields = || query.fields.paths().filter(|path| !matches!(*path, "metadata.name" | "metadata.namespace"));
+        let named = error.causes().iter().find_map(|cause| unknown_field(&cause.rule));
+        let named = named.filter(|named| fields().any(|path| path == *named));
+        let mut all = self.shared.unknown_fields.lock();
+        let unknown = all.entry(kind.clone()).or_default();
+        match named {
+            Some(named) => {
+                unknown.insert(named.to_owned());
+            }
+            None => unknown.extend(fields().map(str::to_owned)),
         }
     }
 }
@@ -58,7 +99,48 @@ pub(super) fn in_place(kind: &Kind, namespace: &str) -> Result<(), Cause> {
 
 /// Returns whether the server cannot select by a field.
 pub(super) fn is_unknown_field(error: &ClientError) -> bool {
-    let is_unknown =
-        |rule: &str| rule.contains("field label not supported") || rule.contains("is not a known field selector");
-    error.causes().iter().any(|cause| is_unknown(&cause.rule))
+    error.causes().iter().any(|cause| unknown_field(&cause.rule).is_some())
+}
+
+/// Returns the field that a server cannot select by, as its message names it; `None` if the message says something else.
+fn unknown_field(message: &str) -> Option<&str> {
+    // `field label not supported: spec.a`, `field label "spec.a" not supported for appsv1.DaemonSet`, and
+    // `"spec.a" is not a known field selector: only "metadata.name", "metadata.namespace"`.
+    let named = if let Some((before, _)) = message.split_once(" is not a known field selector") {
+        before.rsplit(char::is_whitespace).next()
+    } else {
+        let (_, label) = message.split_once("field label ")?;
+        match label.strip_prefix("not supported: ") {
+            Some(field) => field.split_whitespace().next(),
+            None => label.split_once(" not supported").map(|(field, _)| field),
+        }
+    };
+    named.map(|field| field.trim_matches(['"', ',', ';', '.']))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The messages of Kubernetes 1.20 to 1.36.
+    #[test]
+    fn an_unknown_field_is_named() {
+        let messages = [
+            ("field label not supported: spec.a", Some("spec.a")),
+            (
+                "Unable to find \"/v1, Resource=pods\" that match label selector \"\", field selector \
+                 \"spec.b=1,spec.a=x\": field label not supported: spec.a",
+                Some("spec.a"),
+            ),
+            ("field label \"spec.a\" not supported for appsv1.DaemonSet", Some("spec.a")),
+            (
+                "\"spec.a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                Some("spec.a"),
+            ),
+            ("the limit must be a number", None),
+        ];
+        for (message, field) in messages {
+            assert_eq!(unknown_field(message), field, "{message}");
+        }
+    }
 }

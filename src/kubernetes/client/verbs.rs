@@ -126,12 +126,12 @@ impl Client for KubernetesClient {
         let in_all_namespaces = kind.is_namespaced() && query.namespace.is_none();
         let in_pages = query.limit.is_some() || query.continue_token.is_some();
         let fields = self.server_fields(kind, query);
-        if in_all_namespaces || in_pages || fields != query.fields.to_query(|_| true) {
+        if in_all_namespaces || in_pages || !fields.rest.is_empty() {
             return delete_each(self, kind, query, options);
         }
         let object = objects(kind, query);
         let body = self.delete_options(&object, options)?;
-        let path = |plural: &str| selected(kind, plural, query, &fields);
+        let path = |plural: &str| selected(kind, plural, query, &fields.selector);
         let reply = self.request(&object, &Method::DELETE, ("DELETECOLLECTION", ""), (Some((JSON, &body)), JSON), path);
         let deleted = match reply {
             Err(error) if is_unknown_field(&error) => return delete_each(self, kind, query, options),
@@ -183,7 +183,8 @@ impl KubernetesClient {
             let token = query.continue_token.as_deref();
             let object = objects(kind, query);
             let path = |plural: &str| {
-                let path = selected(kind, plural, query, fields)?.optional_query("limit", limit.as_deref());
+                let path = selected(kind, plural, query, &fields.selector)?;
+                let path = path.optional_query("limit", limit.as_deref());
                 Ok(match (token, &query.not_older_than) {
                     (Some(token), _) => path.query("continue", token),
                     (None, Some(version)) => {
@@ -195,9 +196,10 @@ impl KubernetesClient {
             let version = token.unwrap_or_default();
             let content = (None, self.accept(true));
             let reply = self.request_until(stop, &object, &Method::GET, ("LIST", version), content, path);
-            reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))
+            let mut page = reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))?;
+            page.items.retain(|item| fields.rest.selects(item));
+            Ok(page)
         })?;
-        items.retain(|item| query.selects_content(item));
         // The server orders the paths of objects, in which a slash follows the namespace.
         if !items.is_sorted_by_key(SharedObject::key) {
             items.sort_by_cached_key(SharedObject::key);

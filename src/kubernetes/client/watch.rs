@@ -14,7 +14,9 @@ use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
 use crate::kubernetes::http::request_error::{RequestFault, cause_of};
 use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent};
+use crate::objects::{
+    ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent,
+};
 
 /// The most bytes of an event.
 const MOST_EVENT: u64 = 64 << 20;
@@ -87,8 +89,8 @@ struct Connection {
     line_buffer: Vec<u8>,
     /// Takes the object of an event while it is read.
     object_buffer: String,
-    /// Whether the client selects by fields.
-    selects: bool,
+    /// The fields that the client selects by, because the server does not know them.
+    fields: FieldSelector,
     /// Ends the connection when the watch is stopped. The last field: it waits for a shutdown that is under way.
     _guard: OnCancel,
 }
@@ -136,7 +138,7 @@ impl EventStream {
         let object = objects(kind, query);
         let opened = client.with_fields(kind, query, |fields| {
             let path = |plural: &str| {
-                let path = selected(kind, plural, query, fields)?.query("watch", "1");
+                let path = selected(kind, plural, query, &fields.selector)?.query("watch", "1");
                 let path = path.query("allowWatchBookmarks", "true").query("timeoutSeconds", &lifetime);
                 Ok(match version {
                     "" => path.query("sendInitialEvents", "true").query("resourceVersionMatch", "NotOlderThan"),
@@ -147,9 +149,9 @@ impl EventStream {
                 let accept = client.accept(false);
                 transport.open(&HttpRequest { method: Method::GET, path, body: None, accept }, stop)
             });
-            opened.map(|(answer, line)| (answer, line, fields != query.fields.to_query(|_| true)))
+            opened.map(|(answer, line)| (answer, line, fields.rest.clone()))
         });
-        let (OpenAnswer { reader, agent }, line, selects) = match opened {
+        let (OpenAnswer { reader, agent }, line, fields) = match opened {
             Err(_) if stop.is_cancelled() => {
                 self.has_ended = true;
                 return Ok(());
@@ -163,7 +165,7 @@ impl EventStream {
             line,
             line_buffer: Vec::new(),
             object_buffer: String::new(),
-            selects,
+            fields,
             _guard: guard,
         });
         Ok(())
@@ -230,7 +232,11 @@ impl EventStream {
             Ok(RawEvent::Modified(object)) => WatchEvent::Modified(object),
             Ok(RawEvent::Deleted(object)) => WatchEvent::Deleted(object),
         };
-        if connection.selects { self.selection.filter(&self.query, event).map(Ok) } else { Some(Ok(event)) }
+        if connection.fields.is_empty() {
+            Some(Ok(event))
+        } else {
+            self.selection.filter(&connection.fields, event).map(Ok)
+        }
     }
 }
 
@@ -307,14 +313,14 @@ impl FieldSelection {
     }
 
     /// Returns the event as a server would send it that knows the fields. An object that leaves the selection is deleted.
-    fn filter(&mut self, query: &Query, event: WatchEvent<SharedObject>) -> Option<WatchEvent<SharedObject>> {
+    fn filter(&mut self, fields: &FieldSelector, event: WatchEvent<SharedObject>) -> Option<WatchEvent<SharedObject>> {
         let (object, is_new, is_deletion) = match event {
             WatchEvent::Added(object) => (object, true, false),
             WatchEvent::Modified(object) => (object, false, false),
             WatchEvent::Deleted(object) => (object, false, true),
             bookmark @ WatchEvent::Bookmark(_) => return Some(bookmark),
         };
-        let (key, is_selected) = (object.key(), query.selects_content(&object));
+        let (key, is_selected) = (object.key(), fields.selects(&object));
         if is_selected && !is_deletion {
             let is_first = self.delivered.insert(key);
             let is_added = is_new || (is_first && self.is_complete);

@@ -4,10 +4,10 @@ use std::fs;
 use std::thread::scope;
 use std::time::Duration;
 
-use homeostat::{CancellationToken, ManualClock};
 use homeostat::kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
-use homeostat::objects::{Client, ClientError, DeleteOptions, Query};
-use homeostat::testing::{ApiServer, ServerAnswer, ServerRule};
+use homeostat::objects::{Client, ClientError, DeleteOptions, Kind, Query};
+use homeostat::testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
@@ -107,7 +107,7 @@ fn a_refused_token_is_read_again_once() {
     server.client().create(&CONFIG_MAP, map("a")).unwrap();
     let is_new = |token: Option<&str>| token == Some("Bearer new");
     let refusal = ServerAnswer::error(401, "Unauthorized", "Unauthorized");
-    let old = move |request: &homeostat::testing::ServerRequest| !is_new(request.header("authorization"));
+    let old = move |request: &ServerRequest| !is_new(request.header("authorization"));
     server.rule(ServerRule::new("GET", "*").when(old).otherwise(refusal));
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -166,6 +166,51 @@ fn requests_have_the_headers_of_their_settings() {
     assert_eq!((requests[1].parameter("fieldManager"), requests[1].parameter("dryRun")), (Some("me"), Some("All")));
     // Both calls use one connection.
     assert_eq!(requests[0].connection, requests[1].connection);
+}
+
+/// A server selects by fields that the objects do not show: by a default, or by the spec of objects of which it sends the metadata.
+#[test]
+fn a_client_does_not_select_again_by_the_fields_that_the_server_knows() {
+    const NODE: Kind = Kind::cluster("", "v1", "Node");
+    const POD: Kind = Kind::namespaced("", "v1", "Pod");
+    let server = ApiServer::start().unwrap();
+    let refusal = ServerAnswer::error(400, "BadRequest", "field label not supported: spec.other");
+    let selects_other = |request: &ServerRequest| {
+        request.parameter("fieldSelector").is_some_and(|fields| fields.contains("spec.other"))
+    };
+    server.rule(ServerRule::new("GET", "*").when(selects_other).otherwise(refusal));
+    let items = json!([{"metadata": {"namespace": "default", "name": "a", "uid": "u-1"}}]);
+    let list = json!({"metadata": {"resourceVersion": "5"}, "items": items});
+    server.rule(ServerRule::new("GET", "*").otherwise(ServerAnswer::json(200, list)));
+    let whole = client(&server);
+    let lean = whole.metadata_only();
+    let names = |client: &KubernetesClient, kind: &Kind, fields: &[(&str, &str)]| {
+        let query = fields.iter().fold(Query::all(), |query, (path, value)| query.field(*path, *value));
+        let list = client.list(kind, &query)?;
+        let sent = server.requests().last().unwrap().parameter("fieldSelector").unwrap_or_default().to_owned();
+        Ok::<_, ClientError>((list.items.iter().map(|item| item.name().to_owned()).collect::<Vec<_>>(), sent))
+    };
+    let found = |selector: &str| (vec!["a".to_owned()], selector.to_owned());
+    let schedulable = names(&whole, &NODE, &[("spec.unschedulable", "false")]).unwrap();
+    assert_eq!(schedulable, found("spec.unschedulable=false"));
+    assert_eq!(names(&lean, &POD, &[("spec.nodeName", "n")]).unwrap(), found("spec.nodeName=n"));
+    // Nobody can select by this field.
+    for _ in 0..2 {
+        let error = names(&lean, &POD, &[("spec.nodeName", "n"), ("spec.other", "x")]).unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+        assert!(error.to_string().contains("a client of metadata alone cannot see it"), "{error}");
+    }
+    // The client selects by a field that the server does not know, and only by that one if the server names it.
+    let by_both = names(&whole, &POD, &[("spec.nodeName", "n"), ("spec.other", "x")]).unwrap();
+    assert_eq!(by_both, (Vec::new(), "spec.nodeName=n".to_owned()));
+    assert_eq!(names(&lean, &POD, &[("spec.nodeName", "n")]).unwrap(), found("spec.nodeName=n"));
+    server.clear_rules();
+    let list = json!({"metadata": {"resourceVersion": "5"}, "items": items});
+    let refusal = ServerAnswer::error(400, "BadRequest", "field label not supported: metadata.uid");
+    let answer = ServerAnswer::json(200, list);
+    server.rule(ServerRule::new("GET", "*").answer(refusal).otherwise(answer));
+    assert_eq!(names(&lean, &NODE, &[("metadata.uid", "u-1")]).unwrap(), found(""));
+    assert_eq!(names(&lean, &NODE, &[("metadata.uid", "u-2")]).unwrap(), (Vec::new(), String::new()));
 }
 
 #[test]
