@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::kubernetes::{CrdVersion, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient};
+use homeostat::kubernetes::{
+    ClusterConfig, CrdVersion, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient,
+};
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, Ignore, Kind, Object, ObjectKey, ObjectMeta, Query,
 };
-use homeostat::{BoxError, Context};
+use homeostat::testing::{ApiServer, ServerAnswer, ServerRule};
+use homeostat::{BoxError, CancellationToken, Context, ManualClock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -322,6 +325,41 @@ fn an_installation_that_is_forbidden_says_so() {
         text.starts_with("definition plans.plans.example.com: cannot be applied: ") && text.contains("nobody"),
         "{text}"
     );
+}
+
+/// A server may put requests for a new kind off, for as long as a client repeats them.
+#[test]
+fn an_installation_ends_in_time_or_with_its_run_although_the_server_puts_requests_off() {
+    let hour = Duration::from_secs(3600);
+    let definition = CustomResourceDefinition::of::<Plan>().unwrap();
+    let mut established = definition.to_json().clone();
+    established["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+    for timeout in [Duration::from_secs(8), hour] {
+        let server = ApiServer::start().unwrap();
+        server.rule(ServerRule::new("PATCH", "*").otherwise(ServerAnswer::json(200, established.clone())));
+        let busy = ServerAnswer::error(429, "TooManyRequests", "storage is (re)initializing");
+        server.rule(ServerRule::new("GET", "*").otherwise(busy.header("Retry-After", "1")));
+        let clock = ManualClock::new();
+        let config = ClusterConfig::new(&server.url()).unwrap();
+        let client = KubernetesClient::builder(config).clock(clock.clock()).call_timeout(hour).build().unwrap();
+        let stop = CancellationToken::new();
+        let cx = Context::detached_with(clock.clock(), stop.clone());
+        let error = std::thread::scope(|scope| {
+            let installs = scope.spawn(|| definition.install(&cx, &client, "tests", timeout).unwrap_err());
+            server.wait_for_requests(|requests| requests.iter().any(|request| request.method == "GET"));
+            if timeout == hour {
+                stop.cancel();
+            }
+            wait_for("the installation has ended", PATIENCE, || {
+                clock.advance(Duration::from_millis(100));
+                installs.is_finished().then_some(())
+            });
+            installs.join().unwrap()
+        });
+        let expected = if timeout == hour { "the installation is cancelled" } else { "not served in time" };
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(error.is_timeout(), timeout != hour, "{error}");
+    }
 }
 
 /// kube-rs makes the definition, homeostat installs it and uses the derived type.

@@ -1,5 +1,6 @@
 //! Installs a definition, and waits until its kind is served.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,6 +15,9 @@ use crate::run::error::Chain;
 /// The delays between two looks at the definition.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// The longest time of a call that looks, so that a cancellation is seen soon. A client repeats a call that the server puts off.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// The progress of an installation.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +37,9 @@ impl CustomResourceDefinition {
     /// Another owner's fields are taken over. A definition that is being deleted is applied again once it is gone. The embedded
     /// clients store any kind, so there the call returns at once.
     ///
-    /// A cancellation of `cx` ends the wait.
+    /// A cancellation of `cx` ends the wait, at the latest when a call that is under way has ended. A client that
+    /// [can limit the time of its calls](Client::with_timeout) ends the first call within `timeout`, and each later call within five
+    /// seconds.
     ///
     /// # Errors
     ///
@@ -48,19 +54,33 @@ impl CustomResourceDefinition {
         owner: &str,
         timeout: Duration,
     ) -> Result<(), InstallError> {
-        let wait = InstallWait { definition: self, cx, end: cx.clock().now().checked_add(timeout) };
-        let apply = || {
+        let end = cx.clock().now().checked_add(timeout);
+        let wait = InstallWait { definition: self, cx, end };
+        wait.check()?;
+        let apply = |client: &dyn Client| {
             let owner = FieldOwner::new(owner).force();
-            let applied = client.apply(&Self::KIND, self.to_json().clone(), &owner);
-            applied.map_err(|error| InstallError::new(self.name(), "cannot be applied").caused_by(error))
+            client.apply(&Self::KIND, self.to_json().clone(), &owner)
         };
-        let mut applied = Some(apply()?);
+        let failed = |error: ClientError| {
+            let fault = "cannot be applied";
+            let is_late = wait.left().is_zero();
+            let failed =
+                if is_late { InstallError::timeout(self.name(), fault) } else { InstallError::new(self.name(), fault) };
+            failed.caused_by(error)
+        };
+        let whole = client.with_timeout(timeout.max(FIRST_LOOK));
+        let mut applied = Some(apply(whole.as_deref().unwrap_or(client)).map_err(failed)?);
+        let mut calls = LimitedCalls { client, limited: None };
         let mut is_needed = true;
-        wait.until(|| {
+        wait.until(|left| {
+            let client = calls.within(left);
             let definition = match applied.take() {
                 Some(definition) => definition,
                 None => match client.get(&Self::KIND, &ObjectKey::cluster(self.name())) {
-                    Err(ClientError::NotFound { .. }) => apply()?,
+                    Err(ClientError::NotFound { .. }) => match apply(client) {
+                        Err(error) if is_passing(&error) => return Ok(Some(Chain(&error).to_string())),
+                        applied => applied.map_err(failed)?,
+                    },
                     // Look again: the server may be starting.
                     Err(error) => return Ok(Some(Chain(&error).to_string())),
                     Ok(definition) => definition,
@@ -79,7 +99,7 @@ impl CustomResourceDefinition {
             }
         })?;
         let mut needed = self.served().filter(|_| is_needed);
-        needed.try_for_each(|kind| wait.until(|| served(client, kind, self.name())))
+        needed.try_for_each(|kind| wait.until(|left| served(calls.within(left), kind, self.name())))
     }
 }
 
@@ -118,6 +138,26 @@ pub(super) fn progress(definition: &SharedObject) -> InstallProgress {
     }
 }
 
+/// A client whose calls end in time.
+struct LimitedCalls<'a> {
+    client: &'a dyn Client,
+    /// The last client with a limit, and that limit. The client is `None` if calls cannot be limited.
+    limited: Option<(Duration, Option<Arc<dyn Client>>)>,
+}
+
+impl LimitedCalls<'_> {
+    /// Returns a client for a look. Each of its calls ends within this time, and within the longest time of a look.
+    fn within(&mut self, left: Duration) -> &dyn Client {
+        // No call could succeed in less.
+        let limit = left.clamp(FIRST_LOOK, LONGEST_LOOK);
+        if self.limited.as_ref().is_none_or(|(known, _)| *known > limit) {
+            self.limited = None;
+        }
+        let (_, limited) = self.limited.get_or_insert_with(|| (limit, self.client.with_timeout(limit)));
+        limited.as_deref().unwrap_or(self.client)
+    }
+}
+
 struct InstallWait<'a> {
     definition: &'a CustomResourceDefinition,
     cx: &'a Context,
@@ -126,18 +166,33 @@ struct InstallWait<'a> {
 }
 
 impl InstallWait<'_> {
-    /// Calls `look` until it returns no reason to wait.
-    fn until(&self, mut look: impl FnMut() -> Result<Option<String>, InstallError>) -> Result<(), InstallError> {
+    /// Returns the time that is left.
+    fn left(&self) -> Duration {
+        self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(self.cx.clock().now()))
+    }
+
+    /// Returns an error if the installation is cancelled.
+    fn check(&self) -> Result<(), InstallError> {
+        let error = || InstallError::new(self.definition.name(), "the installation is cancelled");
+        self.cx.check().map_err(|cancelled| error().caused_by(cancelled))
+    }
+
+    /// Calls `look` with the time that is left, until it returns no reason to wait.
+    fn until(
+        &self,
+        mut look: impl FnMut(Duration) -> Result<Option<String>, InstallError>,
+    ) -> Result<(), InstallError> {
         let backoff = Exponential::new(FIRST_LOOK, LAST_LOOK);
         for looks in 1.. {
-            let Some(reason) = look()? else { return Ok(()) };
-            let name = self.definition.name();
-            let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(self.cx.clock().now()));
+            let Some(reason) = look(self.left())? else { return Ok(()) };
+            self.check()?;
+            let left = self.left();
             if left.is_zero() {
-                return Err(InstallError::timeout(name, format!("not served in time: {reason}")));
+                return Err(InstallError::timeout(self.definition.name(), format!("not served in time: {reason}")));
             }
-            let cancelled = |cancelled| InstallError::new(name, "the installation is cancelled").caused_by(cancelled);
-            self.cx.sleep(backoff.delay(looks).min(left)).map_err(cancelled)?;
+            // The check tells of a cancellation.
+            let _ = self.cx.sleep(backoff.delay(looks).min(left));
+            self.check()?;
         }
         unreachable!("the loop has no end")
     }
