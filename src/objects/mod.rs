@@ -177,6 +177,8 @@ pub(crate) use self::tracker::Scope;
 pub use self::tracker::{TrackRef, TrackedRun, Tracker};
 pub use self::value_ref::ValueRef;
 pub use self::watch::ObjectWatch;
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::watch::SILENCE_WITHOUT_BOOKMARKS;
 pub(crate) use self::watch::{shared_watch, watch_name};
 
 #[cfg(feature = "file-client")]

@@ -127,7 +127,10 @@ impl KubernetesClientBuilder {
         self
     }
 
-    /// Sets the longest silence of the server in a watch. Default: 150 seconds. Servers send a bookmark about each minute.
+    /// Sets the longest silence of the server in a watch. Default: 330 seconds.
+    ///
+    /// An [`ObjectWatch`](crate::objects::ObjectWatch) replaces a silent stream itself: after two minutes if the server sends
+    /// bookmarks, and after five minutes if not. A shorter time than that counts as a failure of a watch that is only quiet.
     pub fn watch_read_timeout(mut self, timeout: Duration) -> Self {
         self.limits.watch_read = timeout;
         self

@@ -28,10 +28,16 @@ use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::identity::Impersonation;
 use crate::kubernetes::config::secret::Secret;
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
 
 /// How often certificates in files are compared with those in use.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
+
+/// The default of the longest silence of the server in a watch. A watch of objects notices a silence earlier, and knows whether the
+/// server sends bookmarks.
+const WATCH_READ: Duration = Duration::from_secs(330);
+const _: () =
+    assert!(WATCH_READ.as_secs() > SILENCE_WITHOUT_BOOKMARKS.as_secs(), "the watch must be the first to notice");
 
 /// The limits of requests.
 #[derive(Clone, Debug)]
@@ -52,8 +58,7 @@ impl Default for TransportLimits {
         Self {
             connect: Duration::from_secs(10),
             read: Duration::from_secs(60),
-            // A bookmark comes about each minute.
-            watch_read: Duration::from_secs(150),
+            watch_read: WATCH_READ,
             answer: 1 << 30,
             retry: RetryLimits::default(),
         }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::driver::{Transform, WatchDriver};
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::machine::SILENCE_WITHOUT_BOOKMARKS;
 use self::machine::WatchMachine;
 use super::api::Api;
 #[cfg(doc)]

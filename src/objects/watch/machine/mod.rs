@@ -36,7 +36,9 @@ use self::call::note;
 pub(super) use self::call::{Change, Report, WatchCall, WatchReaction};
 use self::listing::{Least, PageEffect, PagedListing, StreamingList};
 use self::pauses::{EndedAttempt, Pauses};
-use self::streaming::{Following, Streaming};
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::streaming::SILENCE_WITHOUT_BOOKMARKS;
+use self::streaming::{Following, Streaming, longest_silence};
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::{Nanos, Rounded};
 use crate::objects::version::is_older;
@@ -45,12 +47,9 @@ use crate::run::error::Chain;
 
 /// The number of failed streaming lists in a row after which the watch only lists.
 const STREAMING_FAILURES: u32 = 3;
-/// The longest silence of a stream with bookmarks. Servers send one about once a minute.
-const SILENCE: Duration = Duration::from_secs(120);
-/// The longest silence of a stream without bookmarks, which may be quiet.
-const SILENCE_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(300);
 /// The number of silent streams in a row after which the objects are listed again.
 const SILENT_STREAMS: u32 = 2;
+
 /// The state machine of one watch.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct WatchMachine {
@@ -128,7 +127,7 @@ impl WatchMachine {
             WatchPhase::StreamingList(list) => WatchCall::Read { until: list.deadline() },
             WatchPhase::Following(_) if self.local => WatchCall::Read { until: Nanos::NEVER },
             WatchPhase::Following(following) => {
-                WatchCall::Read { until: following.heard.after(self.longest_silence()) }
+                WatchCall::Read { until: following.heard.after(longest_silence(self.has_bookmarks)) }
             }
         }
     }
@@ -435,10 +434,6 @@ impl WatchMachine {
         };
         self.in_pages |= has_changed;
         self.pauses.begin(now, &EndedAttempt { lasted, has_changed, has_failed, asked });
-    }
-
-    fn longest_silence(&self) -> Duration {
-        if self.has_bookmarks { SILENCE } else { SILENCE_WITHOUT_BOOKMARKS }
     }
 }
 

@@ -1,6 +1,14 @@
 //! Streams of changes, and the choice of streaming lists.
 
+use std::time::Duration;
+
 use crate::base::time::Nanos;
+
+/// The longest silence of a stream with bookmarks. Servers send one about once a minute.
+const SILENCE: Duration = Duration::from_secs(120);
+/// The longest silence of a stream without bookmarks, which may be quiet. A client must not give a stream up earlier: that would
+/// count as a failure.
+pub(crate) const SILENCE_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(300);
 
 /// Whether the next listing is a streaming list.
 #[derive(Debug)]
@@ -25,4 +33,9 @@ impl Following {
     pub(super) fn new(now: Nanos) -> Self {
         Self { began: now, heard: now, has_delivered: false, has_changed: false }
     }
+}
+
+/// Returns the longest silence of a stream.
+pub(super) fn longest_silence(has_bookmarks: bool) -> Duration {
+    if has_bookmarks { SILENCE } else { SILENCE_WITHOUT_BOOKMARKS }
 }
