@@ -62,6 +62,25 @@ pub trait Client: Send + Sync {
     /// - [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError>;
 
+    /// Lists the objects that the client can read. The second value has an [`Invalid`](ClientError::Invalid) error for each other
+    /// object, which names the object.
+    ///
+    /// Some clients cannot read every object that others have stored, for example if its arrays are nested too deeply. Then
+    /// [`list`](Self::list) fails, and an [`ObjectWatch`](super::ObjectWatch) calls this instead.
+    ///
+    /// Default: calls `list`, for a client that can read all objects. A client that wraps another one should pass this call on.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`list`](Self::list).
+    fn list_readable(
+        &self,
+        kind: &Kind,
+        query: &Query,
+    ) -> Result<(ObjectList<SharedObject>, Vec<ClientError>), ClientError> {
+        self.list(kind, query).map(|list| (list, Vec::new()))
+    }
+
     /// Creates an object, and returns it as stored.
     ///
     /// An object without a name gets one of at most 63 characters. It begins with the first 58 characters of `generateName`.
@@ -198,6 +217,9 @@ pub trait Client: Send + Sync {
         Capabilities::all()
     }
 }
+
+/// A list, and an error for each object that a client cannot read.
+pub(crate) type ReadableList = (ObjectList<SharedObject>, Vec<ClientError>);
 
 /// Deletes the objects that a query selects one by one, except those that are gone already.
 pub(crate) fn delete_each<C: Client + ?Sized>(

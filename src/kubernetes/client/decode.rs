@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, de};
 use serde_json::Value;
 
+use super::split;
 use crate::objects::{Kind, SharedObject};
 
 /// The initial events of a watch end with a bookmark that has this annotation.
@@ -19,6 +20,8 @@ pub(super) struct Page {
     pub(super) version: String,
     pub(super) continue_token: Option<String>,
     pub(super) items: Vec<SharedObject>,
+    /// The objects that cannot be decoded, which are not among the items.
+    pub(super) bad: Vec<BadObject>,
 }
 
 /// An event of a watch.
@@ -31,9 +34,9 @@ pub(super) enum RawEvent {
     Error(Value),
 }
 
-/// An event that cannot be decoded, and the object that it names.
+/// An object that cannot be decoded. It has no name if it belongs to an event that cannot be decoded either.
 #[derive(Debug, PartialEq)]
-pub(super) struct BadEvent {
+pub(super) struct BadObject {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) fault: String,
@@ -47,20 +50,60 @@ pub(super) fn object(text: &[u8], kind: Option<&Kind>) -> Result<SharedObject, s
     Ok(object)
 }
 
-/// Reads a list of objects of this kind.
+/// Reads a list of objects of this kind. An object that cannot be decoded does not hide the others.
 pub(super) fn list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
+    read_list(text, kind).or_else(|error| list_one_by_one(text, kind).ok_or(error))
+}
+
+fn read_list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let page = deserializer.deserialize_map(ListVisitor { kind })?;
     deserializer.end()?;
     Ok(page)
 }
 
+/// Reads a list that has objects that cannot be decoded. `None` if the list itself is malformed, or such an object has no name.
+fn list_one_by_one(text: &[u8], kind: &Kind) -> Option<Page> {
+    let mut page = Page::default();
+    let mut has_items = false;
+    for (name, value) in split::members(text)? {
+        match name.as_str() {
+            "metadata" => page.set_meta(serde_json::from_slice(value).ok()?),
+            "items" => {
+                for item in split::elements(value)? {
+                    match object(item, Some(kind)) {
+                        Ok(object) => page.items.push(object),
+                        Err(error) => page.bad.push(bad_object(item, &error)?),
+                    }
+                }
+                has_items = true;
+            }
+            _ => {}
+        }
+    }
+    has_items.then_some(page)
+}
+
+/// Describes an object that cannot be decoded. `None` if not even its name can be read.
+fn bad_object(text: &[u8], error: &serde_json::Error) -> Option<BadObject> {
+    let NamedObject { metadata: ObjectName { namespace, name } } = serde_json::from_slice(text).ok()?;
+    (!name.is_empty()).then(|| BadObject { namespace, name, fault: error.to_string() })
+}
+
+impl Page {
+    fn set_meta(&mut self, meta: Option<ListMeta>) {
+        let ListMeta { resource_version, continue_token } = meta.unwrap_or_default();
+        self.version = resource_version;
+        self.continue_token = Some(continue_token).filter(|token| !token.is_empty());
+    }
+}
+
 /// Reads an event. Its objects have this kind. Pass the same buffer for many events, to save allocations.
-pub(super) fn event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<RawEvent, BadEvent> {
+pub(super) fn event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<RawEvent, BadObject> {
     let bad = |fault: String| {
         let named: Named = serde_json::from_slice(line).unwrap_or_default();
         let ObjectName { namespace, name } = named.object.metadata;
-        BadEvent { namespace, name, fault }
+        BadObject { namespace, name, fault }
     };
     let (event, object) = read_event(line, kind, buffer).map_err(|error| bad(error.to_string()))?;
     match event.as_str() {
@@ -181,12 +224,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
         let mut has_items = false;
         while let Some(name) = map.next_key::<String>()? {
             match name.as_str() {
-                "metadata" => {
-                    let ListMeta { resource_version, continue_token } =
-                        map.next_value::<Option<ListMeta>>()?.unwrap_or_default();
-                    page.version = resource_version;
-                    page.continue_token = Some(continue_token).filter(|token| !token.is_empty());
-                }
+                "metadata" => page.set_meta(map.next_value()?),
                 "items" => {
                     page.items = map.next_value_seed(ItemsSeed { kind: self.kind })?;
                     has_items = true;
@@ -269,6 +307,22 @@ mod tests {
         }
         let deep = format!(r#"{{"items": [{{"a": {}1{}}}]}}"#, "[".repeat(1000), "]".repeat(1000));
         assert!(list(deep.as_bytes(), &POD).unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_decoded_does_not_hide_the_others() {
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let odd =
+            format!(r#"{{"spec": {deep}, "metadata": {{"managedFields": {deep}, "name": "x", "namespace": "n"}}}}"#);
+        let meta = r#"{"resourceVersion": "7", "continue": "more"}"#;
+        let text = format!(r#"{{"items": [{}, {odd}, {}], "other": {deep}, "metadata": {meta}}}"#, pod("a"), pod("b"));
+        let page = list(text.as_bytes(), &POD).unwrap();
+        assert_eq!((page.version.as_str(), page.continue_token.as_deref()), ("7", Some("more")));
+        assert_eq!(page.items, [SharedObject::from(pod("a")), SharedObject::from(pod("b"))]);
+        let [BadObject { namespace, name, fault }] = &page.bad[..] else { panic!("{:?}", page.bad) };
+        assert_eq!((namespace.as_str(), name.as_str()), ("n", "x"));
+        assert!(fault.contains("recursion limit"), "{fault}");
+        assert!(list(&text.as_bytes()[..text.len() - 1], &POD).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod decode;
 mod discovery;
 mod reads;
 mod selection;
+mod split;
 mod verbs;
 mod watch;
 

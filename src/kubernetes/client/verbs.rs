@@ -6,13 +6,13 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::decode::{self, Page};
+use super::decode::{self, BadObject, Page};
 use super::selection::{in_place, is_unknown_field, objects, selected};
 use super::watch;
 use super::{ApiReply, JSON, KubernetesClient};
 use crate::base::cancel::CancellationToken;
 use crate::kubernetes::http::path::RequestPath;
-use crate::objects::client::delete_each;
+use crate::objects::client::{ReadableList, delete_each};
 use crate::objects::json::{key_of, string, text_of};
 use crate::objects::meta::Misfit;
 use crate::objects::validate::{DNS_LABEL, is_dns_label};
@@ -34,6 +34,11 @@ impl Client for KubernetesClient {
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+        let (list, unreadable) = self.list_until(kind, query, None)?;
+        unreadable.into_iter().next().map_or(Ok(list), Err)
+    }
+
+    fn list_readable(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
         self.list_until(kind, query, None)
     }
 
@@ -135,7 +140,13 @@ impl Client for KubernetesClient {
         let reply = self.request(&object, &Method::DELETE, ("DELETECOLLECTION", ""), (Some((JSON, &body)), JSON), path);
         let deleted = match reply {
             Err(error) if is_unknown_field(&error) => return delete_each(self, kind, query, options),
-            reply => reply?.parse(|body| decode::list(body, kind))?.items,
+            reply => {
+                let page = reply?.parse(|body| decode::list(body, kind))?;
+                if let Some(error) = unreadable(kind, page.bad).next() {
+                    return Err(error);
+                }
+                page.items
+            }
         };
         // The answer shows the objects as they were before.
         let left = self.list(kind, query)?.items;
@@ -171,14 +182,15 @@ impl Client for KubernetesClient {
 }
 
 impl KubernetesClient {
-    /// Lists objects. A cancellation of `stop` ends this with an error.
+    /// Lists the objects that can be read, and returns an error for each other object. A cancellation of `stop` ends this with an
+    /// error.
     pub(super) fn list_until(
         &self,
         kind: &Kind,
         query: &Query,
         stop: Option<&CancellationToken>,
-    ) -> Result<ObjectList<SharedObject>, ClientError> {
-        let Page { version, continue_token, mut items } = self.with_fields(kind, query, |fields| {
+    ) -> Result<ReadableList, ClientError> {
+        let Page { version, continue_token, mut items, bad } = self.with_fields(kind, query, |fields| {
             let limit = query.limit.filter(|limit| *limit > 0).map(|limit| limit.to_string());
             let token = query.continue_token.as_deref();
             let object = objects(kind, query);
@@ -204,7 +216,8 @@ impl KubernetesClient {
         if !items.is_sorted_by_key(SharedObject::key) {
             items.sort_by_cached_key(SharedObject::key);
         }
-        Ok(ObjectList::new(version, items).continue_token(continue_token))
+        let list = ObjectList::new(version, items).continue_token(continue_token);
+        Ok((list, unreadable(kind, bad).collect()))
     }
 
     fn put(&self, kind: &Kind, object: &Value, subresource: Option<&'static str>) -> Result<SharedObject, ClientError> {
@@ -248,6 +261,14 @@ impl KubernetesClient {
         }
         Ok(body)
     }
+}
+
+/// Returns the errors of objects that cannot be decoded.
+fn unreadable(kind: &Kind, bad: Vec<BadObject>) -> impl Iterator<Item = ClientError> {
+    bad.into_iter().map(|BadObject { namespace, name, fault }| {
+        let object = ObjectRef::new(kind, &ObjectKey::new(&namespace, &name));
+        ClientError::invalid(object, "", "", format!("the object in a list cannot be read: {fault}"))
+    })
 }
 
 /// Checks that an object is of a kind. Returns a reference to the object.

@@ -8,7 +8,7 @@ use http::Method;
 use ureq::BodyReader;
 
 use super::KubernetesClient;
-use super::decode::{self, BadEvent, RawEvent};
+use super::decode::{self, BadObject, RawEvent};
 use super::selection::{objects, selected};
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
@@ -41,6 +41,7 @@ pub(super) fn watch(
         query: Query { limit: None, continue_token: None, ..query.clone() },
         stop: stop.clone(),
         listed: Vec::new().into_iter(),
+        unreadable: Vec::new().into_iter(),
         listed_at: None,
         next: None,
         connection: None,
@@ -68,6 +69,8 @@ struct EventStream {
     stop: CancellationToken,
     /// The objects of the first list, if the server does not stream it.
     listed: vec::IntoIter<SharedObject>,
+    /// The errors of the objects of that list that cannot be read.
+    unreadable: vec::IntoIter<ClientError>,
     /// The version of the first list. Its bookmark follows the objects.
     listed_at: Option<String>,
     /// The version to watch from, once the first list has been delivered.
@@ -98,6 +101,8 @@ struct Connection {
 /// The result of reading once.
 enum ReadStep {
     Item(Item),
+    /// An object cannot be decoded. That does not concern the others.
+    Unreadable(ClientError),
     /// The event is not for the reader of the stream.
     Skipped,
     End,
@@ -118,14 +123,14 @@ impl EventStream {
 
     /// Lists all objects, to be watched from the version of the list on.
     fn list(&mut self) -> Result<(), ClientError> {
-        let list = match self.client.list_until(&self.kind, &self.query, Some(&self.stop)) {
+        let (list, unreadable) = match self.client.list_until(&self.kind, &self.query, Some(&self.stop)) {
             Err(_) if self.stop.is_cancelled() => {
                 self.has_ended = true;
                 return Ok(());
             }
             list => list?,
         };
-        self.listed = list.items.into_iter();
+        (self.listed, self.unreadable) = (list.items.into_iter(), unreadable.into_iter());
         self.listed_at = Some(list.version);
         Ok(())
     }
@@ -177,6 +182,9 @@ impl EventStream {
             self.selection.insert(&object);
             return ReadStep::Item(Ok(WatchEvent::Added(object)));
         }
+        if let Some(error) = self.unreadable.next() {
+            return ReadStep::Unreadable(error);
+        }
         if let Some(version) = self.listed_at.take() {
             self.is_initial = false;
             self.next = Some(version.clone());
@@ -200,11 +208,11 @@ impl EventStream {
     }
 
     /// Converts an event. `None` if it is not for the reader of the stream.
-    fn convert(&mut self, event: Result<RawEvent, BadEvent>) -> Option<Item> {
+    fn convert(&mut self, event: Result<RawEvent, BadObject>) -> Option<Item> {
         let connection = self.connection.as_ref()?;
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let event = match event {
-            Err(BadEvent { namespace, name, fault }) => {
+            Err(BadObject { namespace, name, fault }) => {
                 let object = ObjectRef::new(&self.kind, &ObjectKey::new(&namespace, &name));
                 let rule = format!("an event of the watch cannot be read: {fault}");
                 return Some(Err(ClientError::invalid(object, "", "", rule)));
@@ -248,6 +256,7 @@ impl Iterator for EventStream {
             match self.step() {
                 ReadStep::Skipped => {}
                 ReadStep::Item(Ok(event)) => return Some(Ok(event)),
+                ReadStep::Unreadable(error) => return Some(Err(error)),
                 // An object that cannot be decoded does not concern the others.
                 ReadStep::Item(Err(error @ ClientError::Invalid { .. }))
                     if self.connection.is_some() && self.has_begun =>

@@ -142,7 +142,7 @@ impl<T: Object> WatchDriver<T> {
         while !self.stop.is_cancelled() {
             match self.machine.next(self.now()) {
                 WatchCall::List(query) => {
-                    let answer = client.list(self.api.kind(), &query);
+                    let answer = client.list_readable(self.api.kind(), &query);
                     self.react(|machine, now| machine.listed(now, answer));
                 }
                 WatchCall::Open(from) => {
@@ -204,7 +204,7 @@ impl<T: Object> WatchDriver<T> {
     fn apply(&mut self, change: Change) -> Option<ObjectKey> {
         match change {
             Change::ReplaceAll { objects, unreadable } => {
-                self.replace_all(objects, unreadable);
+                self.replace_all(objects, &unreadable);
                 None
             }
             Change::Set(object) => {
@@ -232,7 +232,7 @@ impl<T: Object> WatchDriver<T> {
         }
     }
 
-    fn replace_all(&mut self, objects: Vec<SharedObject>, unreadable: Vec<ObjectKey>) {
+    fn replace_all(&mut self, objects: Vec<SharedObject>, unreadable: &[ClientError]) {
         let mut before = std::mem::take(&mut self.undecodable);
         let mut items = Vec::with_capacity(objects.len());
         for object in objects {
@@ -244,9 +244,11 @@ impl<T: Object> WatchDriver<T> {
             let value = value.or_else(|| self.push.watch().store().get(&key));
             items.extend(value.map(|value| (key, value)));
         }
-        for key in unreadable {
-            self.undecodable.extend(before.remove_entry(&key));
-            items.extend(self.push.watch().store().get(&key).map(|value| (key, value)));
+        for error in unreadable {
+            let key = error.object().key();
+            self.undecodable.extend(before.remove_entry(key));
+            self.rejected(key, "", error);
+            items.extend(self.push.watch().store().get(key).map(|value| (key.clone(), value)));
         }
         if !before.is_empty() {
             self.source.undecodable(self.undecodable.len(), None);

@@ -199,3 +199,46 @@ fn hostile_answers_to_a_watch_are_bounded_and_refused() {
         assert!(read.len() < 10_000, "the error about {what} has {} bytes", read.len());
     }
 }
+
+/// A tenant can store an object that is nested more deeply than the client reads.
+#[test]
+fn case_11_an_object_that_is_nested_too_deeply_does_not_stop_a_watch() {
+    for query in [in_default(), in_default().limit(10)] {
+        let server = server_with(&["a", "b"]);
+        // From now on, all lists have a deep object in the place of the first one.
+        let lists_are_deep = || {
+            server.clear_rules();
+            let refusal = ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden");
+            server.rule(watches().when(is_streaming).otherwise(refusal));
+            let mut list =
+                serde_json::to_value(server.client().list(&CONFIG_MAP, &in_default()).unwrap().items).unwrap();
+            list[0]["data"] = json!("DEEP");
+            let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;
+            let list = json!({"metadata": {"resourceVersion": version}, "items": list}).to_string();
+            let deep = format!("{}1{}", "[".repeat(130), "]".repeat(130));
+            server.rule(lists().otherwise(ServerAnswer::new(200).text(list.replace("\"DEEP\"", &deep))));
+        };
+        let refusal = ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden");
+        server.rule(watches().when(is_streaming).otherwise(refusal));
+        let follower = Follower::start(&client_of(&server), &CONFIG_MAP, query).synced();
+        server.wait_for_requests(|all| all.iter().any(|request| request.is_watch() && !is_streaming(request)));
+        let creates = |name: &str| {
+            server.disconnect();
+            server.client().create(&CONFIG_MAP, map("default", name, 0)).unwrap();
+            follower.waits_for(&ObjectKey::new("default", name), true);
+        };
+        // The list of one object that precedes a new stream.
+        lists_are_deep();
+        creates("c");
+        // The list of all objects.
+        lists_are_deep();
+        let expired = ServerAnswer::new(200).error_event(410, "Expired", "too old resource version: 1 (5)");
+        server.rule(watches().when(|request| !is_streaming(request)).answer(expired));
+        creates("d");
+        // The object keeps its last value.
+        equals(&follower, &server);
+        assert_eq!(follower.deletions(), []);
+        let status = follower.watch.watch().source().status();
+        assert!(status.to_string().contains("recursion limit"), "{status:?}");
+    }
+}

@@ -148,6 +148,28 @@ fn an_object_that_cannot_be_decoded_does_not_end_the_stream() {
 }
 
 #[test]
+fn an_object_that_cannot_be_decoded_does_not_hide_the_others_of_a_list() {
+    let server = ApiServer::start().unwrap();
+    server.rule(
+        ServerRule::new("GET", "*").when(ServerRequest::is_watch).otherwise(ServerAnswer::error(422, "Invalid", "no")),
+    );
+    let mut deep = at("deep", "9").to_string();
+    deep.insert_str(1, &format!(r#""spec": {}1{},"#, "[".repeat(1000), "]".repeat(1000)));
+    let list = format!(r#"{{"metadata": {{"resourceVersion": "9"}}, "items": [{deep}, {}]}}"#, at("z", "8"));
+    server.rule(ServerRule::new("GET", "*").otherwise(ServerAnswer::new(200).text(list)));
+    let expected = "ConfigMap default/deep is invalid: the object in a list cannot be read: recursion limit exceeded";
+    let client = client(&server);
+    let error = client.list(&CONFIG_MAP, &Query::all()).unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
+    let (list, unreadable) = client.list_readable(&CONFIG_MAP, &Query::all()).unwrap();
+    assert_eq!((list.version.as_str(), list.items.len(), list.items[0].name()), ("9", 1, "z"));
+    assert_eq!((unreadable.len(), unreadable[0].to_string()), (1, error.clone()));
+    // The list in place of a streamed one.
+    let stream = client.watch(&CONFIG_MAP, &Query::all(), None, &CancellationToken::new()).unwrap();
+    assert_eq!(texts(stream)[..3], ["+z".to_owned(), error, "@9".to_owned()]);
+}
+
+#[test]
 fn a_broken_connection_is_an_error_and_a_clean_end_is_none() {
     let server = ApiServer::start().unwrap();
     let begin = || ServerAnswer::new(200).event("ADDED", at("a", "8"));

@@ -1,7 +1,7 @@
 //! The calls of a watch to its client, and their consequences.
 
 use crate::base::time::Nanos;
-use crate::objects::{ClientError, ObjectKey, Query, SharedObject};
+use crate::objects::{ClientError, Query, SharedObject};
 use crate::run::error::Chain;
 
 /// The next action of the driver.
@@ -27,10 +27,10 @@ pub(crate) struct WatchReaction {
 /// A change of the store.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Makes these objects the whole content, beside the objects of the keys `unreadable`, which keep their values.
+    /// Makes these objects the whole content, beside the objects that the client cannot read, which keep their values.
     ReplaceAll {
         objects: Vec<SharedObject>,
-        unreadable: Vec<ObjectKey>,
+        unreadable: Vec<ClientError>,
     },
     Set(SharedObject),
     Remove(SharedObject),

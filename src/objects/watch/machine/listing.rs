@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::time::Nanos;
+use crate::objects::client::ReadableList;
 use crate::objects::version::is_older;
-use crate::objects::{ObjectKey, ObjectList, Query, SharedObject, WatchEvent};
+use crate::objects::{ClientError, ObjectKey, Query, SharedObject, WatchEvent};
 
 /// The longest time between two new objects of a streaming list, and before its end marker. A server waits three seconds for its
 /// cache, then sends without a pause.
@@ -21,6 +22,7 @@ pub(super) struct PagedListing {
     /// The version of the first page.
     version: Option<String>,
     items: Vec<SharedObject>,
+    unreadable: Vec<ClientError>,
 }
 
 /// The version that a list must have reached.
@@ -38,13 +40,13 @@ pub(super) enum PageEffect {
     Repeated,
     /// The list is complete, but has this older version.
     TooOld(String),
-    /// The list is complete: its objects and its version.
-    Complete(Vec<SharedObject>, String),
+    /// The list is complete: its objects, the errors of objects that the client cannot read, and its version.
+    Complete(Vec<SharedObject>, Vec<ClientError>, String),
 }
 
 impl PagedListing {
     pub(super) fn new(least: Least, limit: Option<usize>) -> Self {
-        Self { least, limit, token: None, version: None, items: Vec::new() }
+        Self { least, limit, token: None, version: None, items: Vec::new(), unreadable: Vec::new() }
     }
 
     /// Returns the query of the next page.
@@ -58,8 +60,9 @@ impl PagedListing {
     }
 
     /// Takes the next page.
-    pub(super) fn take(&mut self, page: ObjectList<SharedObject>) -> PageEffect {
+    pub(super) fn take(&mut self, (page, unreadable): ReadableList) -> PageEffect {
         self.items.extend(page.items);
+        self.unreadable.extend(unreadable);
         let version = self.version.get_or_insert(page.version);
         if let Some(token) = page.continue_token {
             let is_known = self.token.as_ref() == Some(&token);
@@ -69,7 +72,10 @@ impl PagedListing {
         let version = std::mem::take(version);
         match &self.least {
             Least::Version(least) if is_older(&version, least) => PageEffect::TooOld(version),
-            _ => PageEffect::Complete(std::mem::take(&mut self.items), version),
+            _ => {
+                let unreadable = std::mem::take(&mut self.unreadable);
+                PageEffect::Complete(std::mem::take(&mut self.items), unreadable, version)
+            }
         }
     }
 
@@ -91,8 +97,8 @@ impl PagedListing {
 
 /// The objects of a stream before its end marker.
 pub(super) struct StreamingList {
-    /// The objects by key; `None` for objects that the client cannot read.
-    items: BTreeMap<ObjectKey, Option<SharedObject>>,
+    /// The objects by key, or the errors of objects that the client cannot read.
+    items: BTreeMap<ObjectKey, Result<SharedObject, ClientError>>,
     began: Nanos,
     /// The time of the last new object.
     progressed: Nanos,
@@ -111,32 +117,32 @@ impl StreamingList {
     /// Takes an event. At the end marker, returns the version.
     pub(super) fn take(&mut self, now: Nanos, event: WatchEvent<SharedObject>) -> Option<String> {
         match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.insert(now, object.key(), Some(object)),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.insert(now, object.key(), Ok(object)),
             WatchEvent::Deleted(object) => drop(self.items.remove(&object.key())),
             WatchEvent::Bookmark(version) => return Some(version),
         }
         None
     }
 
-    /// Takes the key of an object that the client cannot read.
-    pub(super) fn take_unreadable(&mut self, now: Nanos, key: ObjectKey) {
-        self.insert(now, key, None);
+    /// Takes the error of an object that the client cannot read.
+    pub(super) fn take_unreadable(&mut self, now: Nanos, error: ClientError) {
+        self.insert(now, error.object().key().clone(), Err(error));
     }
 
-    fn insert(&mut self, now: Nanos, key: ObjectKey, object: Option<SharedObject>) {
+    fn insert(&mut self, now: Nanos, key: ObjectKey, object: Result<SharedObject, ClientError>) {
         // Only new objects count as progress: without a marker, changes may come for ever.
         if self.items.insert(key, object).is_none() {
             self.progressed = now;
         }
     }
 
-    /// Returns the objects, and the keys of those that the client cannot read.
-    pub(super) fn finish(&mut self) -> (Vec<SharedObject>, Vec<ObjectKey>) {
+    /// Returns the objects, and the errors of those that the client cannot read.
+    pub(super) fn finish(&mut self) -> (Vec<SharedObject>, Vec<ClientError>) {
         let (mut objects, mut unreadable) = (Vec::with_capacity(self.items.len()), Vec::new());
-        for (key, object) in std::mem::take(&mut self.items) {
+        for object in std::mem::take(&mut self.items).into_values() {
             match object {
-                Some(object) => objects.push(object),
-                None => unreadable.push(key),
+                Ok(object) => objects.push(object),
+                Err(error) => unreadable.push(error),
             }
         }
         (objects, unreadable)

@@ -41,8 +41,9 @@ pub(crate) use self::streaming::SILENCE_WITHOUT_BOOKMARKS;
 use self::streaming::{Following, Streaming, longest_silence};
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::{Nanos, Rounded};
+use crate::objects::client::ReadableList;
 use crate::objects::version::is_older;
-use crate::objects::{ClientError, ObjectKey, ObjectList, Query, SharedObject, WatchEvent};
+use crate::objects::{ClientError, Query, SharedObject, WatchEvent};
 use crate::run::error::Chain;
 
 /// The number of failed streaming lists in a row after which the watch only lists.
@@ -138,11 +139,7 @@ impl WatchMachine {
     }
 
     /// Takes the answer to [`WatchCall::List`].
-    pub(super) fn listed(
-        &mut self,
-        now: Nanos,
-        answer: Result<ObjectList<SharedObject>, ClientError>,
-    ) -> WatchReaction {
+    pub(super) fn listed(&mut self, now: Nanos, answer: Result<ReadableList, ClientError>) -> WatchReaction {
         let listing = match &mut self.phase {
             WatchPhase::Listing(listing) => listing,
             WatchPhase::Probing => return self.probed(now, answer),
@@ -157,12 +154,12 @@ impl WatchMachine {
                 let text = format!("listing the newest objects: a list has version {version}, before {}", self.version);
                 Report::Note(text).into()
             }
-            Ok(PageEffect::Complete(items, version)) => {
+            Ok(PageEffect::Complete(items, unreadable, version)) => {
                 if let Streaming::Skipped(failures) = self.streaming {
                     self.streaming = Streaming::Preferred(failures);
                 }
                 self.phase = WatchPhase::Opening { is_fresh: true };
-                self.replaced(items, Vec::new(), version)
+                self.replaced(items, unreadable, version)
             }
             Err(error) if error.is_gone() && listing.continues() => {
                 // Pages could be too slow again. The pager of client-go does the same.
@@ -183,9 +180,9 @@ impl WatchMachine {
         }
     }
 
-    /// Takes a list of one object that must have reached the last version.
-    fn probed(&mut self, now: Nanos, answer: Result<ObjectList<SharedObject>, ClientError>) -> WatchReaction {
-        match answer {
+    /// Takes a list of one object that must have reached the last version. Whether the client can read the object does not matter.
+    fn probed(&mut self, now: Nanos, answer: Result<ReadableList, ClientError>) -> WatchReaction {
+        match answer.map(|(list, _)| list) {
             Ok(list) if !is_older(&list.version, &self.version) => {
                 self.phase = WatchPhase::Opening { is_fresh: false };
                 WatchReaction::default()
@@ -239,7 +236,7 @@ impl WatchMachine {
     ) -> WatchReaction {
         match (&mut self.phase, item) {
             (WatchPhase::StreamingList(list), Some(Err(error))) if concerns_one_object(&error) => {
-                list.take_unreadable(now, error.object().key().clone());
+                list.take_unreadable(now, error.clone());
                 Change::Unreadable(error).into()
             }
             (WatchPhase::Following(following), Some(Err(error))) if concerns_one_object(&error) => {
@@ -336,7 +333,7 @@ impl WatchMachine {
     }
 
     /// Takes a complete list.
-    fn replaced(&mut self, objects: Vec<SharedObject>, unreadable: Vec<ObjectKey>, version: String) -> WatchReaction {
+    fn replaced(&mut self, objects: Vec<SharedObject>, unreadable: Vec<ClientError>, version: String) -> WatchReaction {
         self.version = version;
         self.newest = false;
         self.silent_streams = 0;

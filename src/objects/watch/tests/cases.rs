@@ -64,24 +64,22 @@ fn a_version_that_is_gone_directly_after_its_list_is_listed_anew_without_pages()
 fn a_page_that_is_gone_is_followed_by_one_list_without_pages() {
     let mut watch = machine(LOCAL, Query::all().limit(1));
     let page = ObjectList::new("5", vec![object(1, 1, 1)]).continue_token(Some("next".to_owned()));
-    watch.machine.listed(watch.now, Ok(page));
+    watch.listed_page(page);
     assert_eq!(watch.next(), "list 0 paged");
     assert!(matches!(watch.list_fails(gone()).report, Some(Report::Note(_))));
     assert_eq!(watch.next(), "list 0", "at once");
     let list = ObjectList::new("6", vec![object(2, 6, 1)]);
-    let Some(Change::ReplaceAll { objects, .. }) = watch.machine.listed(watch.now, Ok(list)).change else {
-        panic!("no list")
-    };
+    let Some(Change::ReplaceAll { objects, .. }) = watch.listed_page(list).change else { panic!("no list") };
     assert_eq!(objects, [object(2, 6, 1)]);
 }
 
 #[test]
 fn a_list_that_repeats_its_token_fails() {
     let mut watch = machine(LOCAL, Query::all().limit(1));
-    let page = || Ok(ObjectList::new("5", vec![object(1, 1, 1)]).continue_token(Some("again".to_owned())));
-    assert!(!has_failed(&watch.machine.listed(watch.now, page())));
+    let page = || ObjectList::new("5", vec![object(1, 1, 1)]).continue_token(Some("again".to_owned()));
+    assert!(!has_failed(&watch.listed_page(page())));
     assert_eq!(watch.next(), "list 0 paged");
-    assert!(has_failed(&watch.machine.listed(watch.now, page())));
+    assert!(has_failed(&watch.listed_page(page())));
     watch.pauses(1);
 }
 

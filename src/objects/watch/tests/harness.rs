@@ -6,7 +6,7 @@ use super::super::machine::{Change, Report, WatchCall, WatchMachine, WatchReacti
 use super::server::{SECOND, object};
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::Nanos;
-use crate::objects::{ClientError, ObjectList, Query, WatchEvent};
+use crate::objects::{ClientError, ObjectList, Query, SharedObject, WatchEvent};
 
 pub(super) const LOCAL: bool = true;
 pub(super) const REMOTE: bool = false;
@@ -50,7 +50,11 @@ impl Machine {
     }
 
     pub(super) fn listed(&mut self, version: &str) -> WatchReaction {
-        self.machine.listed(self.now, Ok(ObjectList::new(version, vec![object(1, 1, 1)])))
+        self.listed_page(ObjectList::new(version, vec![object(1, 1, 1)]))
+    }
+
+    pub(super) fn listed_page(&mut self, page: ObjectList<SharedObject>) -> WatchReaction {
+        self.machine.listed(self.now, Ok((page, Vec::new())))
     }
 
     /// Answers the question for the version of the server.

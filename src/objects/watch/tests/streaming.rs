@@ -3,7 +3,7 @@
 use super::super::machine::{Change, Report};
 use super::harness::{REMOTE, has_failed, machine};
 use super::server::{SECOND, gone, object, things, transport};
-use crate::objects::{ClientError, ObjectKey, ObjectRef, Query, WatchEvent};
+use crate::objects::{ClientError, ObjectKey, ObjectList, ObjectRef, Query, WatchEvent};
 
 #[test]
 fn a_remote_watch_begins_with_a_streaming_list() {
@@ -24,23 +24,49 @@ fn a_remote_watch_begins_with_a_streaming_list() {
     assert_eq!(machine(REMOTE, Query::all().limit(500)).next(), "list 0 paged");
 }
 
+fn unreadable() -> ClientError {
+    let odd = ObjectRef::new(things().kind(), &ObjectKey::cluster("odd"));
+    ClientError::invalid(odd, "", "", "the object cannot be read")
+}
+
+/// Returns the names of the objects of these errors.
+fn names(unreadable: &[ClientError]) -> Vec<&str> {
+    unreadable.iter().map(|error| error.object().key().name()).collect()
+}
+
 #[test]
 fn an_object_that_the_client_cannot_read_does_not_end_a_stream() {
-    let unreadable = || {
-        let odd = ObjectRef::new(things().kind(), &ObjectKey::cluster("odd"));
-        ClientError::invalid(odd, "", "", "an event cannot be read")
-    };
     let mut watch = machine(REMOTE, Query::all());
     watch.opened();
     watch.machine.received(watch.now, Some(Ok(WatchEvent::Added(object(1, 3, 1)))));
     assert!(matches!(watch.breaks(unreadable()).change, Some(Change::Unreadable(_))));
-    let Some(Change::ReplaceAll { objects, unreadable: keys }) = watch.bookmark("5").change else { panic!("no list") };
-    assert_eq!((objects, keys), (vec![object(1, 3, 1)], vec![ObjectKey::cluster("odd")]));
+    let Some(Change::ReplaceAll { objects, unreadable: odd }) = watch.bookmark("5").change else { panic!("no list") };
+    assert_eq!((objects, names(&odd)), (vec![object(1, 3, 1)], vec!["odd"]));
     watch.pass(60 * SECOND);
     assert!(matches!(watch.breaks(unreadable()).change, Some(Change::Unreadable(_))));
     assert_eq!(watch.next(), "read 300s");
     // Other invalid requests end it.
     assert!(has_failed(&watch.breaks(ClientError::invalid(things(), "fields", "x", "is unknown"))));
+}
+
+#[test]
+fn an_object_that_the_client_cannot_read_fails_neither_a_list_nor_a_probe() {
+    let mut watch = machine(REMOTE, Query::all().limit(2));
+    let page = |name, token: Option<&str>| {
+        ObjectList::new("5", vec![object(name, 3, 1)]).continue_token(token.map(str::to_owned))
+    };
+    watch.machine.listed(watch.now, Ok((page(1, Some("more")), vec![unreadable()])));
+    let Some(Change::ReplaceAll { objects, unreadable: odd }) = watch.listed_page(page(2, None)).change else {
+        panic!("no list")
+    };
+    assert_eq!((objects.len(), names(&odd)), (2, vec!["odd"]));
+    watch.opened();
+    watch.breaks(transport());
+    watch.pauses(1);
+    assert_eq!(watch.next(), "list 5 paged");
+    let probed = watch.machine.listed(watch.now, Ok((ObjectList::new("6", Vec::new()), vec![unreadable()])));
+    assert!(probed.change.is_none() && probed.report.is_none());
+    assert_eq!(watch.next(), "open 5");
 }
 
 #[test]

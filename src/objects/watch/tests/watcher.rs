@@ -59,7 +59,7 @@ impl Watcher {
                     self.calls.push(self.now);
                 }
                 let answer = self.server.list(&query);
-                self.machine.listed(self.now, answer)
+                self.machine.listed(self.now, answer.map(|list| (list, Vec::new())))
             }
             WatchCall::Open(from) => {
                 self.calls.push(self.now);
