@@ -1,7 +1,7 @@
 //! The kinds that the server serves.
 //!
-//! A path is guessed from the kind. Only if the server does not know the path, the list of the kind's group and version is read. A
-//! broken group does not disturb the others.
+//! A path is guessed from the kind. Only if the server does not know the path, the list of the kind's group and version is read: a
+//! kind may have another plural, also after its definition has been replaced. A broken group does not disturb the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::kubernetes::http::path::RequestPath;
 use crate::kubernetes::http::transport::{HttpRequest, HttpTransport};
 use crate::objects::{ClientError, Kind, ObjectRef};
 
-/// How long a list of kinds is used before it is read again because a kind is missing.
+/// The shortest time between two readings of a list of kinds because of paths that the server does not know.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// A kind as the server serves it.
@@ -69,8 +69,8 @@ impl Discovery {
         found.map_or_else(|| kind.plural().into_owned(), |served| served.plural.clone())
     }
 
-    /// Returns a kind as the server serves it. Reads the list of its group and version if the kind is missing. A cancellation of
-    /// `stop` ends that.
+    /// Returns a kind whose path the server does not know, as the server serves it. Reads the list of its group and version, unless
+    /// that has just been read. A cancellation of `stop` ends that.
     ///
     /// # Errors
     ///
@@ -81,22 +81,38 @@ impl Discovery {
         object: &ObjectRef,
         stop: Option<&CancellationToken>,
     ) -> Result<ServedKind, ClientError> {
+        let known = self.0.lock().get(&*object.kind().api_version()).cloned();
+        match known {
+            Some(group) if !transport.clock().reached(group.read_at.after(PERIOD)) => group.find(transport, object),
+            _ => self.read(transport, object, stop),
+        }
+    }
+
+    /// Reads the list of a group and version, and returns a kind as the server serves it. A cancellation of `stop` ends that.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    pub(super) fn read(
+        &self,
+        transport: &HttpTransport,
+        object: &ObjectRef,
+        stop: Option<&CancellationToken>,
+    ) -> Result<ServedKind, ClientError> {
+        let group = read(transport, object, stop)?;
+        self.0.lock().insert(object.kind().api_version().into_owned(), group.clone());
+        group.find(transport, object)
+    }
+}
+
+impl Group {
+    fn find(&self, transport: &HttpTransport, object: &ObjectRef) -> Result<ServedKind, ClientError> {
         let kind = object.kind();
-        let version = kind.api_version().into_owned();
-        let known = self.0.lock().get(&version).cloned();
-        let group = match known {
-            Some(group) if group.has(kind) || !transport.clock().reached(group.read_at.after(PERIOD)) => group,
-            _ => {
-                let group = read(transport, object, stop)?;
-                self.0.lock().insert(version, group.clone());
-                group
-            }
-        };
-        if let Some(found) = group.kinds.as_ref().and_then(|kinds| kinds.get(kind.name())) {
+        if let Some(found) = self.kinds.as_ref().and_then(|kinds| kinds.get(kind.name())) {
             return Ok(found.clone());
         }
         let (server, version) = (transport.server(), kind.api_version());
-        let reason = match &group.kinds {
+        let reason = match &self.kinds {
             None => format!("{server} has no group and version {version}"),
             Some(kinds) => {
                 let kinds: Vec<_> = kinds.keys().map(String::as_str).take(20).collect();
@@ -104,12 +120,6 @@ impl Discovery {
             }
         };
         Err(ClientError::kind_not_served(object.clone(), reason))
-    }
-}
-
-impl Group {
-    fn has(&self, kind: &Kind) -> bool {
-        self.kinds.as_ref().is_some_and(|kinds| kinds.contains_key(kind.name()))
     }
 }
 

@@ -53,7 +53,8 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// - `metadata.managedFields` are left out of all objects.
 /// - If the server cannot select by a field, the client does. A page of a list may then have fewer objects than its limit. A client
 ///   of [metadata](Self::metadata_only) alone can do so only by fields of the metadata.
-/// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it once.
+/// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it. It asks again
+///   if the server no longer knows the answer.
 ///
 /// # Examples
 ///
@@ -244,14 +245,14 @@ impl KubernetesClient {
         Self { mode: Mode { metadata_only: true, ..self.mode.clone() }, ..self.clone() }
     }
 
-    /// Returns a kind as the server serves it.
+    /// Returns a kind as the server serves it now. Sends a request each time.
     ///
     /// # Errors
     ///
     /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
     pub fn served_kind(&self, kind: &Kind) -> Result<ServedKind, ClientError> {
         let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-        self.shared.discovery.find(&self.shared.transport, &object, None)
+        self.shared.discovery.read(&self.shared.transport, &object, None)
     }
 
     /// Sends a request for an object or several. `path_of` returns the path for a plural, and `send` sends it. If the server does not

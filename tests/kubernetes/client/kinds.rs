@@ -31,6 +31,28 @@ fn a_kind_with_an_irregular_plural_is_found() {
 }
 
 #[test]
+fn a_kind_that_comes_back_with_another_plural_is_found() {
+    const GOOSE: Kind = Kind::namespaced("example.com", "v1", "Goose");
+    let server = ApiServer::start().unwrap();
+    let clock = homeostat::ManualClock::new();
+    let client = super::builder(&server).clock(clock.clock()).build().unwrap();
+    let plural = || client.served_kind(&GOOSE).map(|served| served.plural);
+    for name in ["geese", "gooses", "geese", "goose"] {
+        let kind = GOOSE.with_plural(name);
+        server.serve(kind.clone());
+        clock.advance(std::time::Duration::from_secs(1));
+        assert!(client.list(&GOOSE, &Query::all()).unwrap().items.is_empty(), "{name}");
+        assert_eq!(plural().unwrap(), name);
+        server.withdraw(&kind);
+    }
+    assert!(plural().unwrap_err().is_kind_not_served());
+    // The list of kinds has just been read.
+    let before = server.requests().len();
+    assert!(client.list(&GOOSE, &Query::all()).unwrap_err().is_kind_not_served());
+    assert_eq!(server.requests().len(), before + 1);
+}
+
+#[test]
 fn a_kind_that_is_not_served_is_an_error_until_it_is() {
     let server = ApiServer::start().unwrap();
     let clock = homeostat::ManualClock::new();
