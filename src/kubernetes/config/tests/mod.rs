@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[cfg(unix)]
+mod plugins;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
-#[cfg(unix)]
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
 use tempfile::TempDir;
 
 use super::authenticator::Authenticator;
@@ -21,7 +20,6 @@ use super::identity::Credentials;
 use super::in_cluster;
 use super::secret::Secret;
 use super::*;
-use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
 use crate::kubernetes::KubernetesClient;
@@ -299,251 +297,4 @@ fn a_token_file_is_trimmed_and_read_again_after_a_minute_or_a_refusal() {
     assert!(!fixed.refused(Some(&Secret::new("Bearer t".to_owned()))));
     let password = Credentials::Password { user: "me".to_owned(), password: Secret::new("pw".to_owned()) };
     assert_eq!(value(&authenticator(password, &clock)), "Basic bWU6cHc=");
-}
-
-/// The credentials of a kubeconfig with a plugin: this script, in the folder of the kubeconfig.
-#[cfg(unix)]
-fn plugin(folder: &Path, script: &str, settings: &str) -> Credentials {
-    use std::os::unix::fs::PermissionsExt;
-
-    let path = folder.join("plugin.sh");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, {settings}}}");
-    let config = Kubeconfig::parse(&with(SERVER, &exec), folder).unwrap().config().unwrap();
-    config.credentials().clone()
-}
-
-#[cfg(unix)]
-const PRINTED: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":"#;
-
-#[cfg(unix)]
-#[test]
-fn a_plugin_runs_again_shortly_before_its_credentials_expire_and_after_a_refusal() {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = ManualClock::new();
-    let now = jiff::Timestamp::try_from(clock.clock().time_of_day()).unwrap();
-    let expires = now.checked_add(Duration::from_secs(60)).unwrap();
-    let script = format!(
-        "printf x >> runs\nprintf '%s' \"$KUBERNETES_EXEC_INFO\" > info\n\
-         echo '{PRINTED}{{\"token\":\"'$TOKEN-$1-$(wc -c < runs | tr -d ' ')'\",\"expirationTimestamp\":\"{expires}\"}}}}'"
-    );
-    // The script works in its own folder.
-    let script = format!("cd \"$(dirname \"$0\")\"\n{script}");
-    let settings = "args: [a], env: [{name: TOKEN, value: t}], provideClusterInfo: true, interactiveMode: IfAvailable";
-    let exec = authenticator(plugin(folder.path(), &script, settings), &clock);
-    assert_eq!(value(&exec), "Bearer t-a-1");
-    clock.advance(Duration::from_secs(49));
-    assert_eq!(value(&exec), "Bearer t-a-1");
-    clock.advance(Duration::from_secs(1));
-    assert_eq!(value(&exec), "Bearer t-a-2");
-    let used = exec.authorization(Nanos::NEVER, None).unwrap().unwrap();
-    assert_eq!(used.reveal(), "Bearer t-a-2", "the plugin has just run");
-    assert!(exec.refused(Some(&used)));
-    assert_eq!(value(&exec), "Bearer t-a-3");
-    let info: serde_json::Value = serde_json::from_slice(&fs::read(folder.path().join("info")).unwrap()).unwrap();
-    let spec = json!({"interactive": false, "cluster": {"server": "https://10.0.0.1:6443"}});
-    assert_eq!(info, json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "spec": spec}));
-}
-
-#[test]
-fn a_plugin_is_told_all_settings_of_its_cluster() {
-    let folder = tempfile::tempdir().unwrap();
-    let info = |cluster: &str| {
-        let config = Kubeconfig::parse(&with(&format!("{SERVER}, {cluster}"), ""), &folder).unwrap().config().unwrap();
-        ClusterInfo::of(config.parts())
-    };
-    write(&folder, "ca.crt", "one");
-    let all = info(
-        "certificate-authority: ca.crt, tls-server-name: k8s, proxy-url: 'http://me:pw@proxy:1', extensions: [\
-         {name: other, extension: {1: a, c: 2024-01-01, d: ~, e: 1.10}}, {name: none}, \
-         {extension: {audience: s3cret}, name: client.authentication.k8s.io/exec}]",
-    );
-    let expected = |authority: &str| {
-        json!({
-            "server": "https://10.0.0.1:6443", "certificate-authority-data": STANDARD.encode(authority),
-            "tls-server-name": "k8s", "proxy-url": "http://me:pw@proxy:1", "config": {"audience": "s3cret"},
-        })
-    };
-    assert_eq!(all.to_json().unwrap(), expected("one"));
-    assert!(!format!("{all:?}").contains("s3cret"));
-    // The file may be replaced.
-    write(&folder, "ca.crt", "two");
-    assert_eq!(all.to_json().unwrap(), expected("two"));
-    let trusting = info("insecure-skip-tls-verify: true").to_json().unwrap();
-    assert_eq!(trusting, json!({"server": "https://10.0.0.1:6443", "insecure-skip-tls-verify": true}));
-}
-
-#[cfg(unix)]
-#[test]
-fn a_plugin_can_provide_a_certificate() {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = ManualClock::new();
-    let script = format!("echo '{PRINTED}{{\"clientCertificateData\":\"CERT\",\"clientKeyData\":\"KEY\"}}}}'");
-    let exec = authenticator(plugin(folder.path(), &script, ""), &clock);
-    assert_eq!(value(&exec), "");
-    let (certificate, key) = exec.certificate().unwrap();
-    assert_eq!((certificate.as_str(), key.reveal().as_str()), ("CERT", "KEY"));
-}
-
-#[cfg(unix)]
-#[test]
-fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = ManualClock::new();
-    let fails = |script: &str, expected: &str| {
-        let exec = authenticator(plugin(folder.path(), script, "installHint: get it at example.com"), &clock);
-        let error = exec.authorization(Nanos::NEVER, None).unwrap_err().to_string();
-        let command = folder.path().join("./plugin.sh");
-        let start = format!("the credential plugin {} ", command.display());
-        let fault = error.strip_prefix(&start).unwrap_or_else(|| panic!("{error}"));
-        assert_eq!(fault, expected);
-    };
-    fails("echo 'please log in' >&2; exit 3", "failed with exit status: 3; it says: please log in");
-    fails("echo hello", "printed no ExecCredential: expected value at line 1 column 1");
-    // The credentials that a plugin prints are in no error.
-    let wrong = "printed no ExecCredential: a field has a value of the wrong type at line 1 column ";
-    fails(&format!("echo '{PRINTED}\"s3cret\"}}'"), &format!("{wrong}89"));
-    fails(&format!("echo '{PRINTED}{{\"token\":7}}}}'"), &format!("{wrong}91"));
-    fails("echo '{}'", "printed \"\" \"\", but must print \"client.authentication.k8s.io/v1\" \"ExecCredential\"");
-    fails(&format!("echo '{PRINTED}null}}'"), "printed an ExecCredential without a status");
-    fails(&format!("echo '{PRINTED}{{}}}}'"), "printed neither a token nor a client certificate");
-    let half = format!("echo '{PRINTED}{{\"token\":\"t\",\"clientKeyData\":\"k\"}}}}'");
-    fails(&half, "printed only one of clientCertificateData and clientKeyData");
-    let gone = plugin(folder.path(), "", "installHint: get it at example.com");
-    fs::remove_file(folder.path().join("plugin.sh")).unwrap();
-    let error = authenticator(gone, &clock).authorization(Nanos::NEVER, None).unwrap_err().to_string();
-    assert!(error.ends_with("cannot be run: No such file or directory (os error 2); get it at example.com"), "{error}");
-}
-
-/// A plugin in a folder of its own, where it counts its runs, and its clock.
-#[cfg(unix)]
-struct ScriptedPlugin {
-    folder: TempDir,
-    clock: ManualClock,
-    exec: Authenticator,
-}
-
-#[cfg(unix)]
-impl ScriptedPlugin {
-    fn new(script: &str) -> Self {
-        let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
-        let script = format!("cd \"$(dirname \"$0\")\"\nprintf x >> runs\n{script}");
-        let exec = authenticator(plugin(folder.path(), &script, ""), &clock);
-        Self { folder, clock, exec }
-    }
-
-    /// Makes a named pipe, and returns its path.
-    fn pipe(&self, name: &str) -> std::path::PathBuf {
-        let path = self.folder.path().join(name);
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        path
-    }
-
-    /// Makes a named pipe, and opens both ends, so that neither end waits for the other.
-    fn open_pipe(&self, name: &str) -> fs::File {
-        fs::OpenOptions::new().read(true).write(true).open(self.pipe(name)).unwrap()
-    }
-
-    fn runs(&self) -> usize {
-        fs::read(self.folder.path().join("runs")).unwrap_or_default().len()
-    }
-
-    /// Sets the token that the plugin prints, and when it expires, in seconds since the clock was made.
-    fn prints(&self, token: &str, expires: u64) {
-        let expires = jiff::Timestamp::UNIX_EPOCH.checked_add(Duration::from_secs(expires)).unwrap();
-        let status = format!("{{\"token\":\"{token}\",\"expirationTimestamp\":\"{expires}\"}}");
-        write(&self.folder, "credential", &format!("{PRINTED}{status}}}"));
-    }
-
-    fn error(&self) -> String {
-        self.exec.authorization(Nanos::NEVER, None).unwrap_err().to_string()
-    }
-}
-
-#[cfg(unix)]
-#[test]
-fn a_plugin_that_hangs_delays_no_call_beyond_its_time_or_its_stop_and_dies_with_its_client() {
-    // The plugin ends at the latest when this test does.
-    let plugin = ScriptedPlugin::new("exec 3>alive\necho up >&3\nsh -c 'read _ <line'\ntrue");
-    let (alive, _line) = (plugin.pipe("alive"), plugin.open_pipe("line"));
-    let (exec, clock, second) = (&plugin.exec, &plugin.clock, Duration::from_secs(1));
-    let stop = CancellationToken::new();
-    let mut alive = std::thread::scope(|scope| {
-        let waits = scope.spawn(|| exec.authorization(clock.nanos().after(second), None).unwrap_err().to_string());
-        let mut alive = BufReader::new(fs::File::open(alive).unwrap());
-        alive.read_line(&mut String::new()).unwrap();
-        clock.wait_for_sleepers(1);
-        clock.advance(second);
-        let error = waits.join().unwrap();
-        assert!(error.ends_with("plugin.sh has printed no credentials in time"), "{error}");
-        // The next thread waits for the same run.
-        let waits = scope.spawn(|| exec.authorization(Nanos::NEVER, Some(&stop)).is_err());
-        clock.wait_for_sleepers(1);
-        stop.cancel();
-        assert!(waits.join().unwrap());
-        alive
-    });
-    assert_eq!(plugin.runs(), 1);
-    drop(plugin.exec);
-    // The pipe ends when the plugin and its child are dead.
-    assert_eq!(alive.read_to_end(&mut Vec::new()).unwrap(), 0);
-}
-
-#[cfg(unix)]
-#[test]
-fn a_failure_of_a_plugin_is_the_answer_to_all_threads() {
-    let plugin = ScriptedPlugin::new("read _ <line\necho the vault is sealed >&2\nexit 3");
-    let mut line = plugin.open_pipe("line");
-    let errors: Vec<_> = std::thread::scope(|scope| {
-        let waits: Vec<_> = (0..5).map(|_| scope.spawn(|| plugin.error())).collect();
-        plugin.clock.wait_for_sleepers(5);
-        line.write_all(b"\n").unwrap();
-        waits.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    for error in errors {
-        assert!(error.ends_with("failed with exit status: 3; it says: the vault is sealed"), "{error}");
-    }
-    plugin.error();
-    assert_eq!(plugin.runs(), 1);
-    // After two seconds it gets another chance.
-    plugin.clock.advance(Duration::from_secs(2));
-    line.write_all(b"\n").unwrap();
-    plugin.error();
-    assert_eq!(plugin.runs(), 2);
-}
-
-#[cfg(unix)]
-#[test]
-fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
-    let plugin = ScriptedPlugin::new("test ! -e fails || exit 7\ncat credential");
-    let fails = plugin.folder.path().join("fails");
-    let advance = |seconds| plugin.clock.advance(Duration::from_secs(seconds));
-    let value_twice = || (value(&plugin.exec), value(&plugin.exec), plugin.runs());
-    let expected = |token: &str, runs| (format!("Bearer {token}"), format!("Bearer {token}"), runs);
-    plugin.prints("one", 60);
-    assert_eq!(value_twice(), expected("one", 1));
-    // The time of early renewals begins. There is one run a second.
-    advance(50);
-    fs::write(&fails, "").unwrap();
-    assert_eq!(value_twice(), expected("one", 2));
-    advance(1);
-    assert_eq!(value_twice(), expected("one", 3));
-    fs::remove_file(&fails).unwrap();
-    advance(1);
-    assert_eq!(value_twice(), expected("one", 4), "the plugin has printed the same token again");
-    advance(1);
-    plugin.prints("two", 120);
-    assert_eq!(value_twice(), expected("two", 5));
-    // After its end a token is not used.
-    fs::write(&fails, "").unwrap();
-    advance(66);
-    assert_eq!(value_twice(), expected("two", 6));
-    advance(1);
-    assert!(plugin.error().ends_with("failed with exit status: 7"));
-    assert_eq!(plugin.runs(), 6);
-    fs::remove_file(&fails).unwrap();
-    plugin.prints("three", 1_000);
-    advance(1);
-    assert_eq!(value_twice(), expected("three", 7));
 }
