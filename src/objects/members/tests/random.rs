@@ -121,7 +121,7 @@ struct World<'a> {
 
 impl World<'_> {
     fn draw(&mut self, below: usize) -> usize {
-        usize::try_from(self.draws.next() % below as u64).unwrap()
+        usize::try_from(self.draws.next() % below as u64).unwrap_or_default()
     }
 
     fn join(&mut self) {
