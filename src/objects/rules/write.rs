@@ -14,7 +14,8 @@ use super::stored::StoredObjects;
 use super::txn::Txn;
 use crate::objects::json::{meta_field, meta_mut, text_of};
 use crate::objects::{
-    ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, Propagation, SharedObject, ValueRef,
+    ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectRef, Patch, PatchTarget, Propagation, SharedObject,
+    ValueRef,
 };
 
 /// The fields of the metadata that only the client sets.
@@ -116,7 +117,8 @@ impl<S: StoredObjects> Txn<'_, S> {
         if object.is_object() && object["metadata"].is_object() {
             check_identity(&location, &object)?;
         }
-        check_as(location.object_ref(), &mut object)?;
+        // A store opened again knows the caller's kind only by its name.
+        check_as(ObjectRef::new(kind, key), &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
             same(&location, &current, "resourceVersion", version)?;

@@ -212,7 +212,8 @@ macro_rules! __conformance_cases {
                 patch_that_is_none_is_invalid,
                 patch_of_the_status_leaves_the_rest,
                 patch_changes_no_name_and_no_kind,
-                patch_of_labels_removes_with_null;
+                patch_of_labels_removes_with_null,
+                patch_in_no_namespace;
             applying:
                 apply_creates,
                 apply_changes_its_fields,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fixture::{CaseResult, InPart, Refusal, TestedClient, owned_answer, same};
-use super::objects::{A, WIDGET, key, version, widget, with};
-use crate::objects::{ClientError, Patch, PatchTarget};
+use super::objects::{A, WIDGET, ZONE, key, version, widget, with, zone};
+use crate::objects::{ClientError, ObjectKey, Patch, PatchTarget};
 
 fn json_patch(client: &TestedClient, steps: Value) -> Result<Value, ClientError> {
     client.patch("a", &Patch::Json(steps))
@@ -186,4 +186,15 @@ pub(super) fn patch_of_labels_removes_with_null(client: &TestedClient) -> CaseRe
     let patched = json_patch(client, json!([{"op": "add", "path": "/metadata/labels/example.com~1x", "value": "y"}]))?;
     let labels = json!({"app": "web", "new": "x", "example.com/x": "y"});
     same("labels", &patched["metadata"]["labels"], &labels)
+}
+
+pub(super) fn patch_in_no_namespace(client: &TestedClient) -> CaseResult {
+    client.create(zone("a"))?;
+    let (a, size) = (ObjectKey::cluster("a"), json!({"spec": {"size": 2}}));
+    let patched = owned_answer(client.inner.patch(&ZONE, &a, &Patch::Merge(size), PatchTarget::Object))?;
+    same("the size", &patched["spec"]["size"], &json!(2))?;
+    let ready = Patch::Merge(json!({"status": {"ready": true}}));
+    let patched = owned_answer(client.inner.patch(&ZONE, &a, &ready, PatchTarget::Status))?;
+    same("the status", &patched["status"], &json!({"ready": true}))?;
+    same("the stored object", &client.inner.get(&ZONE, &a)?, &patched)
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::disk::{Disk, Storage};
 use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
+use crate::objects::json::text_of;
 use crate::objects::json_text::{altered_integer, parse_deep};
 use crate::objects::memory::journal::ChangeJournal;
 use crate::objects::memory::state::ServerState;
@@ -265,7 +266,9 @@ fn load(reading: &ReadTransaction, state: &mut ServerState) -> Result<(), BoxErr
         let (key, json) = entry?;
         let (api_version, kind, path) = key.value();
         let object = parse(json.value()).map_err(|error| format!("{kind} {path} cannot be read: {error}"))?;
-        state.load(&Kind::of(api_version, kind), object);
+        let kind = Kind::of(api_version, kind);
+        let is_namespaced = !text_of(&object, "namespace").is_empty();
+        state.load(&if is_namespaced { kind } else { kind.in_no_namespace() }, object);
     }
     Ok(())
 }

@@ -391,6 +391,19 @@ fn a_compaction_that_fails_leaves_all_objects() {
 }
 
 #[test]
+fn a_cluster_wide_object_can_be_patched_after_the_file_is_opened_again() {
+    const NODE: Kind = Kind::cluster("", "v1", "Node");
+    let disk = Arc::new(TestDisk::default());
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+    open(&disk).create(&NODE, node).unwrap();
+    let (client, node_1) = (open(&disk), ObjectKey::cluster("node-1"));
+    for (target, field) in [(PatchTarget::Object, "spec"), (PatchTarget::Status, "status")] {
+        let patched = client.patch(&NODE, &node_1, &Patch::Merge(json!({field: {"count": 1}})), target).unwrap();
+        assert_eq!(patched.to_value()[field]["count"], 1);
+    }
+}
+
+#[test]
 fn expired_events_stay_readable_until_their_deletion_is_stored() {
     const EVENT: Kind = Kind::namespaced("", "v1", "Event");
     let (clock, disk) = (ManualClock::new(), Arc::new(TestDisk::default()));
