@@ -80,17 +80,34 @@ impl<S: StoredObjects> Txn<'_, S> {
     }
 
     /// Begins a deletion. Removes the object as it is if it has no finalizers, and in foreground deletion no dependents.
+    ///
+    /// Finalizers that the object has for its dependents stay: as in Kubernetes, only a caller's choice replaces them.
     pub(crate) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
         let Some(object) = self.find(location) else { return };
+        let waits = foreground && !self.dependents(object.uid()).is_empty();
+        self.delete_as(location, &object, object.to_value(), waits);
+    }
+
+    /// Begins a deletion, or changes one that has begun. As in Kubernetes, the last choice of the caller counts.
+    pub(super) fn begin_chosen_deletion(&mut self, location: &Location, foreground: bool) {
+        let Some(object) = self.find(location) else { return };
+        let waits = foreground && !self.dependents(object.uid()).is_empty();
         let mut next = object.to_value();
-        let meta = meta_mut(&mut next);
-        if foreground && !is_waiting(&object) {
+        retain(&mut next, "finalizers", |name| name != ORPHAN && (waits || name != FOREGROUND));
+        self.delete_as(location, &object, next, waits);
+    }
+
+    /// Begins the deletion of an object, with the finalizers of `next`. `waits` adds the finalizer of foreground deletion.
+    fn delete_as(&mut self, location: &Location, object: &SharedObject, mut next: Value, waits: bool) {
+        let is_there = finalizers_of(&next).any(|name| name == FOREGROUND);
+        if waits
+            && !is_there
+            && let Value::Array(finalizers) = meta_mut(&mut next).entry("finalizers").or_insert_with(|| json!([]))
+        {
+            finalizers.push(FOREGROUND.into());
+        }
+        if (waits || is_there) && !is_waiting(object) {
             let dependents = self.dependents(object.uid());
-            if !dependents.is_empty()
-                && let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([]))
-            {
-                finalizers.push(FOREGROUND.into());
-            }
             self.unsettled.extend(dependents);
         }
         if finalizers_of(&next).next().is_none() {
@@ -100,7 +117,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         if !object.is_deleting() {
             self.mark_deleting(meta_mut(&mut next));
         }
-        if object != next {
+        if *object != next {
             self.put(location, next);
         }
     }

@@ -255,7 +255,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         if options.purge {
             self.change(&location, current.to_value(), true);
         } else {
-            self.begin_deletion(&location, options.propagation == Propagation::Foreground);
+            self.begin_chosen_deletion(&location, options.propagation == Propagation::Foreground);
         }
         Ok(location)
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{CaseResult, Refusal, TestedClient, held_back, holds, same};
+use super::fixture::{CaseResult, InPart, Refusal, TestedClient, held_back, holds, same};
 use super::objects::{
     A, WIDGET, ZONE, brief, held, is_deleting, meta, owned_by, owner, version, widget, with, without, zone,
 };
@@ -107,6 +107,33 @@ pub(super) fn in_the_foreground_after_a_deletion_in_the_background(client: &Test
     same("deletionTimestamp", meta(&again, "deletionTimestamp"), time)?;
     client.vanishes("b")?;
     client.becomes("a", |a| a.is_some_and(|a| a["metadata"]["finalizers"] == json!(["example.com/a"])))
+}
+
+/// Two deletions, the second of which counts.
+pub(super) fn in_the_background_after_a_deletion_in_the_foreground(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    client.create(blocking("b", &a, true))?;
+    let waiting = held_back(client.delete_in("a", Propagation::Foreground)?)?;
+    holds("the owner waits", is_deleting(&waiting))?;
+    client.is_deleted_soon("b")?;
+    client.delete_in("a", Propagation::Background)?;
+    client.vanishes("a")?;
+    holds("the dependent has a finalizer and stays", is_deleting(&client.get("b")?))
+}
+
+/// An object may have the finalizers of the garbage collection from its creation on.
+pub(super) fn a_deletion_replaces_the_finalizers_for_dependents(client: &TestedClient) -> CaseResult {
+    for finalizer in ["foregroundDeletion", "orphan"] {
+        for propagation in [Propagation::Foreground, Propagation::Background] {
+            let what = format!("{propagation:?} deletion of an object with the finalizer {finalizer}");
+            let a = client.create(with(widget("a"), "/metadata/finalizers", json!([finalizer])))?;
+            client.create(blocking("b", &a, false))?;
+            client.delete_in("a", propagation)?;
+            client.vanishes("b").in_part(&what)?;
+            client.vanishes("a").in_part(&what)?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn orphans_stay(client: &TestedClient) -> CaseResult {

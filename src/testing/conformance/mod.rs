@@ -203,6 +203,8 @@ macro_rules! __conformance_cases {
                 in_the_foreground_finalizers_hold_the_owner_too,
                 in_the_foreground_what_has_another_owner_stays,
                 in_the_foreground_after_a_deletion_in_the_background,
+                in_the_background_after_a_deletion_in_the_foreground,
+                a_deletion_replaces_the_finalizers_for_dependents,
                 orphans_stay,
                 orphans_of_an_owner_with_finalizers_stay;
             patching:
