@@ -99,7 +99,6 @@ pub(crate) mod dependents;
 mod dynamic;
 mod error;
 mod events;
-#[cfg(any(feature = "kubernetes", feature = "nats", feature = "serve"))]
 mod field_query;
 mod finalizer;
 pub(crate) mod json;

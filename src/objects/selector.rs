@@ -74,7 +74,7 @@ pub struct ParseSelectorError {
 }
 
 impl ParseSelectorError {
-    fn new(text: &str, rule: impl Into<String>) -> Self {
+    pub(super) fn new(text: &str, rule: impl Into<String>) -> Self {
         Self { text: text.to_owned(), rule: rule.into() }
     }
 
@@ -270,6 +270,9 @@ impl fmt::Display for LabelRequirement {
 ///
 /// A missing field has the empty value, and an array or object counts as empty too.
 ///
+/// A selector is parsed from text in the syntax of `kubectl`. In a value, a backslash precedes each comma, equals sign and backslash:
+/// `spec.range=1\,2`.
+///
 /// # Examples
 ///
 /// ```
@@ -322,39 +325,6 @@ impl FieldSelector {
             };
             same == *equal
         })
-    }
-}
-
-impl FromStr for FieldSelector {
-    type Err = ParseSelectorError;
-
-    /// Parses `path=value`, `path==value` and `path!=value`, separated by commas.
-    fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
-        let mut selector = Self::default();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
-                (path, value, false)
-            } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-                (path, value, true)
-            } else {
-                return Err(ParseSelectorError::new(part, "must be compared by =, == or !="));
-            };
-            let path = path.trim();
-            if path.split('.').any(str::is_empty) {
-                return Err(ParseSelectorError::new(part, "must have the path of a field, as in spec.nodeName"));
-            }
-            selector.0.push(FieldRequirement { path: path.to_owned(), value: value.trim().to_owned(), equal });
-        }
-        Ok(selector)
-    }
-}
-
-impl fmt::Display for FieldSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, FieldRequirement { path, value, equal }) in self.0.iter().enumerate() {
-            write!(f, "{}{path}{}{value}", if at > 0 { "," } else { "" }, if *equal { "=" } else { "!=" })?;
-        }
-        Ok(())
     }
 }
 
@@ -423,27 +393,5 @@ mod tests {
         let wrong = json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]});
         let wrong: LabelSelector = serde_json::from_value(wrong).unwrap();
         assert!(wrong.validate().unwrap_err().to_string().contains("no values"));
-    }
-
-    #[test]
-    fn fields_are_selected() {
-        let pod = json!({"metadata": {"name": "a"}, "spec": {"priority": 3, "paused": false, "ports": [1]}});
-        for (selector, selected) in [
-            ("", true),
-            ("metadata.name=a", true),
-            ("metadata.name!=a", false),
-            ("spec.priority==3,spec.paused=false", true),
-            ("spec.node=", true),
-            ("spec.node!=", false),
-            ("spec.ports=", true),
-            ("metadata.name=a,spec.priority=4", false),
-        ] {
-            let parsed: FieldSelector = selector.parse().unwrap();
-            assert_eq!(parsed.selects(&pod), selected, "{selector}");
-            assert_eq!(parsed.to_string().parse::<FieldSelector>().unwrap(), parsed);
-        }
-        for wrong in ["a", "=a", "a..b=c", "a>1"] {
-            assert!(wrong.parse::<FieldSelector>().is_err(), "{wrong}");
-        }
     }
 }

@@ -165,13 +165,13 @@ fn query(request: &ServerRequest, route: &Route) -> Result<Query, StoredAnswer> 
         query = query.labels(labels.parse().map_err(|error| bad(&error))?);
     }
     if let Some(fields) = request.parameter("fieldSelector") {
-        let unknown = |part: &&str| !part.starts_with("metadata.name") && !part.is_empty();
-        if !["Event", "Pod"].contains(&route.kind.name())
-            && let Some(part) = fields.split(',').find(unknown)
-        {
-            return Err(bad(&format_args!("field label not supported: {part}")));
-        }
         query.fields = fields.parse().map_err(|error| bad(&error))?;
+        let unknown = |path: &&str| !path.starts_with("metadata.name");
+        if !["Event", "Pod"].contains(&route.kind.name())
+            && let Some(path) = query.fields.paths().find(unknown)
+        {
+            return Err(bad(&format_args!("field label not supported: {path}")));
+        }
     }
     if let Some(limit) = request.parameter("limit") {
         query = query.limit(limit.parse().map_err(|error| bad(&error))?);

@@ -118,7 +118,11 @@ pub(super) fn list_selects_by_fields(client: &TestedClient) -> CaseResult {
             (Query::all().field("spec.none", ""), "a b c"),
             (Query::all().field("spec.size", "3"), ""),
         ],
-    )
+    )?;
+    // These characters are part of the syntax of a selector.
+    let odd = r"1,2=3\4";
+    client.create(with(widget("d"), "/spec/note", json!(odd)))?;
+    lists(client, &[(Query::all().field("spec.note", odd), "d"), (Query::all().field("spec.note", "1"), "")])
 }
 
 pub(super) fn list_selects_by_name(client: &TestedClient) -> CaseResult {
