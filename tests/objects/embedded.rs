@@ -180,6 +180,18 @@ fn a_taken_generated_name_is_replaced_by_another() {
     assert!(other.starts_with("web-") && other != second && other != first, "{first} {second} {other}");
 }
 
+/// Fields have an order only with `preserve_order` of `serde_json`.
+#[test]
+fn another_order_of_the_fields_is_no_new_generation() {
+    let api = api(&MemoryClient::new());
+    let empty = || DynamicObject::new(&THING, "default", "a");
+    let created = api.create(&empty().with("spec", json!({"x": 1, "y": 2})).with("data", json!(1))).unwrap();
+    let mut other = empty().with("data", json!(1)).with("spec", json!({"y": 2, "x": 1}));
+    *other.meta_mut() = created.meta().into_owned();
+    other.meta_mut().labels.insert("app".into(), "web".into());
+    assert_eq!(api.update(&other).unwrap().meta().generation, 1);
+}
+
 #[test]
 fn applying_twice_changes_nothing() {
     let clock = ManualClock::new();

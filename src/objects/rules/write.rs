@@ -292,10 +292,13 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     };
 }
 
-/// Returns whether two states differ only in metadata and status.
+/// Returns whether two states differ only in metadata and status. With `preserve_order` of `serde_json`, fields have any order.
 fn same_content(one: ValueRef<'_>, other: ValueRef<'_>) -> bool {
-    fn content(object: ValueRef<'_>) -> impl Iterator<Item = (&str, ValueRef<'_>)> {
-        object.fields().filter(|(name, _)| *name != "metadata" && *name != "status")
+    fn content(object: ValueRef<'_>) -> Vec<(&str, ValueRef<'_>)> {
+        let fields = object.fields().filter(|(name, _)| *name != "metadata" && *name != "status");
+        let mut content: Vec<_> = fields.collect();
+        content.sort_unstable_by_key(|(name, _)| *name);
+        content
     }
-    content(one).eq(content(other))
+    content(one) == content(other)
 }
