@@ -13,8 +13,8 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
-    Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList,
-    ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey,
+    ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
 /// A recorded write: the data that was sent, also if the call failed.
@@ -267,6 +267,14 @@ impl Client for TestClient {
         let answer = self.ask(Verb::Watch, &all_of(kind, query), None).transpose()?;
         assert!(answer.is_none(), "a reactor must not answer a watch; it can only fail it");
         self.objects.watch(kind, query, from, stop)
+    }
+
+    fn store_id(&self) -> usize {
+        self.objects.store_id()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.objects.capabilities()
     }
 }
 

@@ -56,6 +56,15 @@ fn given_objects_follow_the_rules_of_the_client() {
     assert!(apps.get(&key("part")).unwrap_err().is_not_found());
 }
 
+/// A watch of one clone shows the writes of another, and a client of other objects is another store.
+#[test]
+fn clones_count_as_one_store() {
+    let (client, apps) = client();
+    assert_eq!(client.store_id(), apps.client().store_id());
+    assert_ne!(client.store_id(), client.beside(ManualClock::new().clock()).store_id());
+    assert_eq!(client.capabilities(), homeostat::objects::Capabilities::all());
+}
+
 /// An object does not inherit the owners of the object that it replaces.
 #[test]
 fn an_object_that_is_given_again_is_a_new_object() {
