@@ -3,7 +3,7 @@
 //! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the ownership of
 //! the fields that it changes. An owned field therefore always has the value that its owners applied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
 use jiff::Timestamp;
@@ -18,6 +18,36 @@ type Path = Vec<String>;
 /// The fields of the metadata that can be owned.
 const OWNED: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
 
+/// The arrays in the metadata that have owners for each of their elements. All other arrays are owned as a whole.
+const BY_ELEMENT: [&str; 2] = ["finalizers", "ownerReferences"];
+
+/// The positions of the elements of an array by their names. Of equal elements, the first counts.
+type Positions = HashMap<String, usize>;
+
+/// An object, with the positions of the elements of the arrays [`BY_ELEMENT`]: such an array may be very long.
+struct IndexedObject<'a> {
+    object: &'a Value,
+    positions: [Positions; BY_ELEMENT.len()],
+}
+
+impl<'a> IndexedObject<'a> {
+    fn new(object: &'a Value) -> Self {
+        let of = |list| object["metadata"][list].as_array().map(|elements| positions(elements)).unwrap_or_default();
+        Self { object, positions: BY_ELEMENT.map(of) }
+    }
+
+    fn at(&self, path: &[String]) -> Option<&'a Value> {
+        let mut value = self.object;
+        for (depth, name) in path.iter().enumerate() {
+            value = match value {
+                Value::Array(elements) => &elements[position(&self.positions, &path[..depth], name)?],
+                value => value.get(name)?,
+            };
+        }
+        Some(value)
+    }
+}
+
 /// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have applied other
 /// values to these fields.
 pub(super) fn apply(
@@ -31,6 +61,7 @@ pub(super) fn apply(
     let Some(current) = current else {
         return Ok((applied.clone(), json!([entry(owner, api_version, now, &fields)])));
     };
+    let (is, wanted) = (IndexedObject::new(current), IndexedObject::new(applied));
     let (mut before, mut own) = (BTreeSet::new(), None);
     let mut others = BTreeSet::new();
     let (mut entries, mut conflicts) = (Vec::new(), Vec::new());
@@ -45,7 +76,7 @@ pub(super) fn apply(
             (before, own) = (theirs, Some(known.clone()));
             continue;
         }
-        let clash = |path: &Path| is_taken(current, applied, &fields, path);
+        let clash = |path: &Path| is_taken(&is, &wanted, &fields, path);
         if owner.force {
             theirs.retain(|path| !clash(path));
         } else {
@@ -66,9 +97,7 @@ pub(super) fn apply(
     let mut next = current.clone();
     merge(&mut next, applied, &mut Vec::new());
     let is_kept = |path: &[String]| [&fields, &others].into_iter().any(|kept| has_within(kept, Bound::Included(path)));
-    for path in before.iter().filter(|path| !is_kept(path)) {
-        remove(&mut next, path, 1, &is_kept);
-    }
+    remove_all(&mut next, before.iter().filter(|path| !is_kept(path)), &is_kept);
     // If nothing changes, keep the old time, so that applying again writes nothing.
     let own = own.filter(|_| before == fields && next == *current);
     let location = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
@@ -81,12 +110,13 @@ pub(super) fn apply(
 /// has changed.
 pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
     let mut entries = current["metadata"]["managedFields"].as_array()?.clone();
+    let (current, next) = (IndexedObject::new(current), IndexedObject::new(next));
     let mut lost = false;
     entries.retain_mut(|entry| {
         let mut fields = BTreeSet::new();
         read(&entry["fieldsV1"], &mut Vec::new(), &mut fields);
         let before = fields.len();
-        fields.retain(|path| !differs(at(current, path), at(next, path)));
+        fields.retain(|path| !differs(current.at(path), next.at(path)));
         if fields.len() < before {
             lost = true;
             entry["fieldsV1"] = written(&fields);
@@ -126,7 +156,7 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
                     }
                 }
             }
-            Value::Array(elements) if is_by_element(path) => {
+            Value::Array(elements) if by_element(path).is_some() => {
                 for element in elements {
                     path.push(element_name(element));
                     walk(element, path, fields);
@@ -145,10 +175,10 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
 /// Returns whether applying these fields changes the value that an owner has at `path`.
 ///
 /// Its cost does not depend on the number of fields: an object may have very many.
-fn is_taken(current: &Value, applied: &Value, fields: &BTreeSet<Path>, path: &Path) -> bool {
+fn is_taken(current: &IndexedObject<'_>, applied: &IndexedObject<'_>, fields: &BTreeSet<Path>, path: &Path) -> bool {
     let mut around = (1..=path.len()).filter_map(|end| fields.get(&path[..end]));
-    around.any(|field| differs(at(current, field), at(applied, field)))
-        || (has_within(fields, Bound::Excluded(path)) && at(current, path).is_some_and(|is| !is.is_object()))
+    around.any(|field| differs(current.at(field), applied.at(field)))
+        || (has_within(fields, Bound::Excluded(path)) && current.at(path).is_some_and(|is| !is.is_object()))
 }
 
 /// Returns whether one of these fields is within the value at a path. An included path is within itself.
@@ -158,10 +188,12 @@ fn has_within(fields: &BTreeSet<Path>, path: Bound<&[String]>) -> bool {
     fields.range::<[String], _>((path, Bound::Unbounded)).next().is_some_and(|field| field.starts_with(start))
 }
 
-/// Returns whether the array at this path has owners for each of its elements: the finalizers and the owner references. All other
-/// arrays are owned as a whole.
-fn is_by_element(path: &[String]) -> bool {
-    matches!(path, [top, field] if top == "metadata" && (field == "finalizers" || field == "ownerReferences"))
+/// Returns the place of the array at this path in [`BY_ELEMENT`].
+fn by_element(path: &[String]) -> Option<usize> {
+    match path {
+        [top, field] if top == "metadata" => BY_ELEMENT.iter().position(|list| list == field),
+        _ => None,
+    }
 }
 
 /// Returns the name of an element in a path: `v:"example.com/a"` or `k:{"uid":"…"}`.
@@ -172,15 +204,17 @@ fn element_name(element: &Value) -> String {
     }
 }
 
-fn position(elements: &[Value], name: &str) -> Option<usize> {
-    elements.iter().position(|element| element_name(element) == name)
+fn positions(elements: &[Value]) -> Positions {
+    let mut positions = Positions::with_capacity(elements.len());
+    for (position, element) in elements.iter().enumerate() {
+        positions.entry(element_name(element)).or_insert(position);
+    }
+    positions
 }
 
-fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
-    path.iter().try_fold(object, |value, name| match value {
-        Value::Array(elements) => position(elements, name).map(|position| &elements[position]),
-        value => value.get(name),
-    })
+/// Returns the position of an element of the array at this path.
+fn position(positions: &[Positions; BY_ELEMENT.len()], path: &[String], name: &str) -> Option<usize> {
+    positions[by_element(path)?].get(name).copied()
 }
 
 fn merge(into: &mut Value, from: &Value, path: &mut Path) {
@@ -192,11 +226,13 @@ fn merge(into: &mut Value, from: &Value, path: &mut Path) {
                 path.pop();
             }
         }
-        (Value::Array(into), Value::Array(from)) if is_by_element(path) => {
+        (Value::Array(into), Value::Array(from)) if by_element(path).is_some() => {
+            let mut positions = positions(into);
             for element in from {
-                match position(into, &element_name(element)) {
-                    Some(position) => merge(&mut into[position], element, path),
-                    None => into.push(element.clone()),
+                let next = into.len();
+                match *positions.entry(element_name(element)).or_insert(next) {
+                    position if position < next => merge(&mut into[position], element, path),
+                    _ => into.push(element.clone()),
                 }
             }
         }
@@ -204,16 +240,37 @@ fn merge(into: &mut Value, from: &Value, path: &mut Path) {
     }
 }
 
-/// Removes the field at a path, unless it is kept, and then the objects around it that are empty now.
-fn remove(object: &mut Value, path: &[String], depth: usize, is_kept: &dyn Fn(&[String]) -> bool) {
+/// Removes the fields at these paths, unless they are kept, and then the objects and arrays around them that are empty now.
+fn remove_all<'a>(object: &mut Value, paths: impl Iterator<Item = &'a Path>, is_kept: &dyn Fn(&[String]) -> bool) {
+    let positions = IndexedObject::new(object).positions;
+    for path in paths {
+        remove(object, path, 1, &positions, is_kept);
+    }
+    let meta = meta_mut(object);
+    for list in BY_ELEMENT {
+        let Some(Value::Array(elements)) = meta.get_mut(list) else { continue };
+        elements.retain(|element| !element.is_null());
+        if elements.is_empty() && !is_kept(&["metadata".to_owned(), list.to_owned()]) {
+            meta.remove(list);
+        }
+    }
+}
+
+/// Removes one such field. Elements of arrays become `null`, so that the positions of the others stay.
+fn remove(
+    object: &mut Value,
+    path: &[String],
+    depth: usize,
+    positions: &[Positions; BY_ELEMENT.len()],
+    is_kept: &dyn Fn(&[String]) -> bool,
+) {
     let (way, name) = (&path[..depth], &path[depth - 1]);
     let is_left = |inner: &mut Value| {
         if depth < path.len() {
-            remove(inner, path, depth + 1, is_kept);
+            remove(inner, path, depth + 1, positions, is_kept);
         }
         let is_empty = match inner {
             Value::Object(fields) => fields.is_empty(),
-            Value::Array(elements) if depth < path.len() => elements.is_empty(),
             _ => depth == path.len(),
         };
         !is_empty || is_kept(way)
@@ -226,10 +283,10 @@ fn remove(object: &mut Value, path: &[String], depth: usize, is_kept: &dyn Fn(&[
             }
         }
         Value::Array(elements) => {
-            if let Some(position) = position(elements, name)
+            if let Some(position) = position(positions, &path[..depth - 1], name)
                 && !is_left(&mut elements[position])
             {
-                elements.remove(position);
+                elements[position] = Value::Null;
             }
         }
         _ => {}
@@ -307,5 +364,31 @@ mod tests {
         assert_eq!(both["spec"].as_object().map(Map::len), Some(200_000));
         let less = applied(Some(&both), &json!({"spec": {"a0": 0}}), &alice).unwrap();
         assert_eq!(less["spec"].as_object().map(Map::len), Some(100_001));
+    }
+
+    /// The same for the elements of long lists.
+    #[test]
+    fn very_many_elements_are_applied() {
+        let object = |owner: &str, numbers: std::ops::Range<usize>| {
+            let finalizers: Vec<_> = numbers.clone().map(|number| format!("example.com/{owner}{number}")).collect();
+            let uid = |number| json!({"uid": format!("{owner}{number}"), "name": "a"});
+            let owners: Vec<_> = numbers.map(uid).collect();
+            json!({"metadata": {"name": "x", "finalizers": finalizers, "ownerReferences": owners}})
+        };
+        let count = |object: &Value| {
+            ["finalizers", "ownerReferences"].map(|list| object["metadata"][list].as_array().map_or(0, Vec::len))
+        };
+        let (alice, bob) = (FieldOwner::new("alice"), FieldOwner::new("bob"));
+        let current = applied(None, &object("a", 0..10_000), &alice).unwrap();
+        let both = applied(Some(&current), &object("b", 0..10_000), &bob).unwrap();
+        assert_eq!(count(&both), [20_000, 20_000]);
+        let less = applied(Some(&both), &object("a", 10..11), &alice).unwrap();
+        assert_eq!(count(&less), [10_001, 10_001]);
+        assert_eq!(less["metadata"]["finalizers"][0], "example.com/a10");
+        let none = applied(Some(&less), &object("b", 0..0), &bob).unwrap();
+        assert_eq!(count(&none), [1, 1]);
+        assert!(disown(&less, &none).is_some());
+        let last = applied(Some(&none), &json!({"metadata": {"name": "x"}}), &alice).unwrap();
+        assert_eq!(last["metadata"].as_object().map(Map::len), Some(2), "{last}");
     }
 }

@@ -1,5 +1,7 @@
 //! Checks the rules for objects before they are written.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::change::Location;
@@ -183,7 +185,8 @@ pub(super) fn check_deletion(location: &Location, new: &Value) -> Result<(), Cli
 
 /// Checks that no finalizer is added to an object that is being deleted.
 pub(super) fn check_finalizers(location: &Location, old: &SharedObject, new: &Value) -> Result<(), ClientError> {
-    match finalizers_of(new).find(|name| !old.finalizers().any(|known| known == *name)) {
+    let known: HashSet<_> = old.finalizers().collect();
+    match finalizers_of(new).find(|name| !known.contains(name)) {
         Some(name) => Check(location.object_ref()).fail(
             "metadata.finalizers",
             name,
@@ -209,4 +212,26 @@ pub(super) fn check_identity(location: &Location, object: &Value) -> Result<(), 
 pub(crate) fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
     let Err(error) = selector.validate() else { return Ok(()) };
     Check(ObjectRef::new(kind, &ObjectKey::cluster(""))).fail("labelSelector", error.text(), error.rule())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The time grows with the number of finalizers, not with its square. Otherwise, this test would take many minutes.
+    #[test]
+    fn very_many_finalizers_are_compared() {
+        let location = Location { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::new("default", "a") };
+        let with = |most: usize| {
+            let names: Vec<_> = (0..most).map(|number| format!("example.com/{number}")).collect();
+            json!({"metadata": {"finalizers": names}})
+        };
+        let old = SharedObject::from(with(200_000));
+        assert!(check_finalizers(&location, &old, &with(199_999)).is_ok());
+        assert!(check_finalizers(&location, &old, &with(200_001)).is_err());
+    }
 }
