@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Patch, PatchTarget,
-    Propagation, Query, SharedObject, WatchEvent,
+    Api, Client, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Patch,
+    PatchTarget, Propagation, Query, SharedObject, WatchEvent,
 };
 use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
@@ -160,6 +160,12 @@ fn without_cascades_dependents_stay() {
     api.create(&owned("b", &[&a], true)).unwrap();
     api.delete(&a.key(), &DeleteOptions::default()).unwrap();
     assert_eq!(names(&api), ["b"]);
+    // They are not waited for either.
+    let b = api.get(&key("b")).unwrap();
+    api.create(&owned("c", &[&b], true)).unwrap();
+    let foreground = DeleteOptions::default().propagation(Propagation::Foreground);
+    assert_eq!(api.delete(&b.key(), &foreground).unwrap(), Deletion::Gone);
+    assert_eq!(names(&api), ["c"]);
 }
 
 #[test]

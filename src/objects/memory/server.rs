@@ -30,7 +30,7 @@ use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::rules::names::Names;
 use crate::objects::rules::txn::Txn;
 use crate::objects::rules::{expiry, limits};
-use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, ObjectRef, SharedObject};
+use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, ObjectRef, Propagation, SharedObject};
 use crate::run::error::BoxError;
 
 /// The engine behind an embedded client.
@@ -101,7 +101,12 @@ impl EmbeddedEngine {
         key: &ObjectKey,
         options: &DeleteOptions,
     ) -> Result<Deletion<SharedObject>, ClientError> {
-        self.settled(|txn| txn.delete(kind, key, options), |txn, location| Ok(txn.deletion(location)))
+        let mut options = options.clone();
+        if !self.cascades && options.propagation == Propagation::Foreground {
+            // No dependent is deleted, so nothing would end the wait.
+            options.propagation = Propagation::Background;
+        }
+        self.settled(|txn| txn.delete(kind, key, &options), |txn, location| Ok(txn.deletion(location)))
     }
 
     /// Runs a transaction with all its consequences, and returns its outcome at the location that `verb` returns.
