@@ -7,7 +7,6 @@ use super::selector::{FieldRequirement, FieldSelector, ParseSelectorError};
 
 impl FieldSelector {
     /// Returns the value that the field at this path must have, if the selector requires one.
-    #[cfg(feature = "nats")]
     pub(crate) fn equal_to(&self, path: &str) -> Option<&str> {
         let mut required = self.0.iter().filter(|requirement| requirement.equal && requirement.path == path);
         required.next().map(|requirement| requirement.value.as_str())

@@ -125,6 +125,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         if self.settings.is_tracked() { None } else { self.settings.index.lock().clone() }
     }
 
+    /// Lists the children. Tracked ones are tracked first, so that a change in between enqueues the owner, and so that a run that
+    /// writes none keeps their track.
     fn list(&self, resource: &T, client: &Arc<dyn Client>) -> Result<Vec<C>, ClientError> {
         let ChildSettings { kind, claim, listed_by, .. } = self.settings;
         let meta = resource.meta();
@@ -133,6 +135,9 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
             || namespace.map_or_else(Query::all, |namespace| Query::all().namespace(namespace)),
             |listed_by| listed_by(resource),
         );
+        if self.settings.is_tracked() {
+            self.cx.track(kind, selected_by(kind, &query));
+        }
         let mut found = list(&**client, kind, &query, claim, self.cx.subject())?;
         found.retain(|child| self.is_ours(resource, child));
         Ok(found)
@@ -319,6 +324,15 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     }
 }
 
+/// Returns the objects that a query selects, and perhaps more: a track has no requirements for other fields than the name.
+fn selected_by(kind: &Kind, query: &Query) -> TrackRef {
+    match (&query.namespace, query.fields.equal_to("metadata.name")) {
+        (Some(namespace), Some(name)) => TrackRef::name(ObjectKey::new(namespace, name)),
+        (None, Some(name)) if !kind.is_namespaced() => TrackRef::name(ObjectKey::cluster(name)),
+        (namespace, _) => TrackRef::selector(namespace.as_deref(), query.labels.clone()),
+    }
+}
+
 impl<T, C> fmt::Debug for ChildSettings<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildSettings")
@@ -364,8 +378,11 @@ macro_rules! child_settings {
 
             /// Manages children without an owner reference, for example in another namespace or client.
             ///
-            /// The children are the objects that `query` selects and `ours` accepts. They are tracked, and deleted when their owner is
-            /// deleted. Hold the owner until then by a [finalizer](crate::sub::UpdatingObjectManager::finalizer) of the manager.
+            /// The children are the objects that `query` selects and `ours` accepts. They are deleted when their owner is deleted. Hold
+            /// the owner until then by a [finalizer](crate::sub::UpdatingObjectManager::finalizer) of the manager.
+            ///
+            /// The objects that the query selects by namespace and labels, or by name, are [tracked](crate::sub::SubContext::track): a
+            /// change of one of them enqueues the owner. So let the query select few others.
             pub fn tracked(
                 mut self,
                 query: impl Fn(&T) -> Query + Send + Sync + 'static,

@@ -554,10 +554,12 @@ fn a_tracked_child_has_no_owner_reference_and_any_namespace() {
     };
     let child = tracked(Child::new(anywhere, reflect, manager()));
     let foreign = site.given(&away("foreign").with("foreign", "x"));
+    let other = site.given(&away("other").label("of", "other"));
     site.go(&child);
     let page = site.pages().get(&away("p").key()).unwrap();
     assert_eq!((page.metadata.owner_references.len(), site.reflected("foo")), (0, Some("bar")));
-    assert!(site.tracks(&page) && !site.tracks(&foreign));
+    assert!(site.tracks(&page) && !site.tracks(&other));
+    assert!(site.tracks(&foreign), "a change can make it a child");
 
     site.untrack();
     assert!(!site.tracks(&page));
@@ -567,7 +569,32 @@ fn a_tracked_child_has_no_owner_reference_and_any_namespace() {
     // It is deleted with its owner, and other objects are not.
     site.delete_web(FINALIZER);
     site.go(&child);
-    assert_eq!(site.names(), ["foreign"]);
+    assert_eq!(site.names(), ["foreign", "other"]);
+}
+
+/// Otherwise a child that appears in between would go unnoticed.
+#[test]
+fn tracks_tracked_children_before_listing_them() {
+    let mut site = Site::new();
+    let (tracker, counts) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&counts);
+    site.client.before(move |verb, object| {
+        if (verb, object.kind()) == ("list", &Page::KIND) {
+            seen.lock().push(tracker.trackers_of(&Page::KIND, &away("p").metadata).len());
+        }
+        None
+    });
+    site.go(&tracked(Child::new(desired, reflect, manager())));
+    assert_eq!(*counts.lock(), [1]);
+}
+
+/// The run replaces the tracks of the runs before.
+#[test]
+fn tracks_a_tracked_child_that_it_leaves_as_it_is() {
+    let mut site = Site::new();
+    let page = site.given(&away("p"));
+    site.go(&tracked(Child::new(|_cx, _thing| Ok(DesiredChild::AsItIs), reflect, manager())));
+    assert!(site.tracks(&page));
 }
 
 #[test]

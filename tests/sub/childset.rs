@@ -363,6 +363,15 @@ fn tracked_children_have_no_owner_reference_and_any_namespace() {
 }
 
 #[test]
+fn tracks_tracked_children_that_it_leaves_as_they_are() {
+    let mut site = Site::new();
+    let page = site.given_page("a", "a");
+    let set = Set::new(|_, _, _| Ok(DesiredChild::AsItIs), id, reflect, manager());
+    site.go(&set.tracked(|_| Query::all().namespace("default"), |_, _| true));
+    assert!(site.tracks(&page));
+}
+
+#[test]
 fn one_failed_deletion_does_not_stop_the_others() {
     let mut site = Site::new();
     for name in ["a", "b", "c"] {
