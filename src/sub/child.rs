@@ -26,8 +26,8 @@ use crate::run::error::{BoxError, terminal};
 ///
 /// # Existing objects
 ///
-/// - A stale cache does not cause a second child. Before the step creates a child or deletes a surplus one, it reads the
-///   [`uncached`](super::Config::uncached) client if that is another client or if children are [indexed](Self::indexed).
+/// - A stale cache does not cause a second child. Before the step creates a child or deletes a surplus one, it lists the children in
+///   the [`uncached`](super::Config::uncached) client if that is another client or if children are [indexed](Self::indexed).
 /// - An object with the child's name that is not a child of the owner stays untouched. The result is
 ///   [`AlreadyExists`](ClientError::AlreadyExists), and a change of that object enqueues the owner.
 /// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,

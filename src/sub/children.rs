@@ -168,7 +168,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     ) -> WrittenChild<C> {
         let mut surplus = Vec::new();
         let found = match &desired {
-            Some(desired) => self.look_again(resource, found, desired, is_it),
+            Some(_) => self.look_again(resource, found, is_it),
             None => Ok(found),
         };
         let child = found.and_then(|found| {
@@ -185,28 +185,15 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         WrittenChild { child, surplus }
     }
 
-    /// Reads the uncached client before a child is created or a surplus one deleted. A stale cache must not cause either.
-    fn look_again(
-        &self,
-        resource: &T,
-        found: Vec<C>,
-        desired: &C,
-        is_it: &dyn Fn(&C) -> bool,
-    ) -> Result<Vec<C>, ClientError> {
+    /// Lists the children in the uncached client before a child is created or a surplus one deleted. A stale cache must not cause
+    /// either.
+    fn look_again(&self, resource: &T, found: Vec<C>, is_it: &dyn Fn(&C) -> bool) -> Result<Vec<C>, ClientError> {
         let is_cached = self.cx.config().is_cached() || self.index().is_some();
         if found.len() == 1 || !is_cached {
             return Ok(found);
         }
-        let mut fresh = if found.len() > 1 || desired.meta().name.is_empty() {
-            self.fresh(resource)?.to_vec()
-        } else {
-            match self.read(&desired.key())? {
-                Some(json) => self.take(resource, &json)?.into_iter().collect(),
-                None => Vec::new(),
-            }
-        };
-        fresh.retain(|child| is_it(child));
-        Ok(fresh)
+        // The child may have another name than the desired one.
+        Ok(self.fresh(resource)?.iter().filter(|child| is_it(child)).cloned().collect())
     }
 
     fn fresh(&self, resource: &T) -> Result<&[C], ClientError> {

@@ -734,6 +734,16 @@ fn tracks_a_child_without_owner_reference_before_creating_it() {
     }
 }
 
+#[test]
+fn a_stale_cache_causes_no_second_child_with_another_name() {
+    let mut site = Site::wanting("foo", "bar");
+    let stale = site.with_stale_cache();
+    site.given_child("old-name");
+    site.go_with(&stale, &child());
+    assert_eq!(site.names(), ["old-name"]);
+    assert_eq!(site.page("old-name").data, site.web.spec);
+}
+
 /// The oldest is gone and only in a cache: the other one is the child.
 #[test]
 fn a_stale_cache_causes_no_surplus_child() {

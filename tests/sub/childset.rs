@@ -337,6 +337,15 @@ fn a_stale_cache_causes_no_second_children() {
 }
 
 #[test]
+fn a_stale_cache_causes_no_second_child_with_another_name() {
+    let mut site = Site::wanting_set(&[("blue", "x")]);
+    let stale = site.with_stale_cache();
+    site.given_page("old-name", "blue");
+    site.go_with(&stale, &set());
+    assert_eq!((site.names(), site.pages_reflected()), (vec!["old-name".to_owned()], "blue: x"));
+}
+
+#[test]
 fn does_not_overwrite_a_sibling_with_the_name() {
     let mut site = Site::wanting_set(&[("blue", "x")]);
     let stale = site.with_stale_cache();
