@@ -171,6 +171,11 @@ impl Context {
         if self.clock.reached(self.deadline) {
             return Err(Cancelled::DeadlineExceeded);
         }
+        self.check_term()
+    }
+
+    /// Returns an error if the term of the run has ended. Then the run must write nothing more.
+    pub(crate) fn check_term(&self) -> Result<(), Cancelled> {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
 

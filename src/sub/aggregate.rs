@@ -161,6 +161,7 @@ impl<T: Object> AggregateReconciler<T> {
             Some(desired) => desired(cx, &resource)?,
             None => Some(resource.clone()),
         };
+        cx.check_term()?;
         self.manager.manage(cx, &mut resource.meta_mut(), current, desired)?;
         Ok(Flow::proceed())
     }

@@ -9,7 +9,7 @@ use super::flow::{Failures, Flow, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::base::sync::Mutex;
-use crate::objects::dependents::{OwnerClaim, Plan, list, plan, put_or_adopt, take};
+use crate::objects::dependents::{OwnerClaim, Plan, check_term, list, plan, put_or_adopt, take};
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, SharedObject, TrackRef};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::store::Index;
@@ -233,6 +233,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
             if let Some(key) = &named {
                 self.track(key);
             }
+            check_term(self.cx, &current.unwrap_or(&desired).object_ref())?;
             let child = self.settings.manager.manage(self.cx, &mut resource.meta_mut(), current, Some(desired))?;
             if let (None, Some(created)) = (named, &child) {
                 self.track(&created.key());
@@ -249,6 +250,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     fn delete(&self, resource: &mut T, child: &C) -> Result<(), ClientError> {
         self.track(&child.key());
+        check_term(self.cx, &child.object_ref())?;
         self.settings.manager.manage(self.cx, &mut resource.meta_mut(), Some(child), None).map(drop)
     }
 
@@ -267,6 +269,9 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         if self.settings.is_tracked() || self.settings.manager.held_by().is_some() {
             for child in &self.list(resource, self.cx.config().uncached())? {
                 note(self.delete(resource, child));
+                if self.cx.check_term().is_err() {
+                    break;
+                }
             }
             note(self.release(resource));
         }
@@ -288,6 +293,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     /// Lets the manager remove its finalizer if no child is left.
     pub(super) fn release(&self, resource: &mut T) -> Result<(), ClientError> {
         if self.holds(resource) && self.list(resource, self.cx.config().uncached())?.is_empty() {
+            check_term(self.cx, self.cx.object())?;
             self.settings.manager.manage(self.cx, &mut resource.meta_mut(), None, None)?;
         }
         Ok(())

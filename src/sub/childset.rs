@@ -201,8 +201,14 @@ impl<T: Object, C: Object> SubReconciler<T> for ChildSetReconciler<T, C> {
                 let none = desired.is_empty();
                 let found = if none { children.all(resource, found)? } else { found };
                 let slots = self.slots(found, desired).map_err(terminal)?;
-                let write = |slot| self.write(&children, resource, slot, &mut failures);
-                let results = slots.into_iter().map(write).collect();
+                let mut results = Vec::with_capacity(slots.len());
+                for slot in slots {
+                    if let Err(ended) = cx.check_term() {
+                        failures.add(Err(ended.into()));
+                        return failures.into_result(true);
+                    }
+                    results.push(self.write(&children, resource, slot, &mut failures));
+                }
                 if none && let Err(error) = children.release(resource) {
                     failures.add(Err(error.into()));
                 }

@@ -11,6 +11,7 @@ use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
 use super::tracking::Tracking;
 use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::objects::dependents::check_term;
 use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
     add_finalizer, reasons, remove_finalizer_of_any,
@@ -269,6 +270,7 @@ impl<'a> SubContext<'a> {
         finalizer: &str,
         write: fn(&Api<DynamicObject>, &DynamicObject, &str) -> Result<DynamicObject, ClientError>,
     ) -> Result<(), ClientError> {
+        check_term(self, self.object())?;
         let api = Api::of_kind(self.original_config().client().clone(), self.kind().clone());
         match write(&api, &bare(self.kind(), meta), finalizer) {
             Ok(written) => {

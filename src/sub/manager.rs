@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::context::SubContext;
 use super::setup::Setup;
-use crate::objects::dependents::{DependentWrite, DependentWriter, Session, WriteJournal};
+use crate::objects::dependents::{DependentWrite, DependentWriter, Session, WriteJournal, check_term};
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
@@ -184,6 +184,10 @@ impl<C> RunJournal<'_, C> {
 }
 
 impl<C: Object> WriteJournal<C> for RunJournal<'_, C> {
+    fn check(&self, dependent: &ObjectRef) -> Result<(), ClientError> {
+        check_term(self.cx, dependent)
+    }
+
     fn track(&self, dependent: &ObjectKey) {
         if self.manager.tracked {
             self.cx.track(&self.manager.kind, TrackRef::name(dependent.clone()));

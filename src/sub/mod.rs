@@ -65,6 +65,8 @@ mod setup;
 mod stash;
 mod suppress;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod tracking;
 mod with_config;
 

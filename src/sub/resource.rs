@@ -37,7 +37,8 @@ use crate::watch::Subscriber;
 ///    only if [asked for](Self::status_while_deleting). If this fails too, both errors are returned;
 /// 8. calls [`after`](Self::after).
 ///
-/// The [class](ErrorClass) of an error decides about logging and retries.
+/// The [class](ErrorClass) of an error decides about logging and retries. After the end of the [term](Context::fence), neither the
+/// status nor a child nor a finalizer is written.
 ///
 /// # Examples
 ///
@@ -262,6 +263,9 @@ impl<T: Object> ResourceReconciler<T> {
         }
         if resource.status() == original.status() {
             return result;
+        }
+        if let Err(ended) = cx.check_term() {
+            return both(result, Err(ended.into()));
         }
         match self.api.update_status(&resource).ignore_not_found() {
             Ok(Some(_)) => {

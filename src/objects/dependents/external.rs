@@ -58,16 +58,20 @@ impl<T: Object> ExternalResource<T> {
 
     /// Returns whether the resource had to be changed.
     pub(crate) fn sync(&self, cx: &Context, owner: &T) -> Result<bool, BoxError> {
-        let synced = self
-            .external
-            .observe(cx, owner)
-            .and_then(|in_step| if in_step { Ok(false) } else { self.external.converge(cx, owner).map(|()| true) });
-        synced.map_err(|error| self.failed(owner.object_ref(), error))
+        let synced = || {
+            if self.external.observe(cx, owner)? {
+                return Ok(false);
+            }
+            cx.check_term()?;
+            self.external.converge(cx, owner).map(|()| true)
+        };
+        synced().map_err(|error| self.failed(owner.object_ref(), error))
     }
 
     /// Returns whether there was a resource to remove.
     pub(crate) fn remove(&self, cx: &Context, owner: &ObjectRef) -> Result<bool, BoxError> {
-        self.external.remove(cx, owner.key()).map_err(|error| self.failed(owner.clone(), error))
+        let removed = cx.check_term().map_err(BoxError::from).and_then(|()| self.external.remove(cx, owner.key()));
+        removed.map_err(|error| self.failed(owner.clone(), error))
     }
 
     fn failed(&self, owner: ObjectRef, source: BoxError) -> BoxError {
@@ -92,5 +96,49 @@ impl fmt::Display for ExternalError {
 impl Error for ExternalError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.source)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::time::Nanos;
+    use crate::objects::{DynamicObject, Kind};
+    use crate::run::error::{Cancelled, find};
+    use crate::run::fence::Fence;
+
+    /// A resource whose term ends while it is observed.
+    struct Ending(Fence);
+
+    impl External<DynamicObject> for Ending {
+        fn observe(&self, _cx: &Context, _owner: &DynamicObject) -> Result<bool, BoxError> {
+            self.0.found_later();
+            Ok(false)
+        }
+
+        fn converge(&self, _cx: &Context, _owner: &DynamicObject) -> Result<(), BoxError> {
+            Err("converged".into())
+        }
+
+        fn list(&self, _cx: &Context) -> Result<Vec<ObjectKey>, BoxError> {
+            Ok(Vec::new())
+        }
+
+        fn remove(&self, _cx: &Context, _owner: &ObjectKey) -> Result<bool, BoxError> {
+            Err("removed".into())
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_after_the_end_of_the_term() {
+        let fence = Fence::until(1, Clock::system(), Nanos::NEVER);
+        let cx = Context::detached().in_term(Some(fence.clone()));
+        let (resource, site) = (ExternalResource::new("dns", Ending(fence)), Kind::of("example.com/v1", "Site"));
+        let site = DynamicObject::new(&site, "default", "a");
+        for result in [resource.sync(&cx, &site), resource.remove(&cx, &site.object_ref())] {
+            let error = result.unwrap_err();
+            assert!(find::<Cancelled>(&*error).is_some(), "{error}");
+        }
     }
 }

@@ -27,4 +27,4 @@ pub use self::writer::OperationResult;
 pub(crate) use self::claim::{OwnerClaim, list, take};
 pub(crate) use self::external::ExternalResource;
 pub(crate) use self::plan::{Plan, foremost, plan};
-pub(crate) use self::writer::{DependentWrite, DependentWriter, Session, WriteJournal, put_or_adopt};
+pub(crate) use self::writer::{DependentWrite, DependentWriter, Session, WriteJournal, check_term, put_or_adopt};

@@ -9,6 +9,7 @@ use crate::objects::{
     Api, Client, ClientError, DeleteOptions, Deletion, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     SharedObject, reasons,
 };
+use crate::run::context::Context;
 
 /// The result of writing a desired object, with the object as it is afterwards.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +70,11 @@ impl DependentWrite {
 
 /// Records the writes of one run.
 pub(crate) trait WriteJournal<C> {
+    /// Called before a request is sent for this dependent. An error prevents the request.
+    fn check(&self, _dependent: &ObjectRef) -> Result<(), ClientError> {
+        Ok(())
+    }
+
     /// Called for each dependent that the owner must track, before it is written or once it has a name.
     fn track(&self, _dependent: &ObjectKey) {}
 
@@ -160,8 +166,10 @@ impl<C: Object> Session<'_, C> {
         if is_named {
             journal.track(&name);
         }
+        let dependent = ObjectRef::new(api.kind(), &name);
+        journal.check(&dependent)?;
         journal.decided(DependentWrite::Create, &desired, Some(&desired));
-        let created = self.sent(DependentWrite::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
+        let created = self.sent(DependentWrite::Create, &dependent, api.create(&desired))?;
         if !is_named {
             journal.track(&created.key());
         }
@@ -184,6 +192,7 @@ impl<C: Object> Session<'_, C> {
             return Ok(OperationResult::Unchanged(current.clone()));
         }
         let dependent = current.object_ref();
+        journal.check(&dependent)?;
         let updated = self.sent(DependentWrite::Update, &dependent, api.client().update(api.kind(), wanted))?;
         note_write(&**api.client(), api.kind(), &updated);
         let updated = C::from_shared(&updated)?;
@@ -206,6 +215,7 @@ impl<C: Object> Session<'_, C> {
         if meta.is_deleting() {
             return Ok(false);
         }
+        journal.check(&dependent)?;
         journal.decided(DependentWrite::Delete, current, None);
         let deleted = delete_as_read(&**api.client(), api.kind(), &meta);
         let is_gone = deleted.as_ref().is_ok_and(|deleted| deleted.as_ref().is_none_or(Deletion::is_gone));
@@ -272,6 +282,11 @@ pub(crate) fn put_or_adopt<X, C: Object, R>(
         }
         result => result,
     }
+}
+
+/// Refuses a write of this object if the term of the run has ended.
+pub(crate) fn check_term(cx: &Context, object: &ObjectRef) -> Result<(), ClientError> {
+    cx.check_term().map_err(|ended| ClientError::transport(object.clone(), ended))
 }
 
 /// Deletes an object as it was read. Returns the outcome, or `None` if it was gone before.

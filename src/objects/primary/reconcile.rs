@@ -162,10 +162,10 @@ where
 /// The secondaries of one type.
 pub(super) trait SecondaryOf<T>: Send + Sync {
     /// Restores the labels of the primary's secondaries, so that lists find them.
-    fn relabel(&self, primary: &T) -> Result<(), ClientError>;
+    fn relabel(&self, cx: &Context, primary: &T) -> Result<(), ClientError>;
 
     /// Deletes the secondaries that a primary has left. Returns whether there were any.
-    fn collect(&self, gone: &DynamicObject) -> Result<bool, ClientError>;
+    fn collect(&self, cx: &Context, gone: &DynamicObject) -> Result<bool, ClientError>;
 }
 
 /// The reconciler of a [`PrimaryController`](super::PrimaryController), for its [builder](super::PrimaryController::controller).
@@ -185,7 +185,7 @@ impl<T: Object> PrimaryRun<T> {
         let is_deleting = primary.meta().is_deleting();
         let operation = Operation::sync(cx.reasons(), is_deleting);
         let relabelled =
-            self.secondaries.iter().map(|secondaries| secondaries.relabel(primary)).fold(Ok(()), Result::and);
+            self.secondaries.iter().map(|secondaries| secondaries.relabel(cx, primary)).fold(Ok(()), Result::and);
         let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
         // External resources of a primary are removed once it is gone.
         if !is_deleting {
@@ -207,7 +207,8 @@ impl<T: Object> PrimaryRun<T> {
 
     fn gone(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
         let gone = DynamicObject::new(self.api.kind(), key.namespace(), key.name());
-        let collected = self.secondaries.iter().map(|secondaries| secondaries.collect(&gone).map_err(BoxError::from));
+        let collected =
+            self.secondaries.iter().map(|secondaries| secondaries.collect(cx, &gone).map_err(BoxError::from));
         let removed = self.externals.iter().map(|external| {
             let removed = external.remove(cx, &gone.object_ref())?;
             if removed {

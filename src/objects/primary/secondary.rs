@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::super::dependents::garbage::collect;
 use super::super::dependents::{
-    DependentWrite, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, list,
-    put_or_adopt,
+    DependentWrite, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, check_term,
+    list, put_or_adopt,
 };
 use super::reconcile::SecondaryOf;
 use crate::base::clock::Clock;
@@ -24,6 +24,7 @@ use crate::objects::{
     Api, ClientError, DynamicObject, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     Ownership, Patch, Query, reasons,
 };
+use crate::run::context::Context;
 use crate::watch::store::Index;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
@@ -190,7 +191,7 @@ impl<S: Object> Secondary<S> {
 
     /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an object. A
     /// failure does not stop the others; the first one is returned.
-    fn relabel(&self, primary: &impl Object, unlabelled: &[ObjectKey]) -> Result<(), ClientError> {
+    fn relabel(&self, cx: &Context, primary: &impl Object, unlabelled: &[ObjectKey]) -> Result<(), ClientError> {
         // The objects need not match the type.
         let api = Api::<DynamicObject>::of_kind(Arc::clone(self.api.client()), self.api.kind().clone());
         let relabel = |key| {
@@ -200,6 +201,7 @@ impl<S: Object> Secondary<S> {
             if owner == Some(primary.key()) && !meta.is_deleting() {
                 let labels: BTreeMap<_, _> = self.ownership.labels_of(&meta).collect();
                 let metadata = json!({"labels": labels, "resourceVersion": meta.resource_version});
+                check_term(cx, &ObjectRef::new(self.api.kind(), key))?;
                 api.patch(key, &Patch::Merge(json!({"metadata": metadata}))).ignore_not_found()?;
             }
             Ok(())
@@ -215,7 +217,7 @@ impl<S: Object> Secondary<S> {
     /// Deletes the dependents of a primary that is gone. Returns whether there were any.
     ///
     /// `unlabelled` are the keys of objects with annotations that name the primary, but without its labels.
-    fn collect(&self, gone: &impl Object, unlabelled: &[ObjectKey]) -> Result<bool, ClientError> {
+    fn collect(&self, cx: &Context, gone: &impl Object, unlabelled: &[ObjectKey]) -> Result<bool, ClientError> {
         let (client, kind) = (&**self.api.client(), self.api.kind());
         let listed = match client.list(kind, &self.query_of(gone)) {
             Ok(listed) => listed.items.into_iter().map(Ok).collect(),
@@ -225,7 +227,11 @@ impl<S: Object> Secondary<S> {
         let unlabelled = unlabelled.iter().filter_map(|key| client.get(kind, key).ignore_not_found().transpose());
         let by = OwnedBy::Marks(&self.ownership);
         let exists = |owner: &Owner| Ok(owner.key != gone.key());
-        let collected = collect(client, kind, listed.into_iter().chain(unlabelled), by, &gone.kind(), exists);
+        let candidates = listed.into_iter().chain(unlabelled).map(|candidate| {
+            check_term(cx, &gone.object_ref())?;
+            candidate
+        });
+        let collected = collect(client, kind, candidates, by, &gone.kind(), exists);
         for key in &collected.deleted {
             self.event(gone, EventType::Normal, reasons::SYNCED, &reasons::deleted(&ObjectRef::new(kind, key)));
         }
@@ -290,12 +296,12 @@ pub(super) struct WatchedSecondary<S: Object> {
 }
 
 impl<T: Object, S: Object> SecondaryOf<T> for WatchedSecondary<S> {
-    fn relabel(&self, primary: &T) -> Result<(), ClientError> {
-        self.secondary.relabel(primary, &self.unlabelled.keys(&primary.key()))
+    fn relabel(&self, cx: &Context, primary: &T) -> Result<(), ClientError> {
+        self.secondary.relabel(cx, primary, &self.unlabelled.keys(&primary.key()))
     }
 
-    fn collect(&self, gone: &DynamicObject) -> Result<bool, ClientError> {
-        self.secondary.collect(gone, &self.unlabelled.keys(&gone.key()))
+    fn collect(&self, cx: &Context, gone: &DynamicObject) -> Result<bool, ClientError> {
+        self.secondary.collect(cx, gone, &self.unlabelled.keys(&gone.key()))
     }
 }
 
@@ -346,5 +352,38 @@ fn merged(current: &ObjectMeta, desired: &ObjectMeta) -> ObjectMeta {
 impl<S> fmt::Debug for Secondary<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secondary").field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::time::Nanos;
+    use crate::objects::MemoryClient;
+    use crate::run::fence::Fence;
+
+    const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+    const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
+
+    #[test]
+    fn nothing_is_relabelled_or_deleted_after_the_end_of_the_term() {
+        let api = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), PAGE);
+        let (secondary, site) = (Secondary::new(api.clone()), DynamicObject::new(&SITE, "default", "a"));
+        let page = secondary.ensure(&site, DynamicObject::new(&PAGE, "pages", "p")).unwrap().into_object();
+        let mut bare = page.clone();
+        bare.meta_mut().labels.clear();
+        let bare = api.update(&bare).unwrap();
+        let fence = Fence::until(1, Clock::system(), Nanos::NEVER);
+        let cx = Context::detached().in_term(Some(fence.clone()));
+        fence.found_later();
+        assert!(secondary.relabel(&cx, &site, &[page.key()]).is_err());
+        assert!(secondary.collect(&cx, &site, &[page.key()]).is_err());
+        assert_eq!(api.get(&page.key()).unwrap(), bare);
+
+        let cx = Context::detached();
+        secondary.relabel(&cx, &site, &[page.key()]).unwrap();
+        assert_eq!(api.get(&page.key()).unwrap().meta().labels, page.meta().labels);
+        assert!(secondary.collect(&cx, &site, &[]).unwrap());
+        assert!(api.get(&page.key()).unwrap_err().is_not_found());
     }
 }
