@@ -238,7 +238,7 @@ impl KvBucket {
 
     fn start_watch(&self, options: &KvWatchOptions, is_listing: bool) -> Result<KvWatch, NatsError> {
         let found = info(&self.connection, &self.name)?;
-        if found.config.num_replicas < 2 || matches!(options.start, WatchStart::Updates) {
+        if matches!(options.start, WatchStart::Updates) {
             return KvWatch::start(&self.connection, &self.name, &found, 0, options);
         }
         options.check()?;
@@ -246,7 +246,7 @@ impl KvBucket {
         let last = self.read_leader(&options.filter, &body)?.map_or(0, |entry| entry.revision);
         let mut options = options.clone();
         if is_listing {
-            // If the last entry was removed meanwhile, only a heartbeat shows that a copy has caught up.
+            // If the last entry was removed meanwhile, only a heartbeat shows that nothing more is to come.
             options.heartbeat = options.heartbeat.min(self.connection.request_timeout() / 4).max(SHORTEST_HEARTBEAT);
         }
         KvWatch::start(&self.connection, &self.name, &found, last, &options)

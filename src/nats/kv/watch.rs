@@ -74,7 +74,7 @@ pub struct KvWatch {
     initial_known: bool,
     /// The last revision before the first consumer was created.
     end_at_start: u64,
-    /// The last revision of the watched keys after that, if another copy of the bucket may lag behind. Otherwise zero.
+    /// The last revision of the watched keys after that. Zero if the watch begins with the next change.
     last_at_start: u64,
     /// The last revision that was delivered while nothing more was to come.
     caught_up: u64,
@@ -109,7 +109,7 @@ const SLOWEST: Duration = Duration::from_secs(30);
 
 impl KvWatch {
     /// Starts a watch. `info` was just read, and shows where the next change will be. `last_at_start` was read after it from the server
-    /// that orders all writes: the last revision of the watched keys, or zero if the bucket has one copy.
+    /// that orders all writes: the last revision of the watched keys, or zero if the watch begins with the next change.
     pub(super) fn start(
         connection: &NatsConnection,
         bucket: &str,
@@ -222,8 +222,8 @@ impl KvWatch {
         self.resumed.take()
     }
 
-    /// Returns whether everything that existed at the start was delivered. The count of a consumer is not enough: its copy of
-    /// the bucket may lag behind.
+    /// Returns whether everything that existed at the start was delivered. The count of a consumer is not enough. Its copy of the bucket
+    /// may lag behind. And servers count a removed message at once, but a new one later, so the count can be zero too early.
     fn has_read_start(&self) -> bool {
         let position = self.ordered.position().map_or(0, |(position, _)| position);
         self.initial_known && self.initial == Some(0) && position >= self.last_at_start

@@ -22,6 +22,9 @@ fn play(peer: &mut Peer, start: &Receiver<()>) -> Option<()> {
             let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
             body["config"]["deliver_subject"].as_str().unwrap().clone_into(&mut deliver);
             peer.answer(&request, NatsHeaders::new(), "{}");
+        } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+            let error = "{\"error\":{\"code\":404,\"err_code\":10037,\"description\":\"no message found\"}}";
+            peer.answer(&request, NatsHeaders::new(), error);
         } else {
             peer.answer(&request, NatsHeaders::new(), STREAM);
             if !deliver.is_empty() {
