@@ -398,8 +398,13 @@ impl KvWatch {
         let number = |name| message.headers.get(name).and_then(|text| text.parse().ok());
         if let (Some(number), Some(sequence)) = (number("Nats-Last-Consumer"), number("Nats-Last-Stream")) {
             // The sequence of a stalled consumer may be ahead of messages that were not sent yet.
-            let sequence = if stalled.is_some() { 0 } else { sequence };
-            self.ordered.heartbeat(serial, number, sequence, now, draw);
+            let is_stalled = stalled.is_some();
+            let sequence = if is_stalled { 0 } else { sequence };
+            let is_whole = self.ordered.heartbeat(serial, number, sequence, now, draw);
+            if is_whole && !is_stalled && sequence >= self.end_at_start {
+                // The rest of the start may have been removed before it was sent. Then no message ends the start.
+                self.initial = self.initial.map(|_| 0);
+            }
         }
     }
 }

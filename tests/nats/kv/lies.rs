@@ -285,6 +285,16 @@ fn a_count_of_zero_that_comes_too_early_ends_no_listing() {
     assert_eq!(found, (["a", "b", "c"].map(str::to_owned).to_vec(), 3));
 }
 
+/// The last entries of a start are purged before they are sent. Only a heartbeat shows that nothing follows.
+#[test]
+fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
+    let found = listed(("b", 2), 2, |peer, deliver, consumer| {
+        send(peer, deliver, consumer, "a", [1, 1, 1]);
+        peer.tell(heartbeat(deliver, "1", "2"));
+    });
+    assert_eq!(found, (vec!["a".to_owned()], 2));
+}
+
 /// A replicated stream refuses a write while another write of the key is under way.
 #[test]
 fn both_refusals_of_an_expected_revision_are_conflicts() {

@@ -266,19 +266,22 @@ impl OrderedState {
         }
     }
 
-    /// Takes a heartbeat of consumer `serial`: the number and the sequence of its last message.
-    pub(super) fn heartbeat(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) {
-        let OrderedPhase::Live { next } = self.phase else { return };
+    /// Takes a heartbeat of consumer `serial`: the number and the sequence of its last message. Returns whether all messages before it
+    /// were received.
+    pub(super) fn heartbeat(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) -> bool {
+        let OrderedPhase::Live { next } = self.phase else { return false };
         if serial != self.serial {
-            return;
+            return false;
         }
+        let is_whole = number.checked_add(1) == Some(next);
         if number >= next {
             self.failed(now, draw);
-        } else if number + 1 == next {
+        } else if is_whole {
             // The consumer has skipped messages that the filter or a later write has hidden.
             self.position = self.position.max(Some(sequence));
             self.progress(now);
         }
+        is_whole
     }
 
     fn progress(&mut self, now: Nanos) {
