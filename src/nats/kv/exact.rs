@@ -18,15 +18,13 @@ pub(in crate::nats) struct BucketFacts {
     pub(in crate::nats) created: String,
     /// The revision of the last write.
     pub(in crate::nats) revision: u64,
-    pub(in crate::nats) replicas: u32,
     pub(in crate::nats) description: String,
 }
 
 impl KvBucket {
     pub(in crate::nats) fn facts(&self) -> Result<BucketFacts, NatsError> {
         let StreamInfo { config, created, state } = info(&self.connection, self.name())?;
-        let (replicas, description) = (config.num_replicas, config.description);
-        Ok(BucketFacts { created, revision: state.last_seq, replicas, description })
+        Ok(BucketFacts { created, revision: state.last_seq, description: config.description })
     }
 
     /// Returns the last entry of a key, which may be a marker, from the server that orders all writes.

@@ -103,12 +103,12 @@ impl NatsClient {
             need_version(connection, "replicas", REPLICATED)?;
         }
         let bucket = KvBucket::create(connection, &config.clone().description(LAYOUT))?;
-        let BucketFacts { created, replicas, description, .. } = bucket.facts()?;
+        let BucketFacts { created, description, .. } = bucket.facts()?;
         if description != LAYOUT {
             let option = format!("description of bucket {:?}", bucket.name());
             return Err(NatsError::invalid(option, description, format!("{LAYOUT:?}: only such a bucket has objects")));
         }
-        let client = Self { store: Arc::new(ObjectStore::new(bucket, &created, replicas < 2)) };
+        let client = Self { store: Arc::new(ObjectStore::new(bucket, &created)) };
         if let Err(error) = client.store.repair() {
             let bucket = client.store.bucket.name();
             log::warn!(bucket, error:%; "bucket {bucket}: the work of killed clients cannot be finished: {error}");

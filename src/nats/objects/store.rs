@@ -25,8 +25,6 @@ const HEADERS: usize = 512;
 /// The bucket of a client, and the memory of the client.
 pub(super) struct ObjectStore {
     pub(super) bucket: KvBucket,
-    /// Whether the bucket has one copy, which any read shows.
-    single_copy: bool,
     /// The bucket's [life](ObjectVersion::life), as it was seen last.
     life: AtomicU64,
     pub(super) draws: Mutex<Draws>,
@@ -57,16 +55,16 @@ pub(super) enum FollowUp {
 }
 
 impl ObjectStore {
-    pub(super) fn new(bucket: KvBucket, created: &str, single_copy: bool) -> Self {
+    pub(super) fn new(bucket: KvBucket, created: &str) -> Self {
         let draws = Mutex::new(bucket.connection.clock().draws());
         let life = AtomicU64::new(life_of(created).unwrap_or_default());
-        Self { bucket, single_copy, life, draws, unfinished: Mutex::default(), kinds: Mutex::default() }
+        Self { bucket, life, draws, unfinished: Mutex::default(), kinds: Mutex::default() }
     }
 
     /// Returns a store of the same bucket over another connection.
     pub(super) fn over(&self, connection: NatsConnection) -> Self {
         let bucket = KvBucket { connection, ..self.bucket.clone() };
-        let store = Self::new(bucket, "", self.single_copy);
+        let store = Self::new(bucket, "");
         store.live(self.version(0).life);
         store
     }
@@ -106,11 +104,13 @@ impl ObjectStore {
         most.saturating_sub(HEADERS)
     }
 
-    /// Reads the entry of an object, as no later than all answered writes.
+    /// Reads the entry of an object, with all writes that were answered before.
+    ///
+    /// The server that orders all writes answers. Other copies may lag behind, also mirrors, which this client cannot know.
     pub(super) fn read(&self, key: &EntryKey) -> Result<EntryState, ClientError> {
         let text = key.text();
         let named = || ObjectRef::new(&kind_of(key), &key.key);
-        let read = if self.single_copy { self.bucket.entry(&text) } else { self.bucket.latest_entry(&text) };
+        let read = self.bucket.latest_entry(&text);
         let Some(entry) = read.map_err(|error| failure(named(), error))? else { return Ok(EntryState::default()) };
         let object =
             if entry.is_marker() { None } else { Some(decoded(&entry, self.version(entry.revision), None, named)?) };
@@ -119,8 +119,7 @@ impl ObjectStore {
 
     /// Returns the entry that exists if the owner with this uid may have dependents. The server finds it faster than the dependents.
     pub(super) fn owner_entry(&self, uid: &str) -> Result<Option<KvEntry>, NatsError> {
-        let key = owner(uid);
-        if self.single_copy { self.bucket.get(&key) } else { self.bucket.get_latest(&key) }
+        self.bucket.get_latest(&owner(uid))
     }
 
     /// Returns whether the bucket has, or has had, objects of this kind.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use homeostat::nats::{KvBucket, NatsClient};
+use homeostat::nats::{KvBucket, NatsClient, NatsHeaders};
 use homeostat::objects::{Client, DeleteOptions, Ignore, Kind, Patch, PatchTarget, Propagation, Query, SharedObject};
 use serde_json::{Value, json};
 
@@ -18,6 +18,33 @@ fn world() -> (TestServer, NatsClient, KvBucket) {
     let client = client(&server);
     let bucket = KvBucket::bind(&connect(&server), "TEST").unwrap();
     (server, client, bucket)
+}
+
+/// A mirror of the stream answers direct reads late. The server sends all of them to a program that knows no entry.
+#[test]
+fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
+    let server = TestServer::with_config(
+        "jetstream: { store_dir: \"FOLDER/store\" }\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n",
+    );
+    let late = connect(&server);
+    let requests = late.subscribe("late.>").unwrap();
+    late.flush().unwrap();
+    let answers = spawn(move || {
+        let empty = NatsHeaders::with_status(404, "Message Not Found");
+        while let Ok(request) = requests.recv() {
+            if let Some(reply) = &request.reply {
+                let _ = late.publish_with_headers(reply, &empty, b"");
+            }
+        }
+    });
+    let client = client(&server);
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    assert_eq!(client.get(&WIDGET, &key("a")).unwrap().to_value(), a);
+    client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&client), Vec::<String>::new());
+    drop((client, server));
+    drop(answers);
 }
 
 fn create(client: &NatsClient, object: Value) -> Value {
