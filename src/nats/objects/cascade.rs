@@ -7,30 +7,61 @@ use serde_json::Value;
 use super::key::{EntryKey, OWNERS, parse_dependent};
 use super::store::{FollowUp, ObjectStore, failure, kind_of};
 use super::view::BucketView;
+use crate::nats::error::NatsError;
 use crate::objects::rules::change::Location;
+use crate::objects::rules::distinct_queue::DistinctQueue;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
 
 /// The most steps that wait for the next write.
 const MOST_UNFINISHED: usize = 1_000;
+/// The failures after which a write repeats no more steps of earlier writes.
+const MOST_FAILURES: usize = 10;
 
 impl ObjectStore {
-    /// Does all work that follows a write, and the work that has failed before. Failed work is kept for the next write.
+    /// Does all work that follows a write, and then the work that has failed before. Failed work is kept for the next write.
     pub(super) fn follow(&self, steps: impl IntoIterator<Item = FollowUp>) {
-        let mut queue = std::mem::take(&mut *self.unfinished.lock());
+        let mut earlier = std::mem::take(&mut *self.unfinished.lock());
+        let (mut queue, mut left) = (DistinctQueue::default(), Vec::new());
         queue.extend(steps);
+        // A step that fails again and again must not delay the work of this write.
+        if self.follow_all(&mut queue, usize::MAX, &mut left) {
+            self.follow_all(&mut earlier, MOST_FAILURES, &mut left);
+        }
+        left.extend(earlier.take_all());
+        // Names of dependents are removed last: a client that begins finds unfinished deletions by them.
+        left.sort_by_key(|step| matches!(step, FollowUp::Forget { .. }));
+        self.postpone(left);
+    }
+
+    /// Does steps, and adds those that are left to `left`. A failed step does not end the others, but names of dependents stay after it.
+    /// Stops after `most` failures. Returns false if the server cannot be reached.
+    fn follow_all(&self, queue: &mut DistinctQueue<FollowUp>, most: usize, left: &mut Vec<FollowUp>) -> bool {
+        let (mut failed, mut can_go_on) = (Vec::new(), true);
         while let Some(step) = queue.take() {
+            if !failed.is_empty() && matches!(step, FollowUp::Forget { .. }) {
+                left.push(step);
+                continue;
+            }
             match self.follow_one(&step) {
                 Ok(more) => queue.extend(more),
                 Err(error) => {
                     let bucket = self.bucket.name();
                     log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
-                    if error.is_transport() || error.is_conflict() {
-                        return self.postpone(std::iter::once(step).chain(queue.take_all()));
+                    if error.is_transport() || error.is_conflict() || error.is_forbidden() {
+                        failed.push(step);
+                        can_go_on = !is_unreachable(&error);
+                        if !can_go_on || failed.len() >= most {
+                            break;
+                        }
                     }
                 }
             }
         }
+        left.extend(queue.take_all());
+        // The next time, the steps that were not tried come first.
+        left.extend(failed);
+        can_go_on
     }
 
     /// Keeps steps for the next write. The next client does those beyond the limit.
@@ -135,6 +166,13 @@ impl ObjectStore {
         let bucket = self.bucket.name();
         log::warn!(bucket, key, error; "bucket {bucket}: {key} cannot be read, so its deletion may stay unfinished: {error}");
     }
+}
+
+/// Returns whether the next request would fail too.
+fn is_unreachable(error: &ClientError) -> bool {
+    let ClientError::Transport { source, .. } = error else { return false };
+    let cause = source.downcast_ref::<NatsError>();
+    cause.is_some_and(|cause| cause.is_disconnected() || cause.is_timeout() || cause.is_closed())
 }
 
 /// Returns the steps that finish the deletion of an owner, if it has begun.

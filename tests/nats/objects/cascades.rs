@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
 use crate::support::server::TestServer;
-use crate::support::{scale, spawn};
+use crate::support::{options, scale, spawn};
 
 /// A server, a client, and the bucket below it.
 fn world() -> (TestServer, NatsClient, KvBucket) {
@@ -24,7 +24,7 @@ fn world() -> (TestServer, NatsClient, KvBucket) {
 #[test]
 fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
     let server = TestServer::with_config(
-        "jetstream: { store_dir: \"FOLDER/store\" }\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n",
+        "jetstream: {}\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n",
     );
     let late = connect(&server);
     let requests = late.subscribe("late.>").unwrap();
@@ -45,6 +45,23 @@ fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
     assert_eq!(names(&client), Vec::<String>::new());
     drop((client, server));
     drop(answers);
+}
+
+/// The user may not remove the name of a dependent, which follows each deletion of a dependent.
+#[test]
+fn a_step_that_cannot_succeed_does_not_keep_later_dependents() {
+    let server = TestServer::with_config(
+        "jetstream: {}\nauthorization: { users: [ { user: u, password: p, permissions: { publish: { deny: \"$JS.API.STREAM.PURGE.>\" } } } ] }\n",
+    );
+    let connection = options(&server.url()).user("u", "p").connect().unwrap();
+    let client = client_of(&connection);
+    let a = create(&client, widget("a", 1));
+    create(&client, owned("b", &a));
+    client.delete(&WIDGET, &key("b"), &DeleteOptions::default()).unwrap();
+    let c = create(&client, widget("c", 1));
+    create(&client, owned("d", &c));
+    client.delete(&WIDGET, &key("c"), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&client), ["a"]);
 }
 
 fn create(client: &NatsClient, object: Value) -> Value {
