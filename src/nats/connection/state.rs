@@ -237,7 +237,8 @@ impl<S: Clone> LinkState<S> {
         }
         let subject = text.split('"').nth(1).unwrap_or_default().to_owned();
         let error = NatsError::new(NatsErrorKind::PermissionsViolation(text));
-        if lower.contains("subscription") {
+        // The subject may have any text.
+        if lower.starts_with("permissions violation for subscription") {
             let refused: Vec<_> = self.sids(|registered| registered.subject == subject);
             for registered in refused.iter().filter_map(|sid| self.subscriptions.remove(sid)) {
                 notices.push(Notice::Ended(registered.receiver, error.clone()));

@@ -273,6 +273,15 @@ fn a_refused_subject_ends_its_calls_and_no_others() {
 }
 
 #[test]
+fn a_subject_that_names_a_subscription_is_refused_as_a_publication() {
+    let mut state = connected();
+    state.request(outgoing("core.Subscription"), "caller").unwrap();
+    let refused = Frame::Err("Permissions Violation for Publish to \"core.Subscription\"".into());
+    let text = "the server refuses a subject: Permissions Violation for Publish to \"core.Subscription\"";
+    assert_eq!(received(&mut state, refused), Ok(vec![format!("caller: {text}")]));
+}
+
+#[test]
 fn other_errors_and_frames_of_clients_end_the_connection() {
     for (frame, reason) in [
         (Frame::Err("Stale Connection".into()), "the server reports \"Stale Connection\""),

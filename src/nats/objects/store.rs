@@ -161,5 +161,8 @@ pub(super) fn failure(object: ObjectRef, error: NatsError) -> ClientError {
     if error.is_too_large() || error.is_invalid() {
         return ClientError::invalid(object, "", "", error.to_string());
     }
+    if error.is_permissions_violation() {
+        return ClientError::forbidden(object, error.to_string());
+    }
     ClientError::transport(object, error)
 }

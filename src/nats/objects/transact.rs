@@ -69,8 +69,8 @@ impl ObjectStore {
             let (changes, mut unsettled) = txn.into_parts();
             let mut stored = Vec::new();
             let is_complete = self.store(&view, &changes, &mut stored, follow_ups).inspect_err(|error| {
-                if error.is_transport() {
-                    // The server may have executed a write without an answer.
+                if error.is_transport() || error.is_forbidden() {
+                    // The server may have executed this write without an answer, or the writes before a refused one.
                     let removed = changes.iter().filter(|change| change.removed);
                     follow_ups.extend(removed.map(|change| FollowUp::SettleDependents {
                         uid: change.object.uid().to_owned(),

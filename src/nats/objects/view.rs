@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::key::{EntryKey, dependents, parse_dependent};
-use super::store::{EntryState, ObjectStore};
+use super::store::{EntryState, ObjectStore, failure};
 use crate::objects::json::{owners_of, string, uid_of};
 use crate::objects::rules::change::Location;
 use crate::objects::rules::stored::StoredObjects;
@@ -68,7 +68,7 @@ impl<'a> BucketView<'a> {
         };
         let keys = keys.unwrap_or_else(|error| {
             let owner = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(uid));
-            self.fail(ClientError::transport(owner, error));
+            self.fail(failure(owner, error));
             Vec::new()
         });
         keys.iter().filter_map(|key| parse_dependent(key)).map(|(_, key)| key).collect()
