@@ -13,7 +13,7 @@
 //!
 //! - Positions only rise. A message is delivered only if all numbers before it were received.
 //! - No message is delivered twice: a consumer delivers only messages after its start. A server before version 2.11 lets the consumer of a
-//!   copy that lags behind begin earlier.
+//!   copy that lags behind begin earlier. One before version 2.9.19 can send a message twice, with two numbers.
 //! - At most one consumer is wanted at a time. Each other one was deleted, or its deletion was sent.
 
 use std::time::Duration;
@@ -110,6 +110,8 @@ pub(super) struct OrderedState {
     position: Option<u64>,
     /// The newest consumer delivers messages after this sequence. Zero if it begins with the present values or with all messages.
     floor: u64,
+    /// The sequence of the last message.
+    last: u64,
     /// The creation time of the stream.
     identity: String,
     /// The last time at which nothing was missing.
@@ -132,6 +134,7 @@ impl OrderedState {
             serial: 0,
             position,
             floor: 0,
+            last: 0,
             identity: identity.to_owned(),
             whole: None,
             failures: 0,
@@ -253,7 +256,10 @@ impl OrderedState {
                 *next += 1;
                 self.position = self.position.max(Some(sequence));
                 self.progress(now);
-                if sequence > self.floor { Receipt::Deliver } else { Receipt::Ignore }
+                // The position may be ahead: a server can report that it is past a message, and send it later.
+                let is_new = sequence > self.floor.max(self.last);
+                self.last = self.last.max(sequence);
+                if is_new { Receipt::Deliver } else { Receipt::Ignore }
             }
             OrderedPhase::Live { next } => {
                 // A repetition is harmless. A gap is not.

@@ -72,6 +72,16 @@ fn a_copy_that_lags_behind_repeats_nothing() {
     assert_eq!(state.position(), Some((9, "a")));
 }
 
+/// Servers before version 2.9.19 can send a message twice.
+#[test]
+fn a_message_that_comes_twice_is_delivered_once() {
+    let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
+    confirm(&mut state, at(0), 0, &facts("a", 1, 9));
+    assert_eq!(state.message(1, 1, 9, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 2, 9, at(1), 0), Receipt::Ignore);
+    assert_eq!(state.message(1, 3, 10, at(1), 0), Receipt::Deliver);
+}
+
 #[test]
 fn missed_heartbeats_lead_to_new_consumers_ever_more_rarely() {
     let mut state = OrderedState::new(StartAt::All, "a", times());
