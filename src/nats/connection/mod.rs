@@ -92,7 +92,7 @@ pub struct NatsStatus {
     pub subscriptions: usize,
     /// The requests without an answer.
     pub requests: usize,
-    /// The reason for the lack of a connection.
+    /// The reason for the lack of a connection, or the last refusal on the present one that belongs to no call.
     pub last_error: Option<NatsError>,
 }
 

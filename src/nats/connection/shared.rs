@@ -124,7 +124,10 @@ impl LinkShared {
             SendBy::Writer => self.work.set(),
         }
         result.unwrap_or_else(|| {
-            let reason = self.link.with(|link| link.last_error.as_ref().map(ToString::to_string));
+            let reason = self.link.with(|link| {
+                let is_connected = matches!(link.state.phase(), LinkPhase::Connected);
+                link.last_error.as_ref().filter(|_| !is_connected).map(ToString::to_string)
+            });
             let reason = reason.map_or_else(String::new, |reason| format!(" (not connected: {reason})"));
             Err(NatsError::timed_out(format!("{}{reason}", what()), timeout))
         })
@@ -249,8 +252,16 @@ impl LinkShared {
                 Notice::Flushed(mailbox) => mailbox.change(MailboxState::flush),
                 Notice::Restored(mailbox, connect) => mailbox.change(|state| state.restore(connect)),
                 Notice::Ended(mailbox, error) => mailbox.change(|state| state.end(error)),
+                Notice::Refused(error) => self.refused(error),
             }
         }
+    }
+
+    /// Reports an error that leaves the connection open.
+    fn refused(&self, error: NatsError) {
+        let connection = self.options.name.as_str();
+        log::warn!(connection, error:%; "{connection}: {error}");
+        self.link.with(|link| link.last_error = Some(error));
     }
 
     /// Blocks until both threads have ended or `timeout` has passed. Returns whether they have ended.

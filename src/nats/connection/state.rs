@@ -70,6 +70,8 @@ pub(super) enum Notice<S> {
     Restored(S, u64),
     /// A subscription, request or flush has ended.
     Ended(S, NatsError),
+    /// The server has refused something, and nobody knows what.
+    Refused(NatsError),
 }
 
 /// The parts of a publication or request.
@@ -229,9 +231,14 @@ impl<S: Clone> LinkState<S> {
         });
     }
 
-    /// Takes an error of the server. Only refusals of single subjects leave the connection open.
+    /// Takes an error of the server. Only refusals of single subjects and subscriptions leave the connection open.
     fn refused(&mut self, text: String, notices: &mut Vec<Notice<S>>) -> Result<(), String> {
         let lower = text.to_ascii_lowercase();
+        if lower.starts_with("maximum subscriptions exceeded") {
+            // The server keeps the connection. A new one would restore all subscriptions, and be refused again.
+            notices.push(Notice::Refused(NatsError::connect(format!("the server reports {text:?}"))));
+            return Ok(());
+        }
         if !lower.starts_with("permissions violation") && !lower.starts_with("invalid subject") {
             return Err(format!("the server reports {text:?}"));
         }

@@ -120,6 +120,7 @@ impl World {
                         || (error.is_closed() && self.subscriptions.remove(&to).is_some());
                     assert!(known, "{to} ends once: {error}");
                 }
+                Notice::Refused(error) => panic!("the server refuses nothing: {error}"),
             }
         }
     }
@@ -237,6 +238,7 @@ fn received(state: &mut LinkState<&'static str>, frame: Frame) -> Result<Vec<Str
         Notice::Flushed(to) => format!("{to}: flushed"),
         Notice::Restored(to, _) => format!("{to}: restored"),
         Notice::Ended(to, error) => format!("{to}: {error}"),
+        Notice::Refused(error) => error.to_string(),
     });
     Ok(shown.collect())
 }

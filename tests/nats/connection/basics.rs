@@ -136,6 +136,20 @@ fn a_subject_that_the_user_may_not_use_is_refused_by_name() {
     assert_eq!(connection.status().connects, 1);
 }
 
+/// A new connection would be refused the same subscriptions.
+#[test]
+fn too_many_subscriptions_do_not_end_the_connection() {
+    let server = TestServer::with_config("max_subscriptions: 3\n");
+    let connection = options(&server.url()).connect().unwrap();
+    let subscriptions: Vec<_> = (0..4).map(|at| connection.subscribe(&format!("s{at}")).unwrap()).collect();
+    let error = wait_for("refusal", || connection.status().last_error);
+    assert!(error.to_string().to_lowercase().contains("maximum subscriptions exceeded"), "{error}");
+    connection.publish("s0", b"1").unwrap();
+    assert_eq!(subscriptions[0].recv().unwrap().payload, b"1");
+    let status = connection.status();
+    assert!(status.connected && status.connects == 1, "{status:?}");
+}
+
 #[test]
 fn the_status_shows_the_server() {
     let server = TestServer::with_arguments(&["-n", "one"]);
