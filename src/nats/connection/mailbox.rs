@@ -21,6 +21,8 @@ pub(super) struct MailboxState {
     /// The messages that were dropped since the last report.
     dropped: u64,
     ended: Option<NatsError>,
+    /// No message is kept any more.
+    aborted: bool,
     /// A flush has succeeded.
     flushed: bool,
     /// The number of the connection on which the subscription was restored.
@@ -46,6 +48,7 @@ pub(super) fn mailbox(clock: &Clock, most_messages: usize, most_bytes: usize) ->
         most_bytes,
         dropped: 0,
         ended: None,
+        aborted: false,
         flushed: false,
         restored: 0,
         arrived: clock.nanos(),
@@ -56,6 +59,9 @@ pub(super) fn mailbox(clock: &Clock, most_messages: usize, most_bytes: usize) ->
 impl MailboxState {
     /// Adds a message. Drops it if the mailbox is full.
     pub(super) fn push(&mut self, message: NatsMessage, now: Nanos) {
+        if self.aborted {
+            return;
+        }
         let size = message.payload.len() + message.headers.block_len();
         // One message of any size always fits.
         let full = self.messages.len() >= self.most_messages
@@ -71,6 +77,18 @@ impl MailboxState {
 
     pub(super) fn end(&mut self, error: NatsError) {
         self.ended.get_or_insert(error);
+    }
+
+    /// Ends the mailbox at once. Its messages are dropped, and so are those that come later.
+    pub(super) fn abort(&mut self, error: NatsError) {
+        self.messages.clear();
+        (self.bytes, self.dropped, self.aborted) = (0, 0, true);
+        self.ended.get_or_insert(error);
+    }
+
+    /// Returns the end, if the mailbox was ended at once.
+    pub(super) fn aborted(&self) -> Option<NatsError> {
+        self.ended.clone().filter(|_| self.aborted)
     }
 
     pub(super) fn flush(&mut self) {

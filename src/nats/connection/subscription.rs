@@ -103,9 +103,14 @@ impl NatsSubscription {
         self.mailbox.with(|state| state.arrived())
     }
 
-    /// Ends the waits of all threads, and the subscription.
-    pub(in crate::nats) fn end(&self, error: NatsError) {
-        self.mailbox.change(|state| state.end(error));
+    /// Ends the waits of all threads, and the subscription. Messages that were not read are dropped.
+    pub(in crate::nats) fn abort(&self, error: NatsError) {
+        self.mailbox.change(|state| state.abort(error));
+    }
+
+    /// Returns the error with which the subscription was ended.
+    pub(in crate::nats) fn aborted(&self) -> Option<NatsError> {
+        self.mailbox.with(|state| state.aborted())
     }
 }
 

@@ -92,9 +92,9 @@ pub struct KvWatch {
 pub struct KvWatchStopper(Arc<NatsSubscription>);
 
 impl KvWatchStopper {
-    /// Ends the watch. Its blocked and later calls return an error that is *closed*.
+    /// Ends the watch. Its blocked and later calls return an error that is *closed*, also if changes were not read.
     pub fn stop(&self) {
-        self.0.end(NatsError::new(NatsErrorKind::Closed));
+        self.0.abort(NatsError::new(NatsErrorKind::Closed));
     }
 }
 
@@ -237,7 +237,7 @@ impl KvWatch {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let result = self.next_update(deadline);
+        let result = self.subscription.aborted().map_or_else(|| self.next_update(deadline), Err);
         if let Err(error) = &result {
             self.failed = Some(error.clone());
             self.delete_consumers();

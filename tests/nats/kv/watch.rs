@@ -32,6 +32,24 @@ fn a_watch_reports_present_values_and_then_all_changes() {
 }
 
 #[test]
+fn a_stopped_watch_reports_no_change_that_was_not_read() {
+    let (_server, connection, kv) = bucket(1);
+    for number in 0..100 {
+        kv.put(&format!("key-{number}"), b"1").unwrap();
+    }
+    let mut watch = kv.watch(&watching()).unwrap();
+    assert_eq!(next(&mut watch), "key-0=1@1");
+    // The other changes arrive meanwhile.
+    kv.list(">").unwrap();
+    connection.flush().unwrap();
+    watch.stopper().stop();
+    for _ in 0..2 {
+        let error = watch.recv_timeout(LONG).unwrap_err();
+        assert!(error.is_closed(), "{error}");
+    }
+}
+
+#[test]
 fn an_empty_bucket_is_synced_at_once() {
     let (_server, _connection, kv) = bucket(1);
     let mut watch = kv.watch(&watching()).unwrap();
