@@ -3,7 +3,7 @@
 //! One thread reads and one thread writes. Both use one TLS session behind a lock, which neither holds while the socket blocks.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ impl Breaker {
     }
 }
 
-/// Resolves a host and connects to the first of its addresses that accepts. Passes the handle of each socket to `register`, which
+/// Resolves a host and connects to the first of its addresses that accepts. An address that does not answer takes only its part of the
+/// time. Passes the handle of each socket to `register`, which
 /// returns false to give up.
 pub(super) fn dial(
     address: &ServerAddress,
@@ -48,14 +49,23 @@ pub(super) fn dial(
     let resolved = (address.host.as_str(), address.port)
         .to_socket_addrs()
         .map_err(|error| NatsError::connect(format!("the name cannot be resolved: {error}")))?;
+    dial_any(&resolved.collect::<Vec<_>>(), clock, deadline, register)
+}
+
+fn dial_any(
+    places: &[SocketAddr],
+    clock: &Clock,
+    deadline: Nanos,
+    register: impl Fn(Breaker) -> bool,
+) -> Result<TcpStream, NatsError> {
     let mut last = NatsError::connect("the name has no addresses");
-    for place in resolved {
+    for (places_left, place) in (1..=u32::try_from(places.len()).unwrap_or(u32::MAX)).rev().zip(places.iter().copied()) {
         let attempt = || -> io::Result<Option<Socket>> {
             let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
             if !register(Breaker(socket.try_clone()?)) {
                 return Ok(None);
             }
-            socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)?)?;
+            socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)? / places_left)?;
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
             Ok(Some(socket))
@@ -223,5 +233,35 @@ fn retry_interrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(all(test, unix, not(loom)))]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// The first address does not answer, because the queue of its listening socket is full.
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
+        let any = || SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        full.bind(&any().into()).unwrap();
+        full.listen(0).unwrap();
+        let silent = full.local_addr().unwrap().as_socket().unwrap();
+        let mut fillers = Vec::new();
+        loop {
+            let filler = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            if filler.connect_timeout(&silent.into(), Duration::from_millis(200)).is_err() {
+                break;
+            }
+            fillers.push(filler);
+        }
+        let live = TcpListener::bind(any()).unwrap();
+        let (clock, place) = (Clock::system(), live.local_addr().unwrap());
+        let deadline = clock.nanos().after(Duration::from_secs(4));
+        let socket = dial_any(&[silent, place], &clock, deadline, |_| true).unwrap();
+        assert_eq!(socket.peer_addr().unwrap(), place);
     }
 }
