@@ -87,7 +87,10 @@ impl ObjectStore {
 
     /// Takes note of the bucket's life.
     pub(super) fn live(&self, life: u64) {
-        self.life.store(life, Ordering::Relaxed);
+        if self.life.swap(life, Ordering::Relaxed) != life {
+            // Another bucket knows other kinds.
+            self.kinds.lock().clear();
+        }
     }
 
     pub(super) fn version(&self, revision: u64) -> ObjectVersion {
@@ -125,15 +128,17 @@ impl ObjectStore {
     /// Returns whether the bucket has, or has had, objects of this kind.
     pub(super) fn has_kind(&self, kind: &Kind) -> Result<bool, ClientError> {
         let name = (kind.group().to_owned(), kind.name().to_owned());
-        if self.kinds.lock().contains(&name) {
+        let fail = |error| failure(ObjectRef::new(kind, &crate::objects::ObjectKey::cluster("")), error);
+        if self.bucket.has_entries(&filter(kind, None, None)).map_err(fail)? {
+            self.kinds.lock().insert(name);
             return Ok(true);
         }
-        let has = self.bucket.has_entries(&filter(kind, None, None));
-        let has = has.map_err(|error| failure(ObjectRef::new(kind, &crate::objects::ObjectKey::cluster("")), error))?;
-        if has {
-            self.kinds.lock().insert(name);
+        if !self.kinds.lock().contains(&name) {
+            return Ok(false);
         }
-        Ok(has)
+        // Its last markers were removed, or the bucket was replaced by one without this kind.
+        self.born(&self.bucket.facts().map_err(fail)?.created);
+        Ok(self.kinds.lock().contains(&name))
     }
 }
 

@@ -47,6 +47,22 @@ fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
     drop(answers);
 }
 
+#[test]
+fn a_dependent_that_is_imported_before_its_owner_into_a_new_bucket_stays() {
+    const GADGET: Kind = Kind::namespaced("example.com", "v1", "Gadget");
+    let (server, client, _bucket) = world();
+    let mut gadget = widget("a", 1);
+    gadget["kind"] = json!("Gadget");
+    let gadget = client.create(&GADGET, gadget).unwrap().to_value();
+    create(&client, owned("b", &gadget));
+    client.delete(&GADGET, &key("a"), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&client), Vec::<String>::new(), "its kind is known");
+    KvBucket::delete_bucket(&connect(&server), "TEST").unwrap();
+    drop(super::client(&server));
+    create(&client, owned("b", &gadget));
+    assert_eq!(names(&client), ["b"]);
+}
+
 /// The user may not remove the name of a dependent, which follows each deletion of a dependent.
 #[test]
 fn a_step_that_cannot_succeed_does_not_keep_later_dependents() {
