@@ -176,7 +176,7 @@ pub(super) fn call<R: DeserializeOwned>(
 
 /// Sends a request, within `timeout`. Repeats it if nobody has heard it, and a read also after a disconnect.
 ///
-/// `JetStream` does not listen while a leader is elected.
+/// `JetStream` does not listen while a leader is elected, or while the servers that have it cannot be reached.
 pub(super) fn send(
     connection: &NatsConnection,
     subject: &str,
@@ -194,7 +194,7 @@ pub(super) fn send(
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let unheard = error.is_no_responders() && connection.has_jetstream() && repeats < REPEATS;
+        let unheard = error.is_no_responders() && repeats < REPEATS;
         if left.is_zero() || !(unheard || (is_read && error.is_disconnected())) {
             return Err(error);
         }

@@ -313,7 +313,8 @@ impl KvWatch {
         match kind {
             'm' => self.take_status(serial, message, now, draw),
             'c' | 'i' if message.headers.status() == Some(503) => {
-                if !self.connection.has_jetstream() {
+                // `JetStream` may be on another server of the account, which cannot be reached for a while.
+                if !self.connection.has_jetstream() && !self.ordered.was_confirmed() {
                     return Err(api::no_jetstream(&self.connection));
                 }
                 self.ordered.refused(serial, now, draw);

@@ -285,6 +285,42 @@ fn a_count_of_zero_that_comes_too_early_ends_no_listing() {
     assert_eq!(found, (["a", "b", "c"].map(str::to_owned).to_vec(), 3));
 }
 
+/// A leaf node has no `JetStream` of its own. The way to the servers that have it is cut for a while.
+#[test]
+fn a_watch_survives_a_time_in_which_nobody_hears_its_requests() {
+    let url = serve(|_, mut peer| {
+        let mut consumers = 0;
+        peer.accept();
+        while let Some(request) = peer.next_request() {
+            if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+                consumers += 1;
+                let (deliver, name) = asked_consumer(&request);
+                if consumers == 2 {
+                    peer.answer(&request, NatsHeaders::with_status(503, ""), "");
+                    continue;
+                }
+                peer.answer(&request, NatsHeaders::new(), "{}");
+                let Some(facts) = peer.next_request() else { return };
+                peer.answer(&facts, NatsHeaders::new(), STREAM);
+                if consumers == 1 {
+                    let headers = NatsHeaders::with_status(409, "Consumer Deleted");
+                    peer.tell(NatsMessage { subject: deliver, headers, ..NatsMessage::default() });
+                } else {
+                    send(&mut peer, &deliver, &name, "a", [1, 1, 0]);
+                }
+            } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+                peer.answer(&request, NatsHeaders::new(), NO_MESSAGE);
+            } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+                peer.answer(&request, NatsHeaders::new(), STREAM);
+            }
+        }
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    let mut watch = kv.watch(&KvWatchOptions::new()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    assert_eq!(next(&mut watch), "a=1@1");
+}
+
 /// The last entries of a start are purged before they are sent. Only a heartbeat shows that nothing follows.
 #[test]
 fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {

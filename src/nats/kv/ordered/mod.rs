@@ -156,6 +156,11 @@ impl OrderedState {
         Some((self.position?, self.identity.as_str()))
     }
 
+    /// Returns whether the server has confirmed a consumer.
+    pub(super) fn was_confirmed(&self) -> bool {
+        self.whole.is_some()
+    }
+
     /// Returns whether a consumer is being created. Its messages must be held.
     pub(super) fn is_confirming(&self) -> bool {
         use OrderedPhase::{Created, Creating, Inspecting};
