@@ -38,6 +38,8 @@ pub(super) struct LinkState<S> {
     next_sid: u64,
     /// The subject of answers, up to the number of the request.
     inbox: String,
+    /// The refusal of that subject, on the present connection. Without it no request can be answered.
+    inbox_refused: Option<NatsError>,
     requests: HashMap<u64, PendingRequest<S>>,
     next_request: u64,
     /// The receivers of the pongs that are to come. `None` for a ping of the connection itself.
@@ -109,6 +111,7 @@ impl<S: Clone> LinkState<S> {
             subscriptions: BTreeMap::new(),
             next_sid: INBOX + 1,
             inbox: format!("{inbox}."),
+            inbox_refused: None,
             requests: HashMap::new(),
             next_request: 0,
             pongs: VecDeque::new(),
@@ -155,6 +158,7 @@ impl<S: Clone> LinkState<S> {
         self.max_payload = max_payload;
         self.pings_out = 0;
         self.connects += 1;
+        self.inbox_refused = None;
         self.out.clear();
         // Subjects were checked when they were registered.
         let _ = write_subscribe(&mut self.out, &format!("{}*", self.inbox), None, INBOX);
@@ -246,6 +250,13 @@ impl<S: Clone> LinkState<S> {
         let error = NatsError::new(NatsErrorKind::PermissionsViolation(text));
         // The subject may have any text.
         if lower.starts_with("permissions violation for subscription") {
+            if subject == format!("{}*", self.inbox) {
+                self.inbox_refused = Some(error.clone());
+                let requests = self.requests.drain().map(|(_, request)| request.receiver);
+                notices.extend(requests.map(|receiver| Notice::Ended(receiver, error.clone())));
+                notices.push(Notice::Refused(error));
+                return Ok(());
+            }
             let refused: Vec<_> = self.sids(|registered| registered.subject == subject);
             for registered in refused.iter().filter_map(|sid| self.subscriptions.remove(sid)) {
                 notices.push(Notice::Ended(registered.receiver, error.clone()));
@@ -289,6 +300,9 @@ impl<S: Clone> LinkState<S> {
 
     /// Appends a request. Returns its number.
     pub(super) fn request(&mut self, message: Outgoing<'_>, receiver: S) -> Result<u64, Blocked> {
+        if let Some(error) = self.inbox_refused.as_ref().filter(|_| matches!(self.phase, LinkPhase::Connected)) {
+            return Err(Blocked::Failed(error.clone()));
+        }
         let number = self.next_request;
         let reply = format!("{}{number}", self.inbox);
         self.publish(Outgoing { reply: Some(&reply), ..message })?;

@@ -284,6 +284,22 @@ fn a_subject_that_names_a_subscription_is_refused_as_a_publication() {
 }
 
 #[test]
+fn a_refused_inbox_fails_all_requests_until_the_next_connection() {
+    let mut state = connected();
+    state.request(outgoing("a"), "first").unwrap();
+    let text = "Permissions Violation for Subscription to \"_INBOX.me.*\"";
+    let shown = format!("the server refuses a subject: {text}");
+    let notices = received(&mut state, Frame::Err(text.into()));
+    assert_eq!(notices, Ok(vec![format!("first: {shown}"), shown.clone()]));
+    let Err(Blocked::Failed(error)) = state.request(outgoing("a"), "second") else { panic!("not refused") };
+    assert!(error.is_permissions_violation() && error.to_string() == shown, "{error}");
+    state.disconnected("cut", &mut Vec::new());
+    assert!(matches!(state.request(outgoing("a"), "third"), Err(Blocked::NotNow)));
+    state.connected("one", 100, &mut Vec::new());
+    state.request(outgoing("a"), "fourth").unwrap();
+}
+
+#[test]
 fn other_errors_and_frames_of_clients_end_the_connection() {
     for (frame, reason) in [
         (Frame::Err("Stale Connection".into()), "the server reports \"Stale Connection\""),
