@@ -59,7 +59,8 @@ fn dial_any(
     register: impl Fn(Breaker) -> bool,
 ) -> Result<TcpStream, NatsError> {
     let mut last = NatsError::connect("the name has no addresses");
-    for (places_left, place) in (1..=u32::try_from(places.len()).unwrap_or(u32::MAX)).rev().zip(places.iter().copied()) {
+    for (places_left, place) in (1..=u32::try_from(places.len()).unwrap_or(u32::MAX)).rev().zip(places.iter().copied())
+    {
         let attempt = || -> io::Result<Option<Socket>> {
             let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
             if !register(Breaker(socket.try_clone()?)) {

@@ -13,7 +13,7 @@ use super::entry::{KvEntry, StoredMessage, from_direct, from_stored};
 use super::key::{check_bucket, check_key};
 use super::listing::{self, KvListing};
 use super::watch::KvWatch;
-use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT, WatchStart};
+use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT};
 
 /// A key-value bucket of `JetStream`.
 ///
@@ -238,18 +238,12 @@ impl KvBucket {
 
     fn start_watch(&self, options: &KvWatchOptions, is_listing: bool) -> Result<KvWatch, NatsError> {
         let found = info(&self.connection, &self.name)?;
-        if matches!(options.start, WatchStart::Updates) {
-            return KvWatch::start(&self.connection, &self.name, &found, 0, options);
-        }
-        options.check()?;
-        let body = json!({"last_by_subj": format!("{}{}", self.prefix, options.filter)});
-        let last = self.read_leader(&options.filter, &body)?.map_or(0, |entry| entry.revision);
         let mut options = options.clone();
         if is_listing {
-            // If the last entry was removed meanwhile, only a heartbeat shows that nothing more is to come.
+            // If the last entries were removed meanwhile, only a heartbeat shows that nothing more is to come.
             options.heartbeat = options.heartbeat.min(self.connection.request_timeout() / 4).max(SHORTEST_HEARTBEAT);
         }
-        KvWatch::start(&self.connection, &self.name, &found, last, &options)
+        KvWatch::start(&self.connection, &self.name, &found, &options)
     }
 
     /// Returns the names of all keys that have a value, sorted.

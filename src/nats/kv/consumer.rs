@@ -60,6 +60,16 @@ impl KvWatch {
         }
     }
 
+    /// Asks the server that orders all writes for the last revision of the watched keys.
+    pub(super) fn ask_end(&mut self, number: u64, now: Nanos) {
+        let subject = format!("$JS.API.STREAM.MSG.GET.{}", stream_name(&self.bucket));
+        let body = serde_json::json!({"last_by_subj": format!("{}{}", self.prefix, self.options.filter)});
+        let reply = format!("{}.a.l{number}", self.inbox);
+        if !self.connection.try_publish(&subject, Some(&reply), body.to_string().as_bytes()) {
+            self.progress.unheard(number, now);
+        }
+    }
+
     fn consumer_name(&self, serial: u64) -> String {
         format!("{}-{serial}", self.consumer)
     }

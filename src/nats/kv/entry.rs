@@ -139,6 +139,12 @@ struct StoredFields {
     time: String,
 }
 
+impl StoredMessage {
+    pub(super) fn sequence(&self) -> u64 {
+        self.message.seq
+    }
+}
+
 /// Creates an entry from the answer of a read from the leader.
 pub(super) fn from_stored(what: &str, prefix: &str, stored: StoredMessage) -> Result<KvEntry, NatsError> {
     let StoredFields { subject, seq, data, hdrs, time } = stored.message;

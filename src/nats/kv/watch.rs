@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription};
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsMessage;
-use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, WATCHES};
+use super::api::{self, ConsumerInfo, NO_MESSAGE, STREAM_NOT_FOUND, StreamInfo, WATCHES};
 use super::config::subject_prefix;
-use super::entry::{KvEntry, Placement, from_consumer};
+use super::entry::{KvEntry, Placement, StoredMessage, from_consumer};
 use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
+use super::progress::{ProgressStep, ProgressTimes, WatchProgress};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::Nanos;
@@ -69,15 +70,8 @@ pub struct KvWatch {
     restored: u64,
     /// Messages that came before their consumer was confirmed.
     pub(super) held: VecDeque<NatsMessage>,
-    /// The messages of the start that are to come. `None` once they were reported.
-    initial: Option<u64>,
-    initial_known: bool,
-    /// The last revision before the first consumer was created.
-    end_at_start: u64,
-    /// The last revision of the watched keys after that. Zero if the watch begins with the next change.
-    last_at_start: u64,
-    /// The last revision that was delivered while nothing more was to come.
-    caught_up: u64,
+    /// Finds out when all that exists was delivered.
+    pub(super) progress: WatchProgress,
     /// Where the newest consumers have continued, until the caller takes it.
     resumed: Option<u64>,
     /// Whether each continuation ends a wait.
@@ -108,13 +102,11 @@ impl fmt::Debug for KvWatchStopper {
 const SLOWEST: Duration = Duration::from_secs(30);
 
 impl KvWatch {
-    /// Starts a watch. `info` was just read, and shows where the next change will be. `last_at_start` was read after it from the server
-    /// that orders all writes: the last revision of the watched keys, or zero if the watch begins with the next change.
+    /// Starts a watch. `info` was just read, and shows where the next change will be.
     pub(super) fn start(
         connection: &NatsConnection,
         bucket: &str,
         info: &StreamInfo,
-        last_at_start: u64,
         options: &KvWatchOptions,
     ) -> Result<Self, NatsError> {
         options.check()?;
@@ -126,10 +118,16 @@ impl KvWatch {
         };
         let max_age = Duration::from_nanos(info.config.max_age);
         let marker_life = if max_age.is_zero() { options.marker_life } else { options.marker_life.min(max_age / 2) };
+        // A full buffer may drop the answer.
+        let answer = connection.request_timeout().min(options.heartbeat.saturating_mul(2).max(Duration::from_secs(1)));
+        let progress = WatchProgress::new(
+            info.state.last_seq,
+            info.config.num_replicas < 2,
+            ProgressTimes { answer, interval: None },
+        );
         let times = OrderedTimes {
             heartbeat: options.heartbeat,
-            // A full buffer may drop the answer.
-            answer: connection.request_timeout().min(options.heartbeat.saturating_mul(2).max(Duration::from_secs(1))),
+            answer,
             marker_life,
             backoff: Exponential::new(Duration::from_millis(100), SLOWEST).jitter(0.3),
         };
@@ -149,13 +147,12 @@ impl KvWatch {
             draws: connection.clock().draws(),
             restored: 0,
             held: VecDeque::new(),
-            initial: Some(0),
-            end_at_start: info.state.last_seq,
-            last_at_start,
-            caught_up: 0,
+            progress: match options.start {
+                WatchStart::Updates => progress.without_start(),
+                _ => progress,
+            },
             resumed: None,
             announces: false,
-            initial_known: matches!(options.start, WatchStart::Updates),
             present: BTreeSet::new(),
             failed: None,
         })
@@ -194,39 +191,34 @@ impl KvWatch {
     #[must_use]
     pub fn position(&self) -> Option<KvPosition> {
         let (read, created) = self.ordered.position()?;
-        // The stream's end was read before the last revision of the keys, so a synced watch has read up to there.
-        let revision = if self.initial.is_none() { read.max(self.end_at_start) } else { read };
+        // A synced watch has delivered all changes of its keys up to the start.
+        let revision = if self.progress.is_synced() { read.max(self.progress.end_at_start()) } else { read };
         Some(KvPosition { revision, created: created.to_owned() })
     }
 
     /// Returns the last revision before the start, if one consumer has not delivered all.
     pub(super) fn interrupted_since(&self) -> Option<u64> {
-        (self.ordered.serial() > 1).then_some(self.end_at_start)
+        (self.ordered.serial() > 1).then_some(self.progress.end_at_start())
     }
 
-    /// Returns the last revision that was delivered while nothing more was to come.
+    /// Returns a revision at which the watch had delivered all that the bucket had.
     ///
     /// Each change of the watched keys up to there was delivered, unless the bucket has removed it because of later ones: of such a key
     /// a later change was delivered.
     pub(in crate::nats) fn caught_up(&self) -> u64 {
-        self.caught_up
+        self.progress.caught_up()
     }
 
-    /// Ends each wait when a new consumer continues, before it delivers anything.
+    /// Ends each wait when a new consumer continues, before it delivers anything. Keeps [`caught_up`](Self::caught_up) recent, also if
+    /// changes come all the time.
     pub(in crate::nats) fn announce(&mut self) {
         self.announces = true;
+        self.progress.times.interval = Some(self.options.heartbeat);
     }
 
     /// Returns the revision after which new consumers have continued since the last call.
     pub(in crate::nats) fn take_resumed(&mut self) -> Option<u64> {
         self.resumed.take()
-    }
-
-    /// Returns whether everything that existed at the start was delivered. The count of a consumer is not enough. Its copy of the bucket
-    /// may lag behind. And servers count a removed message at once, but a new one later, so the count can be zero too early.
-    fn has_read_start(&self) -> bool {
-        let position = self.ordered.position().map_or(0, |(position, _)| position);
-        self.initial_known && self.initial == Some(0) && position >= self.last_at_start
     }
 
     fn what(&self) -> String {
@@ -251,11 +243,16 @@ impl KvWatch {
             if self.announces && self.resumed.is_some() {
                 return Ok(None);
             }
-            if self.has_read_start() {
-                self.initial = None;
-                return Ok(Some(KvUpdate::Synced));
-            }
             let now = self.connection.clock().nanos();
+            let read = self.ordered.position().map_or(0, |(position, _)| position);
+            let answered = match self.progress.step(read, now) {
+                ProgressStep::Synced => return Ok(Some(KvUpdate::Synced)),
+                ProgressStep::Ask { number } => {
+                    self.ask_end(number, now);
+                    continue;
+                }
+                ProgressStep::Wait(until) => until,
+            };
             let draw = self.draws.next();
             let until = match self.ordered.step(now, arrived, draw) {
                 OrderedStep::Create { serial, start } => {
@@ -267,7 +264,7 @@ impl KvWatch {
                     continue;
                 }
                 OrderedStep::Gone(reason) => return Err(OrderedState::gone(&self.bucket, &reason)),
-                OrderedStep::Wait(until) => until,
+                OrderedStep::Wait(until) => until.min(answered),
             };
             let is_live = !self.ordered.is_confirming();
             if is_live && let Some(message) = self.held.pop_front() {
@@ -319,6 +316,7 @@ impl KvWatch {
                 }
                 self.ordered.refused(serial, now, draw);
             }
+            'l' => self.take_end(serial, &message, now)?,
             'c' => match api::parse::<ConsumerInfo>("a consumer", &message.payload)? {
                 // The position in the answer may be ahead of messages that were taken from the stream and not sent yet.
                 Ok(ConsumerInfo { num_pending }) => self.ordered.created(serial, 0, num_pending),
@@ -332,8 +330,8 @@ impl KvWatch {
                 Ok(StreamInfo { created, state, .. }) => {
                     let facts = StreamFacts { created, first_seq: state.first_seq, last_seq: state.last_seq };
                     let pending = self.ordered.inspected(serial, &facts, now);
-                    if let (Some(pending), Some(initial)) = (pending, &mut self.initial) {
-                        (*initial, self.initial_known) = (pending, true);
+                    if let Some(pending) = pending {
+                        self.progress.confirmed(pending, facts.last_seq);
                     }
                     let floor = self.ordered.floor();
                     if pending.is_some() && floor > 0 {
@@ -345,6 +343,24 @@ impl KvWatch {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Takes the answer to a question about the last revision of the watched keys.
+    fn take_end(&mut self, number: u64, message: &NatsMessage, now: Nanos) -> Result<(), NatsError> {
+        if message.headers.status().is_some() {
+            self.progress.unheard(number, now);
+            return Ok(());
+        }
+        match api::parse::<StoredMessage>("the last message", &message.payload)? {
+            Ok(stored) => self.progress.answered(number, stored.sequence()),
+            Err(error) if error.err_code == NO_MESSAGE => self.progress.answered(number, 0),
+            Err(error) if error.err_code == STREAM_NOT_FOUND => self.ordered.deleted(),
+            Err(error) if (400..500).contains(&error.code) => {
+                return Err(error.into_error(&self.connection, &self.what()));
+            }
+            Err(_) => self.progress.unheard(number, now),
+        }
+        Ok(())
     }
 
     fn refused(&mut self, serial: u64, error: api::ApiError, now: Nanos, draw: u64) -> Result<(), NatsError> {
@@ -373,12 +389,7 @@ impl KvWatch {
             }
             Receipt::Deliver => {}
         }
-        if place.pending == 0 {
-            self.caught_up = place.stream_seq;
-        }
-        if let Some(initial) = &mut self.initial {
-            *initial = if place.pending == 0 { 0 } else { initial.saturating_sub(1) };
-        }
+        self.progress.delivered(place.stream_seq, place.pending);
         let key = message.subject.strip_prefix(&self.prefix)?.to_owned();
         let entry = from_consumer(key, &message.headers, message.payload, place);
         (!self.options.ignore_deletes || !entry.is_marker()).then_some(KvUpdate::Entry(entry))
@@ -399,12 +410,9 @@ impl KvWatch {
         let number = |name| message.headers.get(name).and_then(|text| text.parse().ok());
         if let (Some(number), Some(sequence)) = (number("Nats-Last-Consumer"), number("Nats-Last-Stream")) {
             // The sequence of a stalled consumer may be ahead of messages that were not sent yet.
-            let is_stalled = stalled.is_some();
-            let sequence = if is_stalled { 0 } else { sequence };
-            let is_whole = self.ordered.heartbeat(serial, number, sequence, now, draw);
-            if is_whole && !is_stalled && sequence >= self.end_at_start {
-                // The rest of the start may have been removed before it was sent. Then no message ends the start.
-                self.initial = self.initial.map(|_| 0);
+            let sequence = if stalled.is_some() { 0 } else { sequence };
+            if self.ordered.heartbeat(serial, number, sequence, now, draw) {
+                self.progress.idle(sequence);
             }
         }
     }

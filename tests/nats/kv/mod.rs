@@ -11,6 +11,7 @@ mod idle;
 mod layout;
 mod lies;
 mod ordered;
+mod starts;
 mod ttl;
 mod watch;
 

@@ -23,9 +23,7 @@ fn world() -> (TestServer, NatsClient, KvBucket) {
 /// A mirror of the stream answers direct reads late. The server sends all of them to a program that knows no entry.
 #[test]
 fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
-    let server = TestServer::with_config(
-        "jetstream: {}\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n",
-    );
+    let server = TestServer::with_config("jetstream: {}\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n");
     let late = connect(&server);
     let requests = late.subscribe("late.>").unwrap();
     late.flush().unwrap();

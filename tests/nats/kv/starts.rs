@@ -1,0 +1,141 @@
+//! The ends of starts and lists: which entries a server must have sent before.
+
+use homeostat::nats::{KvBucket, KvWatchOptions, NatsHeaders, NatsMessage};
+
+use super::lies::{NO_MESSAGE, asked_consumer, entry, heartbeat, stored};
+use super::next;
+use crate::support::options;
+use crate::support::scripted::{Peer, STREAM, serve};
+
+/// Plays a bucket with one copy and three keys. `sends` plays the messages of the consumer, which tells of so many to come.
+fn play_start(peer: &mut Peer, last: (&str, u64), pending: u64, sends: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
+    let state = format!("\"state\":{{\"messages\":3,\"first_seq\":1,\"last_seq\":{}}}", last.1);
+    let stream =
+        STREAM.replace("\"state\":{}", &state).replace("\"max_msg_size\"", "\"num_replicas\":1,\"max_msg_size\"");
+    peer.accept()?;
+    let mut consumer = None;
+    loop {
+        let request = peer.next_request()?;
+        if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+            consumer = Some(asked_consumer(&request));
+            peer.answer(&request, NatsHeaders::new(), format!("{{\"num_pending\":{pending}}}"));
+        } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+            peer.answer(&request, NatsHeaders::new(), stored(last.0, last.1));
+        } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+            peer.answer(&request, NatsHeaders::new(), &*stream);
+            if let Some((deliver, name)) = consumer.take() {
+                sends(peer, &deliver, &name);
+            }
+        }
+    }
+}
+
+/// Sends the message of a key with this sequence, number and count of messages to come.
+fn send(peer: &mut Peer, deliver: &str, consumer: &str, key: &str, place: [u64; 3]) {
+    let [sequence, number, pending] = place;
+    let message = entry(&format!("$JS.ACK.KV_TEST.{consumer}.1.{sequence}.{number}.1700.{pending}"), "1");
+    peer.tell_on(deliver, NatsMessage { subject: format!("$KV.TEST.{key}"), ..message });
+}
+
+/// Returns the keys of a listing of a bucket that [`play_start`] plays, and its revision.
+fn listed(
+    last: (&'static str, u64),
+    pending: u64,
+    sends: impl Fn(&mut Peer, &str, &str) + Send + Sync + 'static,
+) -> (Vec<String>, u64) {
+    let url = serve(move |_, mut peer| {
+        let _ = play_start(&mut peer, last, pending, &sends);
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    let listing = kv.list(">").unwrap();
+    (listing.entries.into_iter().map(|entry| entry.key).collect(), listing.position.revision())
+}
+
+/// Since version 2.9.15, servers subtract a removed message at once from the count of messages to come, and add a new one later
+/// (nats.py, pull request 995).
+#[test]
+fn a_count_of_zero_that_comes_too_early_ends_no_listing() {
+    let found = listed(("c", 3), 3, |peer, deliver, consumer| {
+        send(peer, deliver, consumer, "a", [1, 1, 0]);
+        send(peer, deliver, consumer, "b", [2, 2, 1]);
+        send(peer, deliver, consumer, "c", [3, 3, 0]);
+    });
+    assert_eq!(found, (["a", "b", "c"].map(str::to_owned).to_vec(), 3));
+}
+
+/// `b` and `c` are written again while they are listed. Only `b` was sent again when the count was zero.
+#[test]
+fn a_key_that_is_written_again_while_it_is_listed_is_in_the_list() {
+    let url = serve(|_, mut peer| {
+        let (mut consumer, mut questions) = (None, 0);
+        peer.accept();
+        while let Some(request) = peer.next_request() {
+            if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+                consumer = Some(asked_consumer(&request));
+                peer.answer(&request, NatsHeaders::new(), "{\"num_pending\":3}");
+            } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+                questions += 1;
+                peer.answer(&request, NatsHeaders::new(), stored("c", 5));
+                if let Some((deliver, name)) = consumer.take_if(|_| questions == 1) {
+                    send(&mut peer, &deliver, &name, "c", [5, 3, 0]);
+                }
+            } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+                peer.answer(&request, NatsHeaders::new(), STREAM.replace("{}", "{\"messages\":3,\"last_seq\":3}"));
+                if let Some((deliver, name)) = &consumer {
+                    send(&mut peer, deliver, name, "a", [1, 1, 1]);
+                    send(&mut peer, deliver, name, "b", [4, 2, 0]);
+                }
+            }
+        }
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    let listing = kv.list(">").unwrap();
+    let found: Vec<_> = listing.entries.iter().map(|entry| (entry.key.as_str(), entry.revision)).collect();
+    assert_eq!((found, listing.position.revision()), (vec![("a", 1), ("b", 4), ("c", 5)], 5));
+}
+
+/// A leaf node has no `JetStream` of its own. The way to the servers that have it is cut for a while.
+#[test]
+fn a_watch_survives_a_time_in_which_nobody_hears_its_requests() {
+    let url = serve(|_, mut peer| {
+        let mut consumers = 0;
+        peer.accept();
+        while let Some(request) = peer.next_request() {
+            if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+                consumers += 1;
+                let (deliver, name) = asked_consumer(&request);
+                if consumers == 2 {
+                    peer.answer(&request, NatsHeaders::with_status(503, ""), "");
+                    continue;
+                }
+                peer.answer(&request, NatsHeaders::new(), "{}");
+                let Some(facts) = peer.next_request() else { return };
+                peer.answer(&facts, NatsHeaders::new(), STREAM);
+                if consumers == 1 {
+                    let headers = NatsHeaders::with_status(409, "Consumer Deleted");
+                    peer.tell(NatsMessage { subject: deliver, headers, ..NatsMessage::default() });
+                } else {
+                    send(&mut peer, &deliver, &name, "a", [1, 1, 0]);
+                }
+            } else if request.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+                peer.answer(&request, NatsHeaders::new(), NO_MESSAGE);
+            } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+                peer.answer(&request, NatsHeaders::new(), STREAM);
+            }
+        }
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    let mut watch = kv.watch(&KvWatchOptions::new()).unwrap();
+    assert_eq!(next(&mut watch), "synced");
+    assert_eq!(next(&mut watch), "a=1@1");
+}
+
+/// The last entries of a start are purged before they are sent. Only a heartbeat shows that nothing follows.
+#[test]
+fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
+    let found = listed(("b", 2), 2, |peer, deliver, consumer| {
+        send(peer, deliver, consumer, "a", [1, 1, 1]);
+        peer.tell(heartbeat(deliver, "1", "2"));
+    });
+    assert_eq!(found, (vec!["a".to_owned()], 2));
+}
