@@ -25,6 +25,7 @@ use std::time::Duration;
 pub(super) use self::mailbox::MailboxItem;
 use self::pool::ServerPool;
 use self::shared::LinkShared;
+pub(super) use self::state::REFUSED;
 use self::state::{LinkPhase, Outgoing};
 pub use self::subscription::NatsSubscription;
 use super::address::ServerAddress;
@@ -271,7 +272,8 @@ impl NatsConnection {
         &self.handle.shared.options.clock
     }
 
-    /// Publishes a message if there are a connection and room. Returns whether it did.
+    /// Publishes a message if there are a connection and room. Returns whether it did. If the server refuses the subject, the
+    /// subscription of `reply` receives an answer with the status [`REFUSED`].
     pub(super) fn try_publish(&self, subject: &str, reply: Option<&str>, payload: &[u8]) -> bool {
         let headers = NatsHeaders::new();
         self.handle.shared.try_publish(Outgoing { subject, reply, headers: &headers, payload })

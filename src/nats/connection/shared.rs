@@ -178,7 +178,7 @@ impl LinkShared {
 
     /// Publishes a message if there are a connection and room. Returns whether it did.
     pub(super) fn try_publish(&self, message: Outgoing<'_>) -> bool {
-        self.change_and_send(|link| link.state.publish(message).is_ok())
+        self.change_and_send(|link| link.state.ask(message).is_ok())
     }
 
     /// Blocks until `deadline`. Returns false if the connection is closed or `stop` is cancelled; call [`wake`](Self::wake) after that.
@@ -260,8 +260,12 @@ impl LinkShared {
     /// Reports an error that leaves the connection open.
     fn refused(&self, error: NatsError) {
         let connection = self.options.name.as_str();
-        log::warn!(connection, error:%; "{connection}: {error}");
-        self.link.with(|link| link.last_error = Some(error));
+        let text = error.to_string();
+        let before = self.link.with(|link| link.last_error.replace(error));
+        // A program may send many messages that are refused.
+        if before.is_none_or(|before| before.to_string() != text) {
+            log::warn!(connection, error = text.as_str(); "{connection}: {text}");
+        }
     }
 
     /// Blocks until both threads have ended or `timeout` has passed. Returns whether they have ended.

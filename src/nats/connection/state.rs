@@ -17,6 +17,11 @@ use super::super::protocol::{
 /// The number of the subscription that receives the answers of all requests.
 const INBOX: u64 = 1;
 
+/// The status of an answer that this side makes: the server refuses the subject of the publication.
+pub(in crate::nats) const REFUSED: u16 = 403;
+/// The most publications with a reply that are remembered.
+pub(super) const MOST_ASKED: usize = 256;
+
 /// The phase of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum LinkPhase {
@@ -42,6 +47,8 @@ pub(super) struct LinkState<S> {
     inbox_refused: Option<NatsError>,
     requests: HashMap<u64, PendingRequest<S>>,
     next_request: u64,
+    /// The subjects of the last publications with a reply to a subscription of this connection, and the replies.
+    asked: VecDeque<(String, String)>,
     /// The receivers of the pongs that are to come. `None` for a ping of the connection itself.
     pongs: VecDeque<Option<S>>,
     pings_out: u32,
@@ -114,6 +121,7 @@ impl<S: Clone> LinkState<S> {
             inbox_refused: None,
             requests: HashMap::new(),
             next_request: 0,
+            asked: VecDeque::new(),
             pongs: VecDeque::new(),
             pings_out: 0,
             connects: 0,
@@ -159,6 +167,7 @@ impl<S: Clone> LinkState<S> {
         self.pings_out = 0;
         self.connects += 1;
         self.inbox_refused = None;
+        self.asked.clear();
         self.out.clear();
         // Subjects were checked when they were registered.
         let _ = write_subscribe(&mut self.out, &format!("{}*", self.inbox), None, INBOX);
@@ -247,7 +256,7 @@ impl<S: Clone> LinkState<S> {
             return Err(format!("the server reports {text:?}"));
         }
         let subject = text.split('"').nth(1).unwrap_or_default().to_owned();
-        let error = NatsError::new(NatsErrorKind::PermissionsViolation(text));
+        let error = NatsError::new(NatsErrorKind::PermissionsViolation(text.clone()));
         // The subject may have any text.
         if lower.starts_with("permissions violation for subscription") {
             if subject == format!("{}*", self.inbox) {
@@ -264,11 +273,31 @@ impl<S: Clone> LinkState<S> {
         } else {
             let refused: Vec<_> =
                 self.requests.iter().filter(|(_, request)| request.subject == subject).map(|(at, _)| *at).collect();
+            let before = notices.len();
             for request in refused.iter().filter_map(|at| self.requests.remove(at)) {
                 notices.push(Notice::Ended(request.receiver, error.clone()));
             }
+            self.answer_asked(&subject, &text, notices);
+            if notices.len() == before {
+                notices.push(Notice::Refused(error));
+            }
         }
         Ok(())
+    }
+
+    /// Answers the publications with this subject that have a reply, with [`REFUSED`] and the text of the server.
+    fn answer_asked(&mut self, subject: &str, text: &str, notices: &mut Vec<Notice<S>>) {
+        let asked = std::mem::take(&mut self.asked);
+        let (refused, others): (VecDeque<_>, _) = asked.into_iter().partition(|(asked, _)| asked == subject);
+        self.asked = others;
+        for (_, reply) in refused {
+            // Only the last part of the replies of a subscription varies.
+            let all = reply.rsplit_once('.').map(|(rest, _)| format!("{rest}.*"));
+            let found = self.subscriptions.values().find(|registered| Some(&registered.subject) == all.as_ref());
+            let (headers, payload) = (NatsHeaders::with_status(REFUSED, ""), text.as_bytes().to_vec());
+            let answer = NatsMessage { subject: reply, reply: None, headers, payload };
+            notices.extend(found.map(|registered| Notice::Message(registered.receiver.clone(), answer)));
+        }
     }
 
     fn sids(&self, accepts: impl Fn(&Registered<S>) -> bool) -> Vec<u64> {
@@ -296,6 +325,19 @@ impl<S: Clone> LinkState<S> {
             return Err(Blocked::Failed(NatsError::new(error)));
         }
         Ok(write_publish(&mut self.out, subject, reply, headers, payload).map_err(NatsError::from)?)
+    }
+
+    /// Appends a publication whose answers are for a subscription of this connection. If the server refuses the subject, an answer
+    /// with the status [`REFUSED`] tells it.
+    pub(super) fn ask(&mut self, message: Outgoing<'_>) -> Result<(), Blocked> {
+        self.publish(message)?;
+        if let Some(reply) = message.reply {
+            if self.asked.len() == MOST_ASKED {
+                self.asked.pop_front();
+            }
+            self.asked.push_back((message.subject.to_owned(), reply.to_owned()));
+        }
+        Ok(())
     }
 
     /// Appends a request. Returns its number.

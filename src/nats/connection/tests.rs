@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::error::NatsError;
 use super::super::protocol::{Frame, FrameParser, NatsHeaders, NatsMessage};
-use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
+use super::state::{Blocked, LinkPhase, LinkState, MOST_ASKED, Notice, Outgoing};
 
 static NO_HEADERS: NatsHeaders = NatsHeaders::new();
 
@@ -281,6 +281,26 @@ fn a_subject_that_names_a_subscription_is_refused_as_a_publication() {
     let refused = Frame::Err("Permissions Violation for Publish to \"core.Subscription\"".into());
     let text = "the server refuses a subject: Permissions Violation for Publish to \"core.Subscription\"";
     assert_eq!(received(&mut state, refused), Ok(vec![format!("caller: {text}")]));
+}
+
+#[test]
+fn a_refused_publication_is_answered_to_the_subscription_of_its_reply() {
+    let mut state = connected();
+    state.subscribe("_INBOX.w.a.*", None, "watch").unwrap();
+    state.ask(Outgoing { reply: Some("_INBOX.w.a.c1"), ..outgoing("create") }).unwrap();
+    state.ask(Outgoing { reply: Some("_INBOX.w.a.i1"), ..outgoing("info") }).unwrap();
+    let refusal = |subject| format!("Permissions Violation for Publish to \"{subject}\"");
+    let refused = |state: &mut _, subject| received(state, Frame::Err(refusal(subject))).unwrap();
+    assert_eq!(refused(&mut state, "create"), ["watch: _INBOX.w.a.c1"]);
+    let unknown = |subject| [format!("the server refuses a subject: {}", refusal(subject))];
+    assert_eq!(refused(&mut state, "create"), unknown("create"), "each publication is answered once");
+    assert_eq!(refused(&mut state, "other"), unknown("other"));
+    for _ in 0..MOST_ASKED {
+        state.ask(Outgoing { reply: Some("_INBOX.w.a.d1"), ..outgoing("delete") }).unwrap();
+        state.take_output(&mut Vec::new());
+    }
+    assert_eq!(refused(&mut state, "info"), unknown("info"), "the oldest ones are forgotten");
+    assert_eq!(refused(&mut state, "delete").len(), MOST_ASKED);
 }
 
 #[test]

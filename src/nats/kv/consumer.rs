@@ -1,10 +1,12 @@
-//! The requests of a watch about its consumers.
+//! The requests of a watch about its consumers, and about the end of its bucket.
 
 use std::time::Duration;
 
-use super::super::error::NatsError;
-use super::api::{self, ConsumerConfig};
+use super::super::error::{NatsError, NatsErrorKind};
+use super::super::protocol::NatsMessage;
+use super::api::{self, ConsumerConfig, NO_MESSAGE, STREAM_NOT_FOUND};
 use super::config::stream_name;
+use super::entry::StoredMessage;
 use super::ordered::StartAt;
 use super::watch::KvWatch;
 use crate::base::time::Nanos;
@@ -68,6 +70,34 @@ impl KvWatch {
         if !self.connection.try_publish(&subject, Some(&reply), body.to_string().as_bytes()) {
             self.progress.unheard(number, now);
         }
+    }
+
+    /// Takes the answer to a question about the last revision of the watched keys.
+    pub(super) fn take_end(&mut self, number: u64, message: &NatsMessage, now: Nanos) -> Result<(), NatsError> {
+        if message.headers.status().is_some() {
+            self.progress.unheard(number, now);
+            return Ok(());
+        }
+        match api::parse::<StoredMessage>("the last message", &message.payload)? {
+            Ok(stored) => self.progress.answered(number, stored.sequence()),
+            Err(error) if error.err_code == NO_MESSAGE => self.progress.answered(number, 0),
+            Err(error) if error.err_code == STREAM_NOT_FOUND => self.ordered.deleted(),
+            Err(error) if (400..500).contains(&error.code) => {
+                return Err(error.into_error(&self.connection, &self.what()));
+            }
+            Err(_) => self.progress.unheard(number, now),
+        }
+        Ok(())
+    }
+
+    /// Takes the refusal of a request, whose subject this user may not use. The same request would be refused again.
+    pub(super) fn forbidden(&self, kind: char, number: u64, message: &NatsMessage) -> Result<(), NatsError> {
+        let is_needed = match kind {
+            'l' => !self.progress.is_synced(),
+            _ => number == self.ordered.serial() && self.ordered.is_confirming(),
+        };
+        let error = NatsErrorKind::PermissionsViolation(String::from_utf8_lossy(&message.payload).into_owned());
+        if is_needed { Err(NatsError::new(error)) } else { Ok(()) }
     }
 
     fn consumer_name(&self, serial: u64) -> String {

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription};
+use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription, REFUSED};
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsMessage;
-use super::api::{self, ConsumerInfo, NO_MESSAGE, STREAM_NOT_FOUND, StreamInfo, WATCHES};
+use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, WATCHES};
 use super::config::subject_prefix;
-use super::entry::{KvEntry, Placement, StoredMessage, from_consumer};
+use super::entry::{KvEntry, Placement, from_consumer};
 use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
 use super::progress::{ProgressStep, ProgressTimes, WatchProgress};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
@@ -221,7 +221,7 @@ impl KvWatch {
         self.resumed.take()
     }
 
-    fn what(&self) -> String {
+    pub(super) fn what(&self) -> String {
         format!("a change in bucket {:?}", self.bucket)
     }
 
@@ -309,6 +309,7 @@ impl KvWatch {
         };
         match kind {
             'm' => self.take_status(serial, message, now, draw),
+            'c' | 'i' | 'l' if message.headers.status() == Some(REFUSED) => self.forbidden(kind, serial, &message)?,
             'c' | 'i' if message.headers.status() == Some(503) => {
                 // `JetStream` may be on another server of the account, which cannot be reached for a while.
                 if !self.connection.has_jetstream() && !self.ordered.was_confirmed() {
@@ -343,24 +344,6 @@ impl KvWatch {
             _ => {}
         }
         Ok(None)
-    }
-
-    /// Takes the answer to a question about the last revision of the watched keys.
-    fn take_end(&mut self, number: u64, message: &NatsMessage, now: Nanos) -> Result<(), NatsError> {
-        if message.headers.status().is_some() {
-            self.progress.unheard(number, now);
-            return Ok(());
-        }
-        match api::parse::<StoredMessage>("the last message", &message.payload)? {
-            Ok(stored) => self.progress.answered(number, stored.sequence()),
-            Err(error) if error.err_code == NO_MESSAGE => self.progress.answered(number, 0),
-            Err(error) if error.err_code == STREAM_NOT_FOUND => self.ordered.deleted(),
-            Err(error) if (400..500).contains(&error.code) => {
-                return Err(error.into_error(&self.connection, &self.what()));
-            }
-            Err(_) => self.progress.unheard(number, now),
-        }
-        Ok(())
     }
 
     fn refused(&mut self, serial: u64, error: api::ApiError, now: Nanos, draw: u64) -> Result<(), NatsError> {

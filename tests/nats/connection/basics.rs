@@ -133,6 +133,10 @@ fn a_subject_that_the_user_may_not_use_is_refused_by_name() {
     assert!(error.to_string().contains("Publish to \"secret\""), "{error}");
     connection.publish("open.a", b"").unwrap();
     connection.flush().unwrap();
+    assert!(connection.status().last_error.is_none());
+    connection.publish("secret", b"").unwrap();
+    let error = wait_for("refusal", || connection.status().last_error);
+    assert!(error.to_string().contains("Publish to \"secret\""), "{error}");
     assert_eq!(connection.status().connects, 1);
 }
 

@@ -1,11 +1,12 @@
 //! The ends of starts and lists: which entries a server must have sent before.
 
-use homeostat::nats::{KvBucket, KvWatchOptions, NatsHeaders, NatsMessage};
+use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsHeaders, NatsMessage};
 
 use super::lies::{NO_MESSAGE, asked_consumer, entry, heartbeat, stored};
 use super::next;
-use crate::support::options;
 use crate::support::scripted::{Peer, STREAM, serve};
+use crate::support::server::TestServer;
+use crate::support::{LONG, options};
 
 /// Plays a bucket with one copy and three keys. `sends` plays the messages of the consumer, which tells of so many to come.
 fn play_start(peer: &mut Peer, last: (&str, u64), pending: u64, sends: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
@@ -138,4 +139,20 @@ fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
         peer.tell(heartbeat(deliver, "1", "2"));
     });
     assert_eq!(found, (vec!["a".to_owned()], 2));
+}
+
+/// Without the refusal, the watch would ask again and again.
+#[test]
+fn a_watch_whose_user_may_not_create_consumers_fails_with_the_subject() {
+    let server = TestServer::with_config(
+        "jetstream: {}\nauthorization: { users: [ { user: u, password: p, permissions: { publish: { deny: \"$JS.API.CONSUMER.CREATE.>\" } } } ] }\n",
+    );
+    let connection = options(&server.url()).user("u", "p").connect().unwrap();
+    let kv = KvBucket::create(&connection, &KvConfig::new("TEST")).unwrap();
+    let of_list = kv.list(">").unwrap_err();
+    let of_watch = kv.watch(&KvWatchOptions::new()).unwrap().recv_timeout(LONG).unwrap_err();
+    for error in [of_list, of_watch] {
+        assert!(error.is_permissions_violation(), "{error}");
+        assert!(error.to_string().contains("Publish to \"$JS.API.CONSUMER.CREATE.KV_TEST."), "{error}");
+    }
 }
