@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::address::ServerAddress;
 use super::error::NatsError;
-use super::protocol::FrameLimits;
+use super::protocol::{FrameLimits, check_subject};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
 use crate::base::thread::ThreadOptions;
@@ -33,6 +33,7 @@ use crate::base::thread::ThreadOptions;
 pub struct NatsOptions {
     pub(super) servers: Vec<String>,
     pub(super) discover: bool,
+    pub(super) inbox_prefix: String,
     pub(super) shuffle: bool,
     pub(super) name: String,
     pub(super) login: Login,
@@ -81,6 +82,7 @@ impl NatsOptions {
         Self {
             servers: vec![server.into()],
             discover: true,
+            inbox_prefix: "_INBOX".to_owned(),
             shuffle: true,
             name: "nats".to_owned(),
             login: Login::Anonymous,
@@ -221,6 +223,14 @@ impl NatsOptions {
         self
     }
 
+    /// Sets the first part of the subjects on which answers and changes arrive. Default: `_INBOX`.
+    ///
+    /// The user must be allowed to subscribe to `PREFIX.>`. With a prefix for each user, no user can read the answers of others.
+    pub fn inbox_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.inbox_prefix = prefix.into();
+        self
+    }
+
     /// Sets the bytes that may wait for the socket. Default: 8 MiB. A call that finds no room blocks.
     pub fn outbound_buffer(mut self, bytes: usize) -> Self {
         self.outbound = bytes;
@@ -277,6 +287,10 @@ impl NatsOptions {
             if value == 0 {
                 return Err(NatsError::invalid(option, value, "at least 1"));
             }
+        }
+        let mut parts = self.inbox_prefix.split('.');
+        if check_subject(&self.inbox_prefix).is_err() || parts.any(|part| matches!(part, "*" | ">")) {
+            return Err(NatsError::invalid("inbox_prefix", &self.inbox_prefix, "a subject without wildcards"));
         }
         if self.name.contains('\0') || self.name.is_empty() {
             return Err(NatsError::invalid("name", &self.name, "a text without NUL that is not empty"));

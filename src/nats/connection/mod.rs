@@ -268,6 +268,11 @@ impl NatsConnection {
         self.handle.shared.options.request_timeout
     }
 
+    /// Returns the first part of the subjects on which answers arrive.
+    pub(super) fn inbox_prefix(&self) -> &str {
+        &self.handle.shared.options.inbox_prefix
+    }
+
     pub(super) fn clock(&self) -> &Clock {
         &self.handle.shared.options.clock
     }

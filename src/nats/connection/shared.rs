@@ -59,7 +59,7 @@ enum SendBy {
 
 impl LinkShared {
     pub(super) fn new(options: NatsOptions) -> Arc<Self> {
-        let inbox = format!("_INBOX.{}", uuid::Uuid::new_v4().simple());
+        let inbox = format!("{}.{}", options.inbox_prefix, uuid::Uuid::new_v4().simple());
         let link = Link {
             state: LinkState::new(&inbox, options.outbound),
             transport: None,

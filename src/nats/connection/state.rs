@@ -79,7 +79,7 @@ pub(super) enum Notice<S> {
     Restored(S, u64),
     /// A subscription, request or flush has ended.
     Ended(S, NatsError),
-    /// The server has refused something, and nobody knows what.
+    /// The server has refused a subject or a subscription of no known call.
     Refused(NatsError),
 }
 
@@ -327,7 +327,7 @@ impl<S: Clone> LinkState<S> {
         Ok(write_publish(&mut self.out, subject, reply, headers, payload).map_err(NatsError::from)?)
     }
 
-    /// Appends a publication whose answers are for a subscription of this connection. If the server refuses the subject, an answer
+    /// Appends a publication that a subscription of this connection expects answers to. If the server refuses the subject, an answer
     /// with the status [`REFUSED`] tells it.
     pub(super) fn ask(&mut self, message: Outgoing<'_>) -> Result<(), Blocked> {
         self.publish(message)?;

@@ -90,7 +90,7 @@ impl KvWatch {
         Ok(())
     }
 
-    /// Takes the refusal of a request, whose subject this user may not use. The same request would be refused again.
+    /// Takes the refusal of a request. The same request would be refused again.
     pub(super) fn forbidden(&self, kind: char, number: u64, message: &NatsMessage) -> Result<(), NatsError> {
         let is_needed = match kind {
             'l' => !self.progress.is_synced(),

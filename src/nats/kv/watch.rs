@@ -132,7 +132,7 @@ impl KvWatch {
             backoff: Exponential::new(Duration::from_millis(100), SLOWEST).jitter(0.3),
         };
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let inbox = format!("_INBOX.{id}");
+        let inbox = format!("{}.{id}", connection.inbox_prefix());
         Ok(Self {
             connection: connection.clone(),
             subscription: Arc::new(connection.subscribe(&format!("{inbox}.a.*"))?),

@@ -125,6 +125,10 @@ fn faults_of_the_options_are_reported_before_the_first_attempt() {
     let zero = std::time::Duration::ZERO;
     let text = options(nowhere).ping_interval(zero).connect().unwrap_err().to_string();
     assert_eq!(text, "ping_interval is 0ns, but must be at least 1ms");
+    for prefix in ["", "a b", "a..b", "a.*", "a.>"] {
+        let text = options(nowhere).inbox_prefix(prefix).connect().unwrap_err().to_string();
+        assert_eq!(text, format!("inbox_prefix is {prefix:?}, but must be a subject without wildcards"));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The ends of starts and lists: which entries a server must have sent before.
 
-use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsHeaders, NatsMessage};
+use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsHeaders, NatsMessage, NatsOptions};
 
 use super::lies::{NO_MESSAGE, asked_consumer, entry, heartbeat, stored};
 use super::next;
@@ -155,4 +155,21 @@ fn a_watch_whose_user_may_not_create_consumers_fails_with_the_subject() {
         assert!(error.is_permissions_violation(), "{error}");
         assert!(error.to_string().contains("Publish to \"$JS.API.CONSUMER.CREATE.KV_TEST."), "{error}");
     }
+}
+
+#[test]
+fn answers_and_watches_arrive_below_the_prefix_that_the_user_may_subscribe_to() {
+    let server = TestServer::with_config(
+        "jetstream: {}\nauthorization: { users: [ { user: u, password: p, permissions: { publish: \">\", subscribe: \"mine.u.>\" } } ] }\n",
+    );
+    let connect = |options: NatsOptions| options.user("u", "p").connect().unwrap();
+    let connection = connect(options(&server.url()).inbox_prefix("mine.u"));
+    let kv = KvBucket::create(&connection, &KvConfig::new("TEST")).unwrap();
+    let mut watch = kv.watch(&KvWatchOptions::new()).unwrap();
+    kv.put("a", b"1").unwrap();
+    assert_eq!(kv.keys(">").unwrap(), ["a"]);
+    let found = [next(&mut watch), next(&mut watch)];
+    assert!(found.contains(&"a=1@1".to_owned()) && found.contains(&"synced".to_owned()), "{found:?}");
+    let error = KvBucket::bind(&connect(options(&server.url())), "TEST").unwrap_err();
+    assert!(error.is_permissions_violation() && error.to_string().contains("_INBOX."), "{error}");
 }
