@@ -17,6 +17,8 @@ pub(super) const WATCHES: &str = "homeostat-";
 
 pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
 pub(super) const STREAM_EXISTS: u64 = 10_058;
+/// The stream cannot store a message, for example because it is full.
+pub(super) const STORE_FAILED: u64 = 10_077;
 pub(super) const NO_MESSAGE: u64 = 10_037;
 pub(super) const CONSUMER_NOT_FOUND: u64 = 10_014;
 /// The second one comes from a replicated stream while another write of the subject is under way (nats.go, pull request 2098).

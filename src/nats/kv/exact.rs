@@ -45,6 +45,8 @@ impl KvBucket {
     }
 
     /// Writes a value with a note, or a marker with it, if the last revision of the key is `expected`. Returns the new revision.
+    ///
+    /// If the bucket has no room for a marker, removes the history of the key. If that is not enough, writes the marker without a value.
     pub(in crate::nats) fn write_noted(
         &self,
         key: &str,
@@ -55,7 +57,30 @@ impl KvBucket {
     ) -> Result<u64, NatsError> {
         let mut headers = if is_marker { operation("DEL") } else { NatsHeaders::new() };
         headers.insert(NOTE, note);
-        self.write(key, value, headers, Some(expected))
+        let write = |value| self.write(key, value, headers.clone(), Some(expected));
+        if !is_marker {
+            return write(value);
+        }
+        match self.with_room(key, expected, || write(value)) {
+            Err(error) if is_full(&error) => write(b""),
+            result => result,
+        }
+    }
+
+    /// Calls `write`. If the bucket has no room, removes the entries of the key before revision `expected`, and calls it again.
+    pub(in crate::nats) fn with_room(
+        &self,
+        key: &str,
+        expected: u64,
+        write: impl Fn() -> Result<u64, NatsError>,
+    ) -> Result<u64, NatsError> {
+        match write() {
+            Err(error) if is_full(&error) && expected > 1 => {
+                self.forget_before(key, expected)?;
+                write()
+            }
+            result => result,
+        }
     }
 
     /// Returns the keys that match a filter and have any entry, sorted.
@@ -98,6 +123,11 @@ impl KvBucket {
             Err(error) => Err(error.into_error(&self.connection, &self.what(key))),
         }
     }
+}
+
+/// Returns whether a write has failed because the bucket has reached a limit of its size.
+fn is_full(error: &NatsError) -> bool {
+    error.jetstream_code() == Some(api::STORE_FAILED)
 }
 
 /// The facts about a stream with a page of its subjects.

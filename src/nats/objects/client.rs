@@ -142,7 +142,8 @@ impl NatsClient {
             if noted.removed >= last {
                 break;
             }
-            match bucket.update(MARKERS, last.to_string().as_bytes(), revision) {
+            let text = last.to_string();
+            match bucket.with_room(MARKERS, revision, || bucket.update(MARKERS, text.as_bytes(), revision)) {
                 Ok(_) => break,
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),

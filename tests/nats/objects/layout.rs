@@ -1,7 +1,7 @@
 //! Buckets that cannot keep objects, and the names of objects in a bucket.
 
 use homeostat::nats::{KvBucket, KvConfig, KvOperation, NatsClient, NatsError, NatsOptions};
-use homeostat::objects::{Client, DeleteOptions, Kind, ObjectKey, Query, SharedObject};
+use homeostat::objects::{Client, DeleteOptions, Kind, ObjectKey, Patch, PatchTarget, Query, SharedObject};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -117,8 +117,8 @@ fn a_value_above_a_limit_is_refused_with_both_sizes_and_nothing_is_sent() {
         assert!(error.is_invalid(), "{error}");
         let text = error.to_string();
         assert!(text.contains(&limit.to_string()) && text.contains("70"), "{text}");
-        let patch = homeostat::objects::Patch::Merge(json!({"spec": {"text": "x".repeat(limit - 400)}}));
-        let target = homeostat::objects::PatchTarget::Object;
+        let patch = Patch::Merge(json!({"spec": {"text": "x".repeat(limit - 400)}}));
+        let target = PatchTarget::Object;
         client.patch(&WIDGET, &key("a"), &patch, target).unwrap();
         assert!(client.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap().is_gone(), "a full object");
     }
@@ -136,4 +136,39 @@ fn an_owner_whose_uid_makes_no_key_is_refused() {
     let error = client.create(&WIDGET, object).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("at most 3000 bytes"), "{error}");
     assert_eq!(connection.status().connects, 1);
+}
+
+/// A marker is a write too, and as large as its object.
+#[test]
+fn a_full_bucket_can_be_emptied() {
+    let server = TestServer::start();
+    let connection = connect(&server);
+    let client = NatsClient::create(&connection, &NatsClient::bucket("small").max_bytes(100_000)).unwrap();
+    let large = |name: &str, size: u64| {
+        let mut object = widget(name, size);
+        object["spec"]["text"] = "x".repeat(10_000).into();
+        object
+    };
+    let mut names = Vec::new();
+    for number in 0..3 {
+        client.create(&WIDGET, large(&number.to_string(), 1)).unwrap();
+        names.push(number.to_string());
+    }
+    let mut changes = (2..12).map(|size| Patch::Merge(json!({"spec": {"size": size}})));
+    let change = |change| client.patch(&WIDGET, &key("0"), &change, PatchTarget::Object).err();
+    let full = changes.find_map(change).unwrap();
+    assert!(full.is_transport() && full.to_string().contains("maximum bytes exceeded"), "{full}");
+    // Another program leaves no room for the smallest marker. A full bucket of an old server would lose its first entries.
+    let bucket = KvBucket::bind(&connection, "small").unwrap();
+    let mut fillers = (0..).map(|number| format!("fill.{number}"));
+    let is_old = connection.status().version.starts_with("2.9.");
+    for size in [1_000, 1].into_iter().filter(|_| !is_old) {
+        fillers.find_map(|key| bucket.put(&key, &vec![0; size]).err()).unwrap();
+    }
+    for name in &names {
+        client.delete(&WIDGET, &key(name), &DeleteOptions::default()).unwrap();
+    }
+    assert_eq!(client.list(&WIDGET, &Query::all()).unwrap().items.len(), 0);
+    assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), 3);
+    client.create(&WIDGET, large("0", 1)).unwrap();
 }
