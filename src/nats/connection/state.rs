@@ -227,7 +227,7 @@ impl<S: Clone> LinkState<S> {
                 notices.extend(receiver.map(Notice::Flushed));
             }
             Frame::Ok | Frame::Info(_) => {}
-            Frame::Err(text) => return self.refused(text, notices),
+            Frame::Err(text) => return self.refused(&text, notices),
             other => return Err(format!("the server sends a frame of a client: {}", verb(&other))),
         }
         Ok(())
@@ -245,7 +245,7 @@ impl<S: Clone> LinkState<S> {
     }
 
     /// Takes an error of the server. Only refusals of single subjects and subscriptions leave the connection open.
-    fn refused(&mut self, text: String, notices: &mut Vec<Notice<S>>) -> Result<(), String> {
+    fn refused(&mut self, text: &str, notices: &mut Vec<Notice<S>>) -> Result<(), String> {
         let lower = text.to_ascii_lowercase();
         if lower.starts_with("maximum subscriptions exceeded") {
             // The server keeps the connection. A new one would restore all subscriptions, and be refused again.
@@ -256,7 +256,7 @@ impl<S: Clone> LinkState<S> {
             return Err(format!("the server reports {text:?}"));
         }
         let subject = text.split('"').nth(1).unwrap_or_default().to_owned();
-        let error = NatsError::new(NatsErrorKind::PermissionsViolation(text.clone()));
+        let error = NatsError::new(NatsErrorKind::PermissionsViolation(text.to_owned()));
         // The subject may have any text.
         if lower.starts_with("permissions violation for subscription") {
             if subject == format!("{}*", self.inbox) {
@@ -277,7 +277,7 @@ impl<S: Clone> LinkState<S> {
             for request in refused.iter().filter_map(|at| self.requests.remove(at)) {
                 notices.push(Notice::Ended(request.receiver, error.clone()));
             }
-            self.answer_asked(&subject, &text, notices);
+            self.answer_asked(&subject, text, notices);
             if notices.len() == before {
                 notices.push(Notice::Refused(error));
             }

@@ -56,6 +56,7 @@ pub(super) struct ProgressTimes {
 
 /// Knows whether more messages of the bucket are to come.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct WatchProgress {
     pub(super) times: ProgressTimes,
     /// The last revision of the bucket before the first consumer was created.

@@ -217,7 +217,9 @@ proptest! {
             delivered: BTreeSet::new(),
             synced: false,
         };
-        before.iter().for_each(|key| world.write(*key));
+        for key in before {
+                world.write(key);
+            }
         world.progress.confirmed(5, world.last);
         // Then the bucket is quiet.
         let rest = [Event::Send(1), Event::Answer, Event::Arrive, Event::Arrive].into_iter().cycle().take(600);
