@@ -126,12 +126,14 @@ fn a_server_that_is_named_later_must_offer_tls_too() {
     let plain = TestServer::with_config(&cluster(1));
     wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
     first.kill();
+    // Attempts with the first server hang now, so that the error of the second one is seen.
+    let silent = TcpListener::bind(("127.0.0.1", first.port())).unwrap();
     let error = wait_for("attempt with the second server", || {
         assert_eq!(connection.status().connects, 1, "a connection without TLS");
         connection.status().last_error.filter(|error| text(error).contains("TLS is required"))
     });
     assert!(text(&error).ends_with("TLS is required, but the server does not offer it"), "{error}");
-    drop(plain);
+    drop((plain, silent));
     first.restart();
     wait_for("reconnect", || (connection.status().connects == 2).then_some(()));
     connection.flush().unwrap();
