@@ -24,6 +24,9 @@ use crate::controller::{EarlierMember, ShardHash, ShardStatus, ShardTable};
 /// The most earlier divisions that a division keeps. A further one waits.
 pub(super) const MOST_EARLIER: usize = 16;
 
+/// The most bytes of names in the earlier divisions, if there are two or more: half of what the annotations of an object may have.
+const MOST_NAMES: usize = 128 * 1024;
+
 /// A lease of a member, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundMember {
@@ -208,7 +211,9 @@ impl MemberMachine {
         let earlier = latest.earlier.iter().cloned().chain([current]);
         let earlier: Vec<_> = earlier.filter(|earlier| !self.is_finished(earlier)).collect();
         let is_new = version.is_none() || alive != latest.members;
-        let may_follow = earlier.len() <= MOST_EARLIER;
+        let names = earlier.iter().flat_map(|earlier| &earlier.members);
+        let is_small = earlier.len() <= 1 || names.map(String::len).sum::<usize>() <= MOST_NAMES;
+        let may_follow = earlier.len() <= MOST_EARLIER && is_small;
         let next = Division { number: latest.number + 1, members: alive, earlier };
         (is_new && may_follow).then_some((version, next))
     }

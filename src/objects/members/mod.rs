@@ -50,7 +50,7 @@ use crate::objects::Client;
 ///   moves: use finalizers. Suspended keys, failures and scheduled runs stay in their process.
 ///
 /// A run of a lost key that does not end holds back all keys that its process has lost; the others go on moving. After sixteen changes of
-/// the members it blocks the next one: then no process joins, and the keys of one that dies have no owner. Set a
+/// the members (fewer with more than 128 KiB of names) it blocks the next one: then no process joins, and the keys of one that dies have no owner. Set a
 /// [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
 ///
 /// All processes of a group must use the same hashes. To change them, stop all processes first.

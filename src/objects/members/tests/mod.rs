@@ -111,6 +111,24 @@ fn a_division_waits_while_too_many_are_not_finished() {
     assert_eq!(look(2), [divide(Some("d17"), division(18, &["a", "b"], &earlier))]);
 }
 
+/// An object of Kubernetes has at most 256 KiB of annotations. The names of one division may be longer: there is no other way.
+#[test]
+fn a_division_waits_while_the_names_of_those_that_are_not_finished_are_long() {
+    let all: Vec<_> = (0..300).map(|number| format!("{number:0>220}")).collect();
+    let all: Vec<_> = all.iter().map(String::as_str).collect();
+    let look = |now: Division, announced| {
+        let number = now.number;
+        let members = all.iter().chain([&"new"]).map(|name| member(name, 1, announced)).collect();
+        let writes = machine(all[0]).look(at(0), &group(Some(now), members));
+        writes.len() == 1 && matches!(&writes[0], MemberWrite::Divide { division, .. } if division.number == number + 1)
+    };
+    assert!(look(division(4, &all, &[(3, &all)]), 4));
+    assert!(!look(division(4, &all, &[(3, &all)]), 3));
+    assert!(!look(division(4, &all, &[(3, &all), (2, &["x"])]), 3));
+    let earlier: Vec<_> = (1..=4).map(|number| (number, &all[..30])).collect();
+    assert!(look(division(5, &all[..30], &earlier), 1));
+}
+
 #[test]
 fn a_key_is_handed_over_by_an_announcement_or_the_end_of_its_owner() {
     let now = division(5, &["a", "b"], &[(3, &["c"]), (4, &["a", "c"])]);
