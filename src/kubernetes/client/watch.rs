@@ -113,8 +113,9 @@ impl EventStream {
     fn begin(&mut self) -> Result<(), ClientError> {
         if self.client.mode_streams(&self.kind) {
             match self.connect("") {
-                // Servers before 1.27, and those that switch streaming off.
-                Err(ClientError::Invalid { .. }) => self.client.remember_unstreamed(&self.kind),
+                Err(error @ ClientError::Invalid { .. }) => {
+                    self.client.note_refused_streaming(&self.kind, &error.to_string())
+                }
                 result => return result,
             }
         }
@@ -221,8 +222,8 @@ impl EventStream {
                 let status = ApiStatus::of_event(&status);
                 // Servers of which the storage cannot stream.
                 if self.is_initial && is_first && matches!(status.code(), 400 | 422 | 500 | 501) {
+                    self.client.note_refused_streaming(&self.kind, status.message());
                     self.connection = None;
-                    self.client.remember_unstreamed(&self.kind);
                     return self.list().err().map(Err);
                 }
                 let head = ResponseHead { code: 200, ..ResponseHead::default() };
@@ -347,7 +348,11 @@ impl KubernetesClient {
         !self.shared.unstreamed.lock().contains(kind)
     }
 
-    fn remember_unstreamed(&self, kind: &Kind) {
-        self.shared.unstreamed.lock().insert(kind.clone());
+    /// Streams no more lists of a kind if the server refuses that as such: servers before 1.27, and those that switch it off. Other
+    /// refusals concern one query or one moment.
+    fn note_refused_streaming(&self, kind: &Kind, message: &str) {
+        if message.contains("sendInitialEvents") {
+            self.shared.unstreamed.lock().insert(kind.clone());
+        }
     }
 }

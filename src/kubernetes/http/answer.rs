@@ -173,7 +173,7 @@ impl ApiStatus {
         }
     }
 
-    fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         match (self.message.as_str(), self.reason.as_str()) {
             ("", "") => "no message",
             ("", reason) => reason,
