@@ -54,11 +54,13 @@ fn a_call_waits_as_long_as_the_server_asks() {
 
 #[test]
 fn a_server_that_stays_busy_is_an_error_with_its_delay() {
-    let server = ApiServer::start().unwrap();
-    server.rule(ServerRule::new("POST", "*").otherwise(busy(429, "1000")));
-    let error = client(&server).create(&CONFIG_MAP, map("a")).unwrap_err();
-    assert_eq!(error.retry_after(), Some(1000 * SECOND));
-    assert_eq!(methods(&server), ["POST"]);
+    for (asked, counts) in [("300", 300), ("1000", 600)] {
+        let server = ApiServer::start().unwrap();
+        server.rule(ServerRule::new("POST", "*").otherwise(busy(429, asked)));
+        let error = client(&server).create(&CONFIG_MAP, map("a")).unwrap_err();
+        assert_eq!(error.retry_after(), Some(counts * SECOND));
+        assert_eq!(methods(&server), ["POST"]);
+    }
 }
 
 #[test]
