@@ -114,7 +114,7 @@ impl EventStream {
         if self.client.mode_streams(&self.kind) {
             match self.connect("") {
                 Err(error @ ClientError::Invalid { .. }) => {
-                    self.client.note_refused_streaming(&self.kind, &error.to_string())
+                    self.client.note_refused_streaming(&self.kind, &error.to_string());
                 }
                 result => return result,
             }
@@ -351,7 +351,8 @@ impl KubernetesClient {
     /// Streams no more lists of a kind if the server refuses that as such: servers before 1.27, and those that switch it off. Other
     /// refusals concern one query or one moment.
     fn note_refused_streaming(&self, kind: &Kind, message: &str) {
-        if message.contains("sendInitialEvents") {
+        // Servers before 1.27 refuse `resourceVersionMatch` for a watch.
+        if ["sendInitialEvents", "resourceVersionMatch"].iter().any(|parameter| message.contains(parameter)) {
             self.shared.unstreamed.lock().insert(kind.clone());
         }
     }

@@ -74,6 +74,7 @@ fn a_streamed_list_ends_with_its_bookmark() {
 fn a_server_that_streams_no_lists_is_asked_once() {
     for (refusal, requests) in [
         (ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden"), 1),
+        (ServerAnswer::error(422, "Invalid", "resourceVersionMatch is forbidden for watch"), 1),
         (ServerAnswer::new(200).error_event(422, "Invalid", "sendInitialEvents is forbidden"), 1),
         (ServerAnswer::new(200).error_event(500, "InternalError", "etcdserver: leader changed"), 2),
         (ServerAnswer::error(422, "Invalid", "this selector is not supported"), 2),

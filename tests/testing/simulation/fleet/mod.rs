@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::objects::{Api, Client, ClientError, MemoryClient, ObjectKey, ObjectMeta};
+use homeostat::objects::{Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, ObjectKey, ObjectMeta, Query};
 use homeostat::testing::Simulation;
 use homeostat::{Action, CancellationToken, Clock, Context};
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use super::{Outcome, SECOND};
 use crate::hooked_client::{Call, HookedClient};
 
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 /// The time with faults, and the time in which everything settles.
 const STORM: Duration = Duration::from_secs(90);
 const CALM: Duration = Duration::from_secs(120);
@@ -137,6 +138,15 @@ impl Ground {
         disk.size += 1;
         if disks.update(&disk).is_ok() {
             self.raised.lock()[usize::try_from(number).unwrap()] += 1;
+        }
+    }
+
+    /// Deletes a lease of a member, or the division of the keys, as an operator may do by mistake.
+    fn delete_a_lease(&self) {
+        let leases = self.store.list(&LEASE, &Query::all().namespace("default")).unwrap().items;
+        if !leases.is_empty() {
+            let lease = &leases[usize::try_from(self.roll(leases.len() as u64)).unwrap()];
+            self.store.delete(&LEASE, &lease.key(), &DeleteOptions::default()).unwrap();
         }
     }
 

@@ -143,6 +143,7 @@ fn run(sim: &Simulation) -> [u64; 4] {
             1 | 2 => ground.disturb(&processes[process].client),
             3 => processes[process].manager.stop(),
             4 => processes[process].kill(),
+            5 => ground.delete_a_lease(),
             _ => {}
         }
         for process in processes.iter_mut().filter(|process| process.has_ended()) {
