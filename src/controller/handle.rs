@@ -82,6 +82,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn resume(&self, key: &K) {
         let queue = &self.state.queue;
         self.state.suspended.resume(key, |reasons| {
+            // A claim may be about to put the key aside for ever. This stands also if the run is cancelled meanwhile.
+            queue.bring_back(key);
             queue.because(reasons).reschedule(key.clone(), Duration::ZERO);
         });
     }

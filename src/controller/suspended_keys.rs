@@ -31,9 +31,15 @@ impl<K: Key> SuspendedKeys<K> {
     }
 
     pub(super) fn suspend(&self, key: K) {
+        // A key may not drop under the lock: its code may call this controller.
+        let _second;
         let mut keys = self.keys.lock();
-        keys.entry(key).or_default();
-        self.count.store(keys.len(), SeqCst);
+        if keys.contains_key(&key) {
+            _second = key;
+        } else {
+            keys.insert(key, None);
+            self.count.store(keys.len(), SeqCst);
+        }
     }
 
     /// Resumes a key. If its run was held back, calls `again` with the reasons first. If that panics, the key stays suspended.

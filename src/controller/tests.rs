@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::base::thread::ThreadOptions;
-use crate::queue::KeyState;
+use crate::queue::{Ending, KeyState};
 use crate::{Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Running, WorkQueue, WorkerPool};
 
 /// The time limit of a failed test.
@@ -61,4 +61,20 @@ fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
     let (pool, _) = pool();
     let _running = controller.start(&pool).unwrap();
     assert_eq!(ran.recv_timeout(PATIENCE), Ok('d'));
+}
+
+/// A claim has asked whether its key is suspended, and ends after the key was resumed and its run cancelled.
+#[test]
+fn a_key_that_is_resumed_and_cancelled_while_a_claim_puts_it_aside_is_not_put_aside_for_ever() {
+    let controller = controller();
+    let handle = controller.handle();
+    handle.suspend('k');
+    handle.enqueue('k');
+    let claim = handle.queue().try_dequeue().unwrap();
+    assert!(handle.state.suspended.hold_back(claim.key(), claim.reasons()));
+    handle.resume(&'k');
+    handle.queue().cancel(&'k');
+    let reasons = claim.reasons();
+    claim.end(Ending::PutAside(reasons, Duration::MAX));
+    assert!(matches!(handle.queue().state(&'k'), KeyState::Ready(_)), "{:?}", handle.queue());
 }

@@ -210,7 +210,7 @@ impl Manager {
             (state.leading, state.term.clone())
         };
         // A term that has run out counts as ended before the elector says so.
-        leading && term.is_none_or(|term| term.check().is_ok())
+        leading && term.is_none_or(|term| term.lasts())
     }
 }
 

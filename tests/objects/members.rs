@@ -8,8 +8,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Client, ClientError, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget,
-    Query,
+    Client, ClientError, DeleteOptions, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch,
+    PatchTarget, Query,
 };
 use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
@@ -274,6 +274,29 @@ fn the_runs_of_a_member_that_was_expelled_are_cancelled() {
     begins.recv().unwrap();
     expel(&client, &a.members.status().name);
     assert_eq!(ends.recv(), Ok(true));
+}
+
+/// A run of a former membership has a number of a division that nobody knows any more.
+#[test]
+fn a_group_begins_again_after_its_leases_were_deleted_beside_a_run() {
+    let client = MemoryClient::new();
+    let (begun, begins) = unbounded();
+    let (release, gate) = bounded::<()>(0);
+    let a = Process::start(&client, "a", move |key, _| {
+        if key == 0 {
+            begun.send(()).unwrap();
+            let _ = gate.recv();
+        }
+    });
+    begins.recv().unwrap();
+    let name = a.members.status().name;
+    let leases = client.list(&LEASE, &Query::all()).unwrap().items;
+    assert_eq!(leases.len(), 2);
+    for lease in leases {
+        client.delete(&LEASE, &lease.key(), &DeleteOptions::default()).unwrap();
+    }
+    until(|| a.members.status().name != name && a.owned().len() == KEYS as usize);
+    drop(release);
 }
 
 /// The number of a division rises within a membership, so a greater number in an object says nothing about the end of it.

@@ -220,7 +220,9 @@ impl MemberTask {
 
     /// Returns the number of the division that the lease may announce now.
     fn to_announce(&self, member: &MemberSession) -> u64 {
-        self.shared.shards.lost_runs().number.unwrap_or(member.divided).max(member.announced)
+        let lost = self.shared.shards.lost_runs().number;
+        // A run of an earlier membership, in a division that was deleted since, may have a later number.
+        lost.map_or(member.divided, |lost| lost.min(member.divided)).max(member.announced)
     }
 
     /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
