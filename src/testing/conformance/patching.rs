@@ -72,6 +72,11 @@ fn step_examples() -> Value {
         ["A.14", {"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": 10}], {"/": 9, "~1": 10}],
         ["A.15", {"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": "10"}], null],
         ["A.16", {"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc", "def"]}], {"foo": ["bar", ["abc", "def"]]}],
+        // Not in the standard: in a test, a missing field of an object equals null.
+        ["absence", {"foo": "bar"}, [{"op": "test", "path": "/b~1z", "value": null}], {"foo": "bar"}],
+        ["no absence", {"foo": "bar"}, [{"op": "test", "path": "/foo", "value": null}], null],
+        ["absent value", {"foo": "bar"}, [{"op": "test", "path": "/baz", "value": 1}], null],
+        ["absent parent", {"foo": "bar"}, [{"op": "test", "path": "/baz/x", "value": null}], null],
         ["copy", {"foo": [1]}, [{"op": "copy", "from": "/foo", "path": "/bar"}], {"foo": [1], "bar": [1]}],
     ])
 }
