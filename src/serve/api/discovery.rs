@@ -23,7 +23,11 @@ pub(super) fn discover(kinds: &KindRegistry, segments: &[String], form: Discover
             let (major, minor) = VERSION;
             let version = format!("v{major}.{minor}.0+homeostat.{}", env!("CARGO_PKG_VERSION"));
             let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-            Some(json!({"major": major, "minor": minor, "gitVersion": version, "platform": platform}))
+            // Typed clients need all fields.
+            Some(json!({
+                "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "",
+                "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": platform,
+            }))
         }
         ([root @ ("api" | "apis")], DiscoveryForm::Aggregated(version)) => {
             Some(aggregated(kinds, *root == "api", version))
@@ -184,7 +188,20 @@ mod tests {
         assert_eq!(core, ["nodes", "namespaces"]);
         assert_eq!(of("/apis/example.com/v2"), None);
         assert_eq!(of("/apis/other.com"), None);
-        assert_eq!(of("/version").unwrap()["major"], "1");
+        let version = of("/version").unwrap();
+        let fields: Vec<_> = version.as_object().unwrap().keys().map(String::as_str).collect();
+        let known = [
+            "buildDate",
+            "compiler",
+            "gitCommit",
+            "gitTreeState",
+            "gitVersion",
+            "goVersion",
+            "major",
+            "minor",
+            "platform",
+        ];
+        assert_eq!((&version["major"], &fields[..]), (&json!("1"), &known[..]));
     }
 
     #[test]
