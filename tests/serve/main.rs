@@ -9,4 +9,6 @@ mod conformance;
 mod http;
 #[cfg(unix)]
 mod kubectl;
+#[cfg(unix)]
+mod python;
 mod status;

@@ -5,6 +5,7 @@ mod changes;
 mod events;
 mod reads;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -21,8 +22,8 @@ use tempfile::TempDir;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
-/// A server with sites, and the home of a user of `kubectl`.
-struct Door {
+/// A server with sites, and the home of a user with a kubeconfig.
+pub(crate) struct Door {
     client: MemoryClient,
     home: TempDir,
     server: Running<ServerControl>,
@@ -83,7 +84,7 @@ impl Door {
     }
 
     /// Starts a server that also serves other kinds.
-    fn with(others: impl FnOnce(ObjectApiBuilder) -> ObjectApiBuilder) -> Self {
+    pub(crate) fn with(others: impl FnOnce(ObjectApiBuilder) -> ObjectApiBuilder) -> Self {
         let client = MemoryClient::builder().versions_by_time().build();
         let api = ObjectApi::builder(Arc::new(client.clone()))
             .serve(sites())
@@ -109,10 +110,16 @@ impl Door {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let program = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
-        command.env("HOME", self.home.path()).env("KUBECONFIG", self.home.path().join("config"));
+        let mut command = self.program(std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned()));
+        command.args(arguments);
+        command
+    }
+
+    /// Returns a command that runs a program as the user.
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let (mut command, home) = (Command::new(program), self.home.path());
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", home).env("TMPDIR", home).env("KUBECONFIG", home.join("config"));
         command
     }
 
