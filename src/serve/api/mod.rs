@@ -54,6 +54,7 @@ use crate::serve::kinds::ServedResource;
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
 ///
 /// It serves the kinds that are registered, and no others. A namespace exists as long as an object is in it. Clones share all state.
+/// It is tested with `kubectl`, the Python client `kubernetes`, kube-rs and `KubernetesClient`.
 ///
 /// # Differences from Kubernetes
 ///
