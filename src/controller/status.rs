@@ -189,10 +189,13 @@ impl<K: fmt::Debug> RunningKey<K> {
 
 impl<K: Key> ControllerState<K> {
     pub(super) fn health(&self) -> ControllerHealth<K> {
+        let phase = self.phase();
+        // An added source that has ended before its first listing never lists. That fails no controller, so nobody waits for it.
+        let is_awaited = |source: &&SourceHandle| phase == ControllerPhase::Syncing || !source.synced().is_given_up();
         ControllerHealth {
-            phase: self.phase(),
+            phase,
             overdue: self.running().into_iter().filter(|run| run.overdue).collect(),
-            sources: self.source_statuses(),
+            sources: self.sources.handles().iter().filter(is_awaited).map(SourceHandle::status).collect(),
             unready_after: self.unready_after,
         }
     }

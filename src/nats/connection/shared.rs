@@ -264,7 +264,8 @@ impl LinkShared {
         let before = self.link.with(|link| link.last_error.replace(error));
         // A program may send many messages that are refused.
         if before.is_none_or(|before| before.to_string() != text) {
-            log::warn!(connection, error = text.as_str(); "{connection}: {text}");
+            let error = text.as_str();
+            log::warn!(connection, error; "{connection}: {error}");
         }
     }
 

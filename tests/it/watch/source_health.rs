@@ -119,7 +119,14 @@ fn ready_names_missing_listings_also_in_a_suspended_controller_and_of_added_sour
     sources.watch(nics.watch(), |event| event.key().copied());
     handle.add_sources(sources).unwrap();
     assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: nics");
+    // One that ends before its first listing is awaited no more.
+    let tags = Watch::<_, u32>::builder().name("tags").clock(clock.clock()).push();
+    let mut sources = Sources::new();
+    sources.watch(tags.watch(), |event| event.key().copied());
+    handle.add_sources(sources).unwrap();
     nics.synced();
+    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: tags");
+    drop(tags);
     assert_eq!(manager.ready().to_string(), "ok");
     end(&manager, running);
 }
