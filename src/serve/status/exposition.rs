@@ -137,12 +137,13 @@ mod tests {
         text.histogram(&[("name", "a")], &histogram);
         let text = text.into_text();
         let lines: Vec<_> = text.lines().skip(2).collect();
-        assert_eq!(lines.len(), 13);
+        assert_eq!(lines.len(), 31);
         assert_eq!(lines[0], "time_seconds_bucket{name=\"a\",le=\"0.000001\"} 1");
-        assert_eq!(lines[5], "time_seconds_bucket{name=\"a\",le=\"0.1\"} 2");
-        assert_eq!(lines[6], "time_seconds_bucket{name=\"a\",le=\"1\"} 2");
-        assert_eq!(lines[10], "time_seconds_bucket{name=\"a\",le=\"+Inf\"} 3");
-        assert_eq!(lines[11], "time_seconds_sum{name=\"a\"} 2000.050001");
-        assert_eq!(lines[12], "time_seconds_count{name=\"a\"} 3");
+        assert_eq!(lines[13], "time_seconds_bucket{name=\"a\",le=\"0.025\"} 1");
+        assert_eq!(lines[14], "time_seconds_bucket{name=\"a\",le=\"0.05\"} 2");
+        assert_eq!(lines[27], "time_seconds_bucket{name=\"a\",le=\"1000\"} 2");
+        assert_eq!(lines[28], "time_seconds_bucket{name=\"a\",le=\"+Inf\"} 3");
+        assert_eq!(lines[29], "time_seconds_sum{name=\"a\"} 2000.050001");
+        assert_eq!(lines[30], "time_seconds_count{name=\"a\"} 3");
     }
 }
