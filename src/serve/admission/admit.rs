@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::hooks::{AdmissionHooks, AdmissionRequest, Rejection, ValidateHook};
 use super::schema::{FieldFault, StructuralSchema};
+use crate::base::text::one_line;
 use crate::base::thread::panic_message;
+use crate::objects::{ObjectKey, ObjectRef};
 
 /// The treatment of fields that the schema does not know. They are never stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,7 @@ pub(crate) fn admit(
         _ => Vec::new(),
     };
     for hook in &hooks.mutate {
-        guarded(|| hook(request, &mut object))?;
+        guarded(request, || hook(request, &mut object))?;
     }
     if !hooks.mutate.is_empty() {
         fit(&mut object);
@@ -87,7 +89,7 @@ pub(crate) fn admit_deletion(
 fn validated(hooks: &[ValidateHook], request: &AdmissionRequest<'_>, object: &Value) -> Result<(), AdmissionFailure> {
     let mut faults = Vec::new();
     for hook in hooks {
-        match guarded(|| hook(request, object)) {
+        match guarded(request, || hook(request, object)) {
             Err(AdmissionFailure::Invalid(more)) => faults.extend(more),
             other => other?,
         }
@@ -95,7 +97,11 @@ fn validated(hooks: &[ValidateHook], request: &AdmissionRequest<'_>, object: &Va
     if faults.is_empty() { Ok(()) } else { Err(AdmissionFailure::Invalid(faults)) }
 }
 
-fn guarded(hook: impl FnOnce() -> Result<(), Rejection>) -> Result<(), AdmissionFailure> {
+/// Calls a hook, and logs a panic in it.
+fn guarded(
+    request: &AdmissionRequest<'_>,
+    hook: impl FnOnce() -> Result<(), Rejection>,
+) -> Result<(), AdmissionFailure> {
     match catch_unwind(AssertUnwindSafe(hook)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Rejection::Forbidden(reason))) => Err(AdmissionFailure::Forbidden(reason)),
@@ -103,7 +109,13 @@ fn guarded(hook: impl FnOnce() -> Result<(), Rejection>) -> Result<(), Admission
             let faults = causes.iter().map(|cause| FieldFault::of_text(&cause.field, &cause.value, &cause.rule));
             Err(AdmissionFailure::Invalid(faults.collect()))
         }
-        Err(panic) => Err(AdmissionFailure::Panicked(panic_message(&*panic).to_owned())),
+        Err(panic) => {
+            let key = ObjectKey::new(request.namespace, request.name);
+            let object = one_line(&ObjectRef::new(request.kind, &key).to_string());
+            let (object, message) = (object.as_str(), panic_message(&*panic));
+            log::error!(object, panic = message; "an admission hook of {object} panicked: {message}");
+            Err(AdmissionFailure::Panicked(message.to_owned()))
+        }
     }
 }
 

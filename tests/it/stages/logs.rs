@@ -27,7 +27,8 @@ impl Line {
 }
 
 /// The fields that may hold the registered name of a line. The first present field counts.
-const NAMES: [&str; 7] = ["source", "subscription", "elector", "pool", "controller", "component", "reconciler"];
+const NAMES: [&str; 8] =
+    ["source", "subscription", "elector", "pool", "controller", "component", "reconciler", "object"];
 
 #[derive(Default)]
 struct Collector {
