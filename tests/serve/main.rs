@@ -11,4 +11,5 @@ mod http;
 mod kubectl;
 #[cfg(unix)]
 mod python;
+mod reviews;
 mod status;

@@ -4,6 +4,7 @@ mod admit;
 mod hooks;
 mod review;
 mod schema;
+mod serving;
 
 pub use self::hooks::{AdmissionOperation, AdmissionRequest, Rejection};
 pub use self::review::AdmissionReviewer;

@@ -2,13 +2,11 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_deletion};
 use super::hooks::{AdmissionHooks, AdmissionOperation, AdmissionRequest};
 use crate::serve::access::UserInfo;
-use crate::serve::http::{Handler, IncomingRequest, Reply};
 use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
 
 /// Answers `AdmissionReview` requests of a Kubernetes API server with the hooks of served kinds.
@@ -18,6 +16,9 @@ use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
 ///
 /// The reviewer also fills in the defaults of the schema, removes unknown fields and checks the schema. Kinds that it does not know are
 /// allowed as they are.
+///
+/// [`ServerBuilder::admission_reviews`](crate::serve::ServerBuilder::admission_reviews) answers the reviews that arrive by HTTP, and shows
+/// a webhook configuration.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ pub struct AdmissionReviewer {
 
 /// The call of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReviewStage {
+pub(super) enum ReviewStage {
     /// The answer may change the object.
     Mutate,
     /// The answer only allows or refuses.
@@ -80,7 +81,7 @@ impl AdmissionReviewer {
         self.answer(review, ReviewStage::Validate)
     }
 
-    fn answer(&self, review: &Value, stage: ReviewStage) -> Value {
+    pub(super) fn answer(&self, review: &Value, stage: ReviewStage) -> Value {
         let request = &review["request"];
         let is_review = review["apiVersion"] == "admission.k8s.io/v1" && review["kind"] == "AdmissionReview";
         let mut response = if is_review && request.is_object() {
@@ -97,7 +98,7 @@ impl AdmissionReviewer {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let of = |field: &str| text(&review["kind"][field]);
         let (group, version, name) = (of("group"), of("version"), of("kind"));
-        let known = self.kinds.of_version(&group, &version).find(|resource| resource.kind().name() == name);
+        let known = self.known(&group, &version, &name);
         let operation = match review["operation"].as_str() {
             Some("CREATE") => AdmissionOperation::Create,
             Some("UPDATE") => AdmissionOperation::Update,
@@ -121,25 +122,11 @@ impl AdmissionReviewer {
             old: old.is_object().then_some(old),
             dry_run: review["dryRun"] == true,
         };
-        let hooks = resource.hooks();
-        if operation == AdmissionOperation::Delete {
-            if stage == ReviewStage::Validate {
-                admit_deletion(hooks, &request, if old.is_object() { old } else { object })?;
-            }
-            return Ok(json!({"allowed": true}));
-        }
-        let unchanging;
-        let hooks = match stage {
-            ReviewStage::Mutate => hooks,
-            ReviewStage::Validate => {
-                unchanging = AdmissionHooks { mutate: Vec::new(), ..hooks.clone() };
-                &unchanging
-            }
-        };
-        let Admitted { object: admitted, warnings } =
-            admit(resource.compiled_schema(), hooks, &request, object.clone(), UnknownFields::Warn)?;
+        let deletes = operation == AdmissionOperation::Delete;
+        let object = if deletes && old.is_object() { old } else { object };
+        let Admitted { object: admitted, warnings } = decide(resource, stage, &request, object)?;
         let mut response = json!({"allowed": true});
-        if stage == ReviewStage::Mutate {
+        if stage == ReviewStage::Mutate && !deletes {
             let patch = json_patch::diff(object, &admitted);
             if !patch.0.is_empty() {
                 response["patchType"] = json!("JSONPatch");
@@ -151,6 +138,38 @@ impl AdmissionReviewer {
         }
         Ok(response)
     }
+
+    fn known(&self, group: &str, version: &str, name: &str) -> Option<&ServedResource> {
+        self.kinds.iter().find(|resource| {
+            let kind = resource.kind();
+            (kind.group(), kind.version(), kind.name()) == (group, version, name)
+        })
+    }
+}
+
+/// Runs the hooks of a stage. A deletion changes nothing, and only the second stage can refuse it.
+fn decide(
+    resource: &ServedResource,
+    stage: ReviewStage,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+) -> Result<Admitted, AdmissionFailure> {
+    let hooks = resource.hooks();
+    if request.operation == AdmissionOperation::Delete {
+        if stage == ReviewStage::Validate {
+            admit_deletion(hooks, request, object)?;
+        }
+        return Ok(Admitted { object: object.clone(), warnings: Vec::new() });
+    }
+    let unchanging;
+    let hooks = match stage {
+        ReviewStage::Mutate => hooks,
+        ReviewStage::Validate => {
+            unchanging = AdmissionHooks { mutate: Vec::new(), ..hooks.clone() };
+            &unchanging
+        }
+    };
+    admit(resource.compiled_schema(), hooks, request, object.clone(), UnknownFields::Warn)
 }
 
 /// Returns the response that refuses an object.
@@ -175,24 +194,6 @@ fn refused(failure: AdmissionFailure) -> Value {
         }
     };
     json!({"allowed": false, "status": status})
-}
-
-/// Answers the paths that end with `mutate` or `validate`.
-impl Handler for AdmissionReviewer {
-    fn handle(&self, request: &IncomingRequest) -> Reply {
-        let stage = match request.segments.last().map(String::as_str) {
-            Some("mutate") => ReviewStage::Mutate,
-            Some("validate") => ReviewStage::Validate,
-            _ => return Reply::text(StatusCode::NOT_FOUND, "404 page not found\n"),
-        };
-        if request.method != Method::POST {
-            return Reply::text(StatusCode::METHOD_NOT_ALLOWED, "a review must be sent by POST\n");
-        }
-        match serde_json::from_slice(&request.body) {
-            Ok(review) => Reply::json(StatusCode::OK, &self.answer(&review, stage)),
-            Err(error) => Reply::text(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}\n")),
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]

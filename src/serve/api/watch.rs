@@ -41,7 +41,7 @@ impl ServedWatch {
     pub(super) fn reply(self) -> Reply {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let run = move |sink: &mut dyn ReplySink, gone: &CancellationToken| self.run(sink, gone);
-        Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)) }
+        Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), logged: None }
     }
 
     /// Sends events until the token is cancelled or the time is over. An error is the last event.

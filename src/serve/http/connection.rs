@@ -238,7 +238,7 @@ impl ConnectionServer<'_> {
 
     /// Sends a reply.
     fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
-        let Reply { status, headers, body } = reply;
+        let Reply { status, headers, body, .. } = reply;
         self.slot.connection.enter(ConnectionPhase::Writes);
         match body {
             ReplyBody::Full(body) => {

@@ -44,6 +44,15 @@ pub(crate) struct Reply {
     /// Without `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`, which the connection sets.
     pub(crate) headers: HeaderMap,
     pub(crate) body: ReplyBody,
+    /// The outcome for the log of writes, if the status does not tell it.
+    pub(crate) logged: Option<LoggedOutcome>,
+}
+
+/// The outcome of a request that is answered with one status, whatever was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoggedOutcome {
+    pub(crate) status: StatusCode,
+    pub(crate) dry_run: bool,
 }
 
 /// The body of a [`Reply`].
@@ -72,7 +81,7 @@ impl Reply {
     /// Returns a reply with a body of this content type.
     pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
-        Self { status, headers, body: ReplyBody::Full(body.into()) }
+        Self { status, headers, body: ReplyBody::Full(body.into()), logged: None }
     }
 
     /// Returns a reply of plain text.

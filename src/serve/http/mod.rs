@@ -27,7 +27,7 @@ pub(crate) use self::counts::HttpCounts;
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
-pub(crate) use self::message::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
+pub(crate) use self::message::{Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink};
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hosts::AllowedHosts;
-use super::service::ServerService;
+use super::service::{ServerService, is_object_root};
 use super::users::KnownUsers;
 use super::{Server, ServerSettings};
 use crate::base::error::StartError;
@@ -18,6 +18,8 @@ use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
 use crate::serve::http::TlsFiles;
 use crate::serve::http::{Handler, HttpLimits};
 
+/// The default limit of a body if the server answers reviews. A review has two objects, each with up to 3 MiB.
+const BODY_WITH_REVIEWS: usize = 7 << 20;
 /// The stack of a connection's thread. Handlers run on it.
 const STACK: usize = 512 << 10;
 
@@ -52,7 +54,9 @@ pub struct ServerBuilder {
     authorizer: Authorizer,
     objects: Option<HandlerFactory>,
     pages: Option<HandlerFactory>,
+    reviews: Vec<(String, Arc<dyn Handler>)>,
     limits: HttpLimits,
+    body_limit: Option<usize>,
     options: ThreadOptions,
     #[cfg(feature = "serve-tls")]
     tls: Option<(PathBuf, PathBuf)>,
@@ -82,7 +86,9 @@ impl ServerBuilder {
             authorizer: Arc::new(|_| Access::Allow),
             objects: None,
             pages: None,
+            reviews: Vec::new(),
             limits: HttpLimits::default(),
+            body_limit: None,
             options: ThreadOptions::new().stack_size(STACK),
             #[cfg(feature = "serve-tls")]
             tls: None,
@@ -142,6 +148,8 @@ impl ServerBuilder {
     }
 
     /// Lets everyone read this path, without credentials and without authorization: `/livez`.
+    ///
+    /// At a path of [admission reviews](Self::admission_reviews), everyone may send reviews.
     pub fn public_path(mut self, path: impl Into<String>) -> Self {
         self.public_paths.push(path.into());
         self
@@ -211,9 +219,12 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the most bytes of a request's body. Default: 3 MiB. Larger bodies get status 413.
+    /// Sets the most bytes of a request's body. Larger bodies get status 413.
+    ///
+    /// Default: 3 MiB; 7 MiB if the server answers [admission reviews](Self::admission_reviews), because a review has the new and the
+    /// old object.
     pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.limits.body = bytes;
+        self.body_limit = Some(bytes);
         self
     }
 
@@ -258,12 +269,18 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the handler of reviews at exactly this path. The server asks the authorizer before it calls the handler.
+    pub(crate) fn review_handler(mut self, path: String, handler: Arc<dyn Handler>) -> Self {
+        self.reviews.push((path, handler));
+        self
+    }
+
     /// Creates the server.
     ///
     /// # Errors
     ///
     /// Returns an error if a setting is invalid. The message names the setting.
-    pub fn build(self) -> Result<Server, StartError> {
+    pub fn build(mut self) -> Result<Server, StartError> {
         StartError::check_name(&self.name)?;
         let network = self.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
         #[cfg(feature = "serve-tls")]
@@ -285,6 +302,8 @@ impl ServerBuilder {
         if let Some(fault) = self.users.fault() {
             return Err(fault);
         }
+        let default_body = if self.reviews.is_empty() { self.limits.body } else { BODY_WITH_REVIEWS };
+        self.limits.body = self.body_limit.unwrap_or(default_body);
         self.check_limits()?;
         if let Some(host) = self.hosts.fault() {
             return Err(StartError::setting("allow_host", &host, "a host name without a scheme and a port"));
@@ -293,6 +312,7 @@ impl ServerBuilder {
             let rule = "a path such as /livez, without a query and without a slash at its end";
             return Err(StartError::setting("public_path", path, rule));
         }
+        self.check_review_paths()?;
         #[cfg(feature = "serve-tls")]
         let tls = match (self.tls, self.client_authority) {
             (Some((certificate, key)), clients) => Some(TlsFiles { certificate, key, clients }),
@@ -312,6 +332,7 @@ impl ServerBuilder {
             public_paths: self.public_paths,
             objects: self.objects.map(|make| make(&authorizer)),
             pages: self.pages.map(|make| make(&authorizer)),
+            reviews: self.reviews,
             authorizer,
         };
         Ok(Server(ServerSettings {
@@ -323,6 +344,19 @@ impl ServerBuilder {
             #[cfg(feature = "serve-tls")]
             tls,
         }))
+    }
+
+    fn check_review_paths(&self) -> Result<(), StartError> {
+        for (number, (path, _)) in self.reviews.iter().enumerate() {
+            if !is_plain_path(path) || is_object_root(path[1..].split('/').next().unwrap_or_default()) {
+                let rule = "a path such as /admission/mutate, and not below /api, /apis, /openapi and /version";
+                return Err(StartError::setting("admission_reviews", path, rule));
+            }
+            if self.reviews[..number].iter().any(|(known, _)| known == path) {
+                return Err(StartError::setting("admission_reviews", path, "the path of one reviewer only"));
+            }
+        }
+        Ok(())
     }
 
     fn check_limits(&self) -> Result<(), StartError> {

@@ -9,7 +9,7 @@ use super::users::{ClientCredentials, KnownUsers};
 use crate::base::text::one_line;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::serve::http::{
-    Handler, IncomingRequest, PeerInfo, Reply, RequestHead, RequestTarget, Service, canonical_path,
+    Handler, IncomingRequest, LoggedOutcome, PeerInfo, Reply, RequestHead, RequestTarget, Service, canonical_path,
 };
 
 /// The first segments of the paths of objects.
@@ -31,6 +31,8 @@ pub(super) struct ServerService {
     pub(super) authorizer: Authorizer,
     pub(super) objects: Option<Arc<dyn Handler>>,
     pub(super) pages: Option<Arc<dyn Handler>>,
+    /// The handlers of admission reviews, by path.
+    pub(super) reviews: Vec<(String, Arc<dyn Handler>)>,
 }
 
 impl Service for ServerService {
@@ -43,14 +45,20 @@ impl Service for ServerService {
     }
 
     fn answer(&self, request: IncomingRequest) -> Reply {
-        let handler = if is_object_path(&request.segments) { &self.objects } else { &self.pages };
+        let handler = if is_object_path(&request.segments) {
+            self.objects.as_ref()
+        } else {
+            self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
+        };
         let reply = match handler {
             Some(handler) => handler.handle(&request),
             None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
         };
         if !is_own_review(&request.segments) {
             let IncomingRequest { method, path, query, user, peer, .. } = &request;
-            self.audit(user, method, path, is_rehearsal(query), peer.ip(), reply.status);
+            let by_status = || LoggedOutcome { status: reply.status, dry_run: is_rehearsal(query) };
+            let LoggedOutcome { status, dry_run } = reply.logged.unwrap_or_else(by_status);
+            self.audit(user, method, path, dry_run, peer.ip(), status);
         }
         reply
     }
@@ -67,9 +75,14 @@ impl ServerService {
         if head.headers.contains_key(&IMPERSONATION) {
             return Err(forbid("the server does not let users act as other users".to_owned()));
         }
-        let reads = matches!(head.method, Method::GET | Method::HEAD);
         let path = canonical_path(&head.target.segments);
-        let is_public = reads && self.public_paths.contains(&path);
+        let can_be_public = match head.method {
+            Method::GET | Method::HEAD => true,
+            // A review writes nothing.
+            Method::POST => self.reviewer(&path).is_some(),
+            _ => false,
+        };
+        let is_public = can_be_public && self.public_paths.contains(&path);
         let user = match self.user(head, peer) {
             Ok(user) => user,
             Err(_) if is_public => UserInfo::default(),
@@ -86,6 +99,11 @@ impl ServerService {
                 Err((StatusCode::FORBIDDEN, request.user, message))
             }
         }
+    }
+
+    /// Returns the handler of the reviews at a path.
+    fn reviewer(&self, path: &str) -> Option<&Arc<dyn Handler>> {
+        self.reviews.iter().find(|(known, _)| known == path).map(|(_, handler)| handler)
     }
 
     fn user(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, &'static str> {
@@ -154,7 +172,12 @@ fn is_own_review(segments: &[String]) -> bool {
 }
 
 fn is_object_path(segments: &[String]) -> bool {
-    segments.first().is_some_and(|first| OBJECT_ROOTS.contains(&first.as_str()))
+    segments.first().is_some_and(|first| is_object_root(first))
+}
+
+/// Returns whether paths with this first segment belong to the objects.
+pub(super) fn is_object_root(segment: &str) -> bool {
+    OBJECT_ROOTS.contains(&segment)
 }
 
 /// Returns the verb of Kubernetes for a method.

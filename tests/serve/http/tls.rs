@@ -2,7 +2,8 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use homeostat::serve::{Access, UserInfo};
+use homeostat::objects::Kind;
+use homeostat::serve::{Access, AdmissionReviewer, Rejection, ServedResource, UserInfo};
 use log::Level;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -10,6 +11,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::curl::curl;
@@ -166,6 +168,44 @@ fn certificates_name_users() {
         stream.read(&mut [0])
     });
     assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
+fn reviews_are_answered_for_the_certificate_of_an_api_server() {
+    let authority = Authority::new();
+    let folder = folder(&authority);
+    let vms = ServedResource::new(Kind::namespaced("example.com", "v1", "Vm"))
+        .validate(|request, _| Err(Rejection::forbidden(format!("{} must wait", request.user.name))));
+    let reviewer = AdmissionReviewer::new([vms]).unwrap();
+    let server = start_tls(&folder, |builder| {
+        let builder = builder.admission_reviews("/admission", &reviewer);
+        builder.client_certificates(folder.path().join("clients.pem")).authorize(|request| match &*request.user.name {
+            "kube-apiserver" => Access::Allow,
+            _ => Access::Deny("only the API server may".to_owned()),
+        })
+    });
+    let request = json!({
+        "uid": "u-1", "operation": "CREATE", "kind": {"group": "example.com", "version": "v1", "kind": "Vm"},
+        "namespace": "default", "name": "a", "userInfo": {"username": "eve"}, "object": {},
+    });
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string();
+    let ask = |user: Option<&[String; 2]>| {
+        let mut stream = connect_tls(&server, &authority, user).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST /admission/validate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let reply = ask(Some(&authority.user("kube-apiserver", "system:masters")));
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("eve must wait"), "{reply}");
+    assert_eq!(status(&ask(Some(&authority.user("ada", "admins")))), "403");
+    assert_eq!(status(&ask(None)), "401");
 }
 
 #[test]

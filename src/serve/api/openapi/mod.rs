@@ -6,13 +6,12 @@ mod second;
 
 use std::collections::BTreeMap;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::accept::accepts;
 use crate::objects::Kind;
-use crate::serve::http::{IncomingRequest, Reply, ReplyBody};
+use crate::serve::http::{IncomingRequest, Reply};
 use crate::serve::kinds::{KindRegistry, ServedResource};
 
 /// The media types by which clients ask for the second version in protocol buffers, and the type of the answer. A media type with `@` is
@@ -63,8 +62,7 @@ impl OpenApiDocuments {
 
     fn second_version(&self, request: &IncomingRequest) -> Reply {
         if V2_ACCEPTED.iter().any(|media| accepts(request, media)) {
-            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(V2_MEDIA))]);
-            return Reply { status: StatusCode::OK, headers, body: ReplyBody::Full(self.second.clone()) };
+            return Reply::new(StatusCode::OK, V2_MEDIA, self.second.clone());
         }
         let info = json!({"title": "homeostat", "version": env!("CARGO_PKG_VERSION")});
         Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}))

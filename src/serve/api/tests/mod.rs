@@ -141,7 +141,7 @@ impl Sent {
 
     /// Sends the request. Parts of a stream go into the sink.
     pub(super) fn streamed(self, api: &ObjectApi, sink: &mut Kept, gone: &CancellationToken) -> Answer {
-        let Reply { status, headers, body } = api.handle(&self.request);
+        let Reply { status, headers, body, .. } = api.handle(&self.request);
         let text = match body {
             ReplyBody::Full(bytes) => bytes,
             ReplyBody::Stream(run) => {
