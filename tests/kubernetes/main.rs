@@ -22,3 +22,4 @@ mod process;
 mod process_usage;
 mod steps;
 mod support;
+mod webhooks;
