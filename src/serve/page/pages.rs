@@ -16,14 +16,19 @@ use crate::base::running::Running;
 use crate::base::thread::panic_message;
 use crate::manager::{Manager, WeakManager};
 use crate::run::error::BoxError;
+use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::serve::http::{Handler, IncomingRequest, Reply};
 use crate::serve::server::ServerBuilder;
 use crate::serve::status::{
-    CONTENT_TYPE, CheckKind, HealthChecks, ProcessFacts, metrics_text, reply_to_group, reply_to_one, status_json,
+    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, HealthChecks, ProcessFacts, all_ok, metrics_text,
+    reply_to_group, reply_to_one, status_json,
 };
 
 /// The number of keys and runs of each kind in `/statusz`, unless the request says otherwise.
 const MOST_KEYS: usize = 1000;
+
+/// The path of the status. Users who may read it may also read why checks fail.
+const STATUS_PATH: &str = "/statusz";
 
 /// The pages about a manager: health, metrics, status, and a page for people. They change nothing.
 ///
@@ -31,14 +36,15 @@ const MOST_KEYS: usize = 1000;
 /// |---|---|
 /// | `/` | the status page: troubles, controllers, runs and sources; it works without scripts |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
-/// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks with reasons |
+/// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
 /// | `/readyz` | the same for [`Manager::ready`] |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
 /// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
-/// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out.
+/// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out. They show reasons to users who
+/// may read `/statusz`. Others see the names of checks and their results, and `reason withheld` as in Kubernetes.
 ///
 /// The value does not keep the manager, so it may belong to a component of the same manager. It lets all controllers
 /// [record their runs](Manager::record_runs), and its thread, `<manager>-history-0`, samples their counters every five seconds for
@@ -101,6 +107,8 @@ pub struct StatusPages {
     manager: WeakManager,
     checks: HealthChecks,
     history: Arc<History>,
+    /// Decides who may read the reasons of failed checks. `None`: everyone may.
+    authorizer: Option<Authorizer>,
     /// Ends the sampling thread.
     _sampler: Running<()>,
 }
@@ -119,6 +127,7 @@ impl StatusPages {
             manager: manager.downgrade(),
             checks: HealthChecks::default(),
             history,
+            authorizer: None,
             _sampler: sampler,
         })
     }
@@ -180,12 +189,24 @@ impl StatusPages {
         manager: &Manager,
     ) -> Reply {
         let results = self.checks.run(kind, manager);
+        let reasons = self.reasons_for(&request.user, &results);
         if !name.is_empty() {
-            return reply_to_one(&name.join("/"), &results);
+            return reply_to_one(&name.join("/"), &results, reasons);
         }
         let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
         let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
-        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>())
+        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
+    }
+
+    /// Returns whether a user may read the reasons of failed checks. Does not ask the authorizer if no check has failed.
+    fn reasons_for(&self, user: &UserInfo, results: &[CheckResult]) -> FailureReasons {
+        let Some(authorizer) = self.authorizer.as_ref().filter(|_| !all_ok(results)) else {
+            return FailureReasons::Shown;
+        };
+        match authorizer(&AccessRequest::new(user.clone(), "get", AccessTarget::Path(STATUS_PATH.to_owned()))) {
+            Access::Allow => FailureReasons::Shown,
+            Access::Deny(_) => FailureReasons::Withheld,
+        }
     }
 
     fn status(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
@@ -247,7 +268,8 @@ impl ServerBuilder {
     /// Serves these pages, at all paths that are not paths of objects.
     ///
     /// The pages show names and errors of the program to every user who may `get` their paths. To let probes ask without credentials, add
-    /// `/livez` and `/readyz` to the [public paths](Self::public_path).
+    /// `/livez` and `/readyz` to the [public paths](Self::public_path). There, clients without the right to `get` `/statusz` see which checks
+    /// fail, but not why.
     ///
     /// # Examples
     ///
@@ -262,7 +284,7 @@ impl ServerBuilder {
     /// # Ok::<_, BoxError>(())
     /// ```
     pub fn status_pages(self, pages: StatusPages) -> Self {
-        self.page_handler(move |_| Arc::new(pages))
+        self.page_handler(move |authorizer| Arc::new(StatusPages { authorizer: Some(Arc::clone(authorizer)), ..pages }))
     }
 }
 

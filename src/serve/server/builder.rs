@@ -263,7 +263,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler.
+    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at public paths. The
+    /// factory gets an authorizer that allows nothing to a client without credentials, unless the server serves such clients.
     pub(crate) fn page_handler(mut self, make: impl FnOnce(&Authorizer) -> Arc<dyn Handler> + Send + 'static) -> Self {
         self.pages = Some(Box::new(make));
         self
@@ -323,6 +324,11 @@ impl ServerBuilder {
             }
         };
         let authorizer = self.authorizer;
+        let page_authorizer = if has_authentication && !self.allows_anonymous {
+            without_strangers(&authorizer)
+        } else {
+            Arc::clone(&authorizer)
+        };
         let service = ServerService {
             name: self.name.clone(),
             hosts: self.hosts,
@@ -331,7 +337,7 @@ impl ServerBuilder {
             has_authentication,
             public_paths: self.public_paths,
             objects: self.objects.map(|make| make(&authorizer)),
-            pages: self.pages.map(|make| make(&authorizer)),
+            pages: self.pages.map(|make| make(&page_authorizer)),
             reviews: self.reviews,
             authorizer,
         };
@@ -388,6 +394,15 @@ impl ServerBuilder {
         }
         Ok(())
     }
+}
+
+/// Returns an authorizer that denies everything to anonymous users. They reach handlers at public paths only.
+fn without_strangers(authorizer: &Authorizer) -> Authorizer {
+    let authorizer = Arc::clone(authorizer);
+    Arc::new(move |request: &AccessRequest| match &*request.user.name {
+        "" => Access::Deny("the request has no credentials".to_owned()),
+        _ => authorizer(request),
+    })
 }
 
 /// Returns whether a request can have this path, in the form that is compared.

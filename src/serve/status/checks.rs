@@ -80,13 +80,37 @@ fn of_manager(health: &Health, manager: &Manager) -> Vec<CheckResult> {
     names.into_iter().map(result).collect()
 }
 
+/// Whether a client may read why checks fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureReasons {
+    Shown,
+    /// The client gets the names and results of checks only.
+    Withheld,
+}
+
+impl FailureReasons {
+    /// Returns the reason of a failure, or the words of kube-apiserver in its place.
+    fn of(self, failure: &str) -> &str {
+        match self {
+            Self::Shown => failure,
+            Self::Withheld => "reason withheld",
+        }
+    }
+}
+
 /// Returns whether all checks have passed.
 pub(crate) fn all_ok(results: &[CheckResult]) -> bool {
     results.iter().all(|result| result.failure.is_none())
 }
 
 /// Answers a request for a group of checks (`/readyz`), in the format of kube-apiserver. A failure lists all checks.
-pub(crate) fn reply_to_group(group: &str, results: &[CheckResult], verbose: bool, excluded: &[&str]) -> Reply {
+pub(crate) fn reply_to_group(
+    group: &str,
+    results: &[CheckResult],
+    verbose: bool,
+    excluded: &[&str],
+    reasons: FailureReasons,
+) -> Reply {
     let is_excluded = |result: &CheckResult| excluded.contains(&result.name.as_str());
     let (left_out, counted): (Vec<_>, Vec<_>) = results.iter().cloned().partition(is_excluded);
     let ok = all_ok(&counted);
@@ -100,7 +124,7 @@ pub(crate) fn reply_to_group(group: &str, results: &[CheckResult], verbose: bool
         let _ = match &result.failure {
             _ if left_out.contains(result) => writeln!(text, "[+]{name} excluded: ok"),
             None => writeln!(text, "[+]{name} ok"),
-            Some(failure) => writeln!(text, "[-]{name} failed: {failure}"),
+            Some(failure) => writeln!(text, "[-]{name} failed: {}", reasons.of(failure)),
         };
     }
     let unknown = excluded.iter().filter(|name| !left_out.iter().any(|result| result.name == **name));
@@ -114,12 +138,12 @@ pub(crate) fn reply_to_group(group: &str, results: &[CheckResult], verbose: bool
 }
 
 /// Answers a request for one check (`/readyz/vm`).
-pub(crate) fn reply_to_one(name: &str, results: &[CheckResult]) -> Reply {
+pub(crate) fn reply_to_one(name: &str, results: &[CheckResult], reasons: FailureReasons) -> Reply {
     match results.iter().find(|result| result.name == name) {
         None => Reply::text(StatusCode::NOT_FOUND, format!("there is no check {name:?}\n")),
         Some(CheckResult { failure: None, .. }) => Reply::text(StatusCode::OK, "ok"),
         Some(CheckResult { failure: Some(failure), .. }) => {
-            let text = format!("[-]{} failed: {failure}\n", OneLine(name));
+            let text = format!("[-]{} failed: {}\n", OneLine(name), reasons.of(failure));
             Reply::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
     }
@@ -127,6 +151,7 @@ pub(crate) fn reply_to_one(name: &str, results: &[CheckResult]) -> Reply {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::FailureReasons::{Shown, Withheld};
     use super::*;
     use crate::serve::http::ReplyBody;
 
@@ -144,29 +169,39 @@ mod tests {
     #[test]
     fn a_group_that_passes_answers_ok_and_lists_its_checks_if_asked() {
         let passing = [results()[0].clone(), results()[2].clone()];
-        assert_eq!(text(reply_to_group("readyz", &passing, false, &[])), (200, "ok".into()));
+        assert_eq!(text(reply_to_group("readyz", &passing, false, &[], Withheld)), (200, "ok".into()));
         let expected = "[+]manager ok\n[+]disk ok\nreadyz check passed\n";
-        assert_eq!(text(reply_to_group("readyz", &passing, true, &[])), (200, expected.into()));
+        assert_eq!(text(reply_to_group("readyz", &passing, true, &[], Withheld)), (200, expected.into()));
     }
 
     #[test]
     fn a_group_that_fails_lists_its_checks_always() {
         let expected = "[+]manager ok\n[-]vm failed: no route to host\n[+]disk ok\nlivez check failed\n";
-        assert_eq!(text(reply_to_group("livez", &results(), false, &["other"][..0])), (503, expected.into()));
+        assert_eq!(text(reply_to_group("livez", &results(), false, &[], Shown)), (503, expected.into()));
+    }
+
+    #[test]
+    fn withheld_reasons_leave_names_and_results() {
+        let expected = "[+]manager ok\n[-]vm failed: reason withheld\n[+]disk ok\nlivez check failed\n";
+        for verbose in [true, false] {
+            assert_eq!(text(reply_to_group("livez", &results(), verbose, &[], Withheld)), (503, expected.into()));
+        }
+        assert_eq!(text(reply_to_one("vm", &results(), Withheld)), (503, "[-]vm failed: reason withheld\n".into()));
+        assert_eq!(text(reply_to_one("disk", &results(), Withheld)), (200, "ok".into()));
     }
 
     #[test]
     fn excluded_checks_do_not_count_and_unknown_ones_are_named() {
-        assert_eq!(text(reply_to_group("readyz", &results(), false, &["vm"])), (200, "ok".into()));
+        assert_eq!(text(reply_to_group("readyz", &results(), false, &["vm"], Shown)), (200, "ok".into()));
         let expected = "[+]manager ok\n[+]vm excluded: ok\n[+]disk ok\n\
             warn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n";
-        assert_eq!(text(reply_to_group("readyz", &results(), true, &["a", "vm", "b"])), (200, expected.into()));
+        assert_eq!(text(reply_to_group("readyz", &results(), true, &["a", "vm", "b"], Shown)), (200, expected.into()));
     }
 
     #[test]
     fn one_check_answers_for_itself() {
-        assert_eq!(text(reply_to_one("disk", &results())), (200, "ok".into()));
-        assert_eq!(text(reply_to_one("vm", &results())), (503, "[-]vm failed: no route to host\n".into()));
-        assert_eq!(text(reply_to_one("<b>", &results())), (404, "there is no check \"<b>\"\n".into()));
+        assert_eq!(text(reply_to_one("disk", &results(), Shown)), (200, "ok".into()));
+        assert_eq!(text(reply_to_one("vm", &results(), Shown)), (503, "[-]vm failed: no route to host\n".into()));
+        assert_eq!(text(reply_to_one("<b>", &results(), Shown)), (404, "there is no check \"<b>\"\n".into()));
     }
 }

@@ -6,7 +6,9 @@ mod json;
 mod process;
 mod prometheus;
 
-pub(crate) use self::checks::{CheckKind, CheckResult, HealthChecks, all_ok, reply_to_group, reply_to_one};
+pub(crate) use self::checks::{
+    CheckKind, CheckResult, FailureReasons, HealthChecks, all_ok, reply_to_group, reply_to_one,
+};
 pub(crate) use self::json::status_json;
 pub(crate) use self::process::ProcessFacts;
 pub(crate) use self::prometheus::{CONTENT_TYPE, metrics_text};

@@ -9,7 +9,7 @@ mod pages;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use homeostat::serve::{Server, ServerControl, StatusPages};
+use homeostat::serve::{Server, ServerBuilder, ServerControl, StatusPages};
 use homeostat::{Manager, Running};
 
 /// A server of the pages of a manager.
@@ -30,8 +30,13 @@ impl Site {
     }
 
     fn with(pages: StatusPages) -> Self {
-        let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).status_pages(pages).build().unwrap();
-        Self { server: server.start().unwrap() }
+        Self::served(pages, |builder| builder)
+    }
+
+    /// A site of a server with other settings.
+    fn served(pages: StatusPages, change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
+        let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).status_pages(pages);
+        Self { server: change(builder).build().unwrap().start().unwrap() }
     }
 
     fn address(&self) -> SocketAddr {
@@ -43,9 +48,19 @@ impl Site {
     }
 
     fn request(&self, method: &str, target: &str) -> Answer {
+        self.send(method, target, "")
+    }
+
+    /// Sends a request with this token.
+    fn get_as(&self, token: &str, target: &str) -> Answer {
+        self.send("GET", target, &format!("Authorization: Bearer {token}\r\n"))
+    }
+
+    fn send(&self, method: &str, target: &str, headers: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         let port = self.address().port();
-        write!(stream, "{method} {target} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "{method} {target} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{headers}\r\n")
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
