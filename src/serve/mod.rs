@@ -10,6 +10,8 @@ mod server;
 mod status;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
+#[cfg(feature = "testing")]
+pub(crate) use self::admission::{AdmissionFailure, Admitted};
 pub use self::admission::{AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault};
 pub use self::api::{ObjectApi, ObjectApiBuilder};
 pub use self::kinds::{PrintColumn, RegistryError, ServedResource};

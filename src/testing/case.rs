@@ -18,7 +18,7 @@ use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, 
 use crate::run::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
 
-/// The kind of run of a case: [`OfStep`](super::OfStep) or [`OfKey`](super::OfKey).
+/// The kind of run of a case: [`OfStep`](super::OfStep), [`OfKey`](super::OfKey) or, with feature `serve`, `OfAdmission`.
 pub trait Subject: sealed::Sealed {
     /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;
@@ -33,7 +33,8 @@ pub(super) mod sealed {
     }
 }
 
-/// One case of a table: a [`SubReconcilerTestCase`](super::SubReconcilerTestCase) or a [`ReconcilerTestCase`](super::ReconcilerTestCase).
+/// One case of a table: a [`SubReconcilerTestCase`](super::SubReconcilerTestCase), a
+/// [`ReconcilerTestCase`](super::ReconcilerTestCase) or, with feature `serve`, an `AdmissionTestCase`.
 ///
 /// Expectations are exact and in order. A case with no expectation of a kind expects that nothing of that kind happens. Calls of the
 /// closures before the run do not count.

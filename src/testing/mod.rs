@@ -1,6 +1,7 @@
 //! Tools for tests of reconcilers, controllers and clients. Feature `testing`.
 //!
 //! - [`SubReconcilerTable`] and [`ReconcilerTable`]: tables of cases, each with its objects and its expected results.
+//! - `AdmissionTable`: the same for admission hooks (feature `serve`).
 //! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed decides.
 //! - [`conformance`]: a test suite for clients.
 //! - [`ApiServer`]: an API server with scripted answers, in place of a cluster.
@@ -102,6 +103,8 @@
 //! ]);
 //! ```
 
+#[cfg(feature = "serve")]
+mod admission;
 mod api_server;
 mod case;
 mod client;
@@ -116,6 +119,8 @@ mod subjects;
 mod table;
 mod writes;
 
+#[cfg(feature = "serve")]
+pub use self::admission::{AdmissionDecision, AdmissionTable, AdmissionTestCase, OfAdmission};
 pub use self::api_server::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 pub use self::case::{Given, Subject, TestCase};
 pub use self::client::{TestClient, Write};

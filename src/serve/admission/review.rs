@@ -18,7 +18,7 @@ use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
 /// allowed as they are.
 ///
 /// [`ServerBuilder::admission_reviews`](crate::serve::ServerBuilder::admission_reviews) answers the reviews that arrive by HTTP, and shows
-/// a webhook configuration.
+/// a webhook configuration. `testing::AdmissionTable` tests the hooks.
 ///
 /// # Examples
 ///
@@ -144,6 +144,19 @@ impl AdmissionReviewer {
             let kind = resource.kind();
             (kind.group(), kind.version(), kind.name()) == (group, version, name)
         })
+    }
+
+    /// Decides about a request as both calls together do, but runs each hook once. Returns `None` if the kind is not known.
+    #[cfg(feature = "testing")]
+    pub(crate) fn admit(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &Value,
+    ) -> Option<Result<Admitted, AdmissionFailure>> {
+        let resource = self.known(request.kind.group(), request.kind.version(), request.kind.name())?;
+        let deletes = request.operation == AdmissionOperation::Delete;
+        let stage = if deletes { ReviewStage::Validate } else { ReviewStage::Mutate };
+        Some(decide(resource, stage, request, object))
     }
 }
 

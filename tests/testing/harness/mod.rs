@@ -1,5 +1,7 @@
 //! Tests of the tables: passing cases, failing cases, and their reports.
 
+#[cfg(feature = "serve")]
+mod admission;
 mod bad_input;
 mod cases;
 mod child;
