@@ -34,7 +34,8 @@ impl<K: Key> SuspendedKeys<K> {
         // A key may not drop under the lock: its code may call this controller.
         let _second;
         let mut keys = self.keys.lock();
-        if keys.contains_key(&key) {
+        let is_known = keys.contains_key(&key);
+        if is_known {
             _second = key;
         } else {
             keys.insert(key, None);

@@ -63,7 +63,7 @@ fn reviewer(rehearsed: &Arc<Mutex<Vec<String>>>) -> AdmissionReviewer {
 }
 
 /// Returns a webhook configuration for the config maps of a namespace.
-fn configuration(kind: &Kind, namespace: &str, url: String, authority: &Authority, operations: &[&str]) -> Value {
+fn configuration(kind: &Kind, namespace: &str, url: &str, authority: &Authority, operations: &[&str]) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": operations});
     let name = if kind.name().starts_with("Mutating") { "mutate" } else { "validate" };
     json!({
@@ -120,9 +120,9 @@ impl Webhooks {
         client.create(&NAMESPACE, object).unwrap();
         let [mutating, validating] = configurations();
         let url = |path: &str| format!("{}/admission/{path}", server.url());
-        let mutates = configuration(&mutating, namespace, url("mutate"), authority, &["CREATE"]);
+        let mutates = configuration(&mutating, namespace, &url("mutate"), authority, &["CREATE"]);
         let all = ["CREATE", "UPDATE", "DELETE"];
-        let validates = configuration(&validating, namespace, url("validate"), authority, &all);
+        let validates = configuration(&validating, namespace, &url("validate"), authority, &all);
         client.create(&mutating, mutates).unwrap();
         client.create(&validating, validates).unwrap();
 
