@@ -9,6 +9,9 @@ mod client;
 mod cluster;
 mod conformance;
 mod definitions;
+#[cfg(target_os = "linux")]
+#[path = "../fleet/mod.rs"]
+mod fleet;
 mod forwarder;
 mod harness;
 mod kinds;

@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod connection;
+#[cfg(target_os = "linux")]
+#[path = "../fleet/mod.rs"]
+mod fleet;
 mod kumori;
 mod kv;
 mod objects;

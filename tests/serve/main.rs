@@ -6,6 +6,11 @@ mod logs;
 
 mod api;
 mod conformance;
+#[cfg(all(target_os = "linux", feature = "kubernetes"))]
+mod divided;
+#[cfg(all(target_os = "linux", feature = "kubernetes"))]
+#[path = "../fleet/mod.rs"]
+mod fleet;
 mod http;
 #[cfg(unix)]
 mod kubectl;

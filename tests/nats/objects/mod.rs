@@ -4,6 +4,8 @@ mod cascades;
 mod cluster;
 mod conformance;
 mod controllers;
+#[cfg(target_os = "linux")]
+mod divided;
 mod faults;
 mod layout;
 mod scripted;

@@ -1,5 +1,7 @@
 //! Cases with servers of their own, which they kill, restore and overload.
 
+#[cfg(target_os = "linux")]
+mod divided;
 mod many_objects;
 mod restarts;
 mod rotation;

@@ -1,0 +1,34 @@
+//! Keys divided among processes that reach the objects through a server.
+
+mod rules;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
+use homeostat::objects::{Client, Kind, MemoryClient};
+use homeostat::serve::{ObjectApi, ServedResource, Server};
+
+use crate::fleet::{Ground, JOB, drive, works};
+
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
+
+fn connect(address: &str) -> Arc<dyn Client> {
+    Arc::new(KubernetesClient::new(ClusterConfig::new(address).unwrap()).unwrap())
+}
+
+/// Starts a server with its objects in memory.
+fn ground() -> Ground {
+    let client: Arc<dyn Client> = Arc::new(MemoryClient::new());
+    let (jobs, leases) = (ServedResource::new(JOB), ServedResource::new(LEASE));
+    let api = ObjectApi::builder(client.clone()).serve(jobs).serve(leases).build().unwrap();
+    let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).build().unwrap().start().unwrap();
+    Ground { client, address: server.url(), namespace: "default".to_owned(), _servers: Box::new(server) }
+}
+
+#[test]
+fn processes_that_are_killed_and_paused_run_each_key_in_one_place() {
+    if !works(connect) {
+        drive("divided::processes_that_are_killed_and_paused_run_each_key_in_one_place", |_seed| ground());
+    }
+}
