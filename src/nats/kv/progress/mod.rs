@@ -16,9 +16,9 @@ use crate::base::time::Nanos;
 
 /// The time after which a refused question is repeated.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The questions after which the start ends at the last answer. A key is missing only if it was written again between each two of them,
-/// and each time before the consumer came to it.
-const MOST_QUESTIONS: u32 = 10;
+/// The answers above the position after which the start ends at the last one. A key is missing only if it was written again between
+/// each two of them, and each time before the consumer came to it.
+const MOST_ANSWERS: u32 = 10;
 
 /// The next action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub(super) struct WatchProgress {
     /// The number of the last question.
     number: u64,
     question: LastQuestion,
-    /// The questions about the start.
-    questions: u32,
+    /// The answers about the start that were above the position. Questions without an answer tell nothing.
+    answers: u32,
     /// The time before which nothing is asked after the start.
     pause: Nanos,
     caught_up: u64,
@@ -92,7 +92,7 @@ impl WatchProgress {
             is_synced: false,
             number: 0,
             question: LastQuestion::None,
-            questions: 0,
+            answers: 0,
             pause: Nanos::ZERO,
             caught_up: 0,
         }
@@ -157,6 +157,8 @@ impl WatchProgress {
         if position >= last {
             self.caught_up = self.caught_up.max(position);
             (self.left, self.is_exact) = (Some(0), true);
+        } else {
+            self.answers = self.answers.saturating_add(1);
         }
     }
 
@@ -187,12 +189,9 @@ impl WatchProgress {
         match self.question {
             LastQuestion::Sent { until, .. } if now < until => ProgressStep::Wait(until),
             LastQuestion::Answered { last } if position < last => ProgressStep::Wait(Nanos::NEVER),
-            LastQuestion::Answered { .. } if self.questions >= MOST_QUESTIONS => self.synced(),
+            LastQuestion::Answered { .. } if self.answers >= MOST_ANSWERS => self.synced(),
             LastQuestion::None if !self.may_be_complete => ProgressStep::Wait(Nanos::NEVER),
-            _ => {
-                self.questions = self.questions.saturating_add(1);
-                self.ask(position, now)
-            }
+            _ => self.ask(position, now),
         }
     }
 

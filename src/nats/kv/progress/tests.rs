@@ -82,12 +82,28 @@ fn writes_that_never_pause_do_not_delay_the_end_for_ever() {
     let mut progress = progress(7, true);
     progress.confirmed(0, 8);
     let mut position = 0;
-    for number in 1..=u64::from(MOST_QUESTIONS) {
+    for number in 1..=u64::from(MOST_ANSWERS) {
         assert_eq!(progress.step(position, at(0)), ProgressStep::Ask { number });
         position += 1;
         progress.answered(number, position);
     }
     assert_eq!((progress.step(position, at(0)), progress.caught_up()), (ProgressStep::Synced, 0));
+}
+
+#[test]
+fn questions_that_nobody_answers_do_not_end_the_start() {
+    let mut progress = progress(7, true);
+    progress.confirmed(0, 8);
+    let most = u64::from(MOST_ANSWERS);
+    for number in 1..=most {
+        assert_eq!(progress.step(0, at(number)), ProgressStep::Ask { number });
+        progress.unheard(number, at(number));
+    }
+    assert_eq!(progress.step(0, at(most + 1)), ProgressStep::Ask { number: most + 1 });
+    progress.answered(most + 1, 9);
+    assert_eq!(progress.step(10, at(most + 1)), ProgressStep::Ask { number: most + 2 }, "revision 9 was replaced");
+    progress.answered(most + 2, 10);
+    assert_eq!(progress.step(10, at(most + 1)), ProgressStep::Synced);
 }
 
 #[test]
@@ -225,7 +241,7 @@ proptest! {
         let rest = [Event::Send(1), Event::Answer, Event::Arrive, Event::Arrive].into_iter().cycle().take(600);
         for event in events.into_iter().chain(rest) {
             world.apply(&event);
-            if world.synced && world.progress.questions < MOST_QUESTIONS {
+            if world.synced && world.progress.answers < MOST_ANSWERS {
                 prop_assert_eq!(world.delivered.len(), 5);
             }
         }
