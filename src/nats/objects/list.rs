@@ -6,7 +6,8 @@ use super::store::{ObjectStore, decoded, failure};
 use super::version::ObjectVersion;
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvListing, KvWatchOptions};
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject};
+use crate::objects::client::ReadableList;
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
 
 /// The most listings of one call.
 const MOST_LISTINGS: u32 = 3;
@@ -35,8 +36,10 @@ pub(super) fn listed(kind: &Kind, query: &Query) -> ObjectRef {
 }
 
 impl ObjectStore {
-    /// Lists the objects that a query selects, in the order of their keys.
-    pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+    /// Lists the objects that a query selects, in the order of their keys, and the errors of the entries that cannot be read.
+    ///
+    /// An entry that cannot be read takes the place of an object on its page.
+    pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
         let named = || listed(kind, query);
         let token = match query.continue_token.as_deref() {
             None | Some("") => None,
@@ -77,11 +80,11 @@ impl ObjectStore {
             if entry.is_marker() {
                 continue;
             }
-            let object = decoded(&entry, ObjectVersion { life, revision: entry.revision }, Some(kind), || {
+            let found = decoded(&entry, ObjectVersion { life, revision: entry.revision }, Some(kind), || {
                 ObjectRef::new(kind, &key)
-            })?;
-            if query.selects_content(&object) {
-                items.push((key, object));
+            });
+            if found.as_ref().map_or(true, |object| query.selects_content(object)) {
+                items.push((key, found));
             }
         }
         items.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -90,8 +93,14 @@ impl ObjectStore {
             items.truncate(limit);
             items.last().map(|(last, _)| format!("{version}/{last}"))
         });
-        let items = items.into_iter().map(|(_, object)| object).collect();
-        Ok(ObjectList::new(version.to_string(), items).continue_token(continue_token))
+        let (mut objects, mut unreadable) = (Vec::with_capacity(items.len()), Vec::new());
+        for (_, found) in items {
+            match found {
+                Ok(object) => objects.push(object),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        Ok((ObjectList::new(version.to_string(), objects).continue_token(continue_token), unreadable))
     }
 
     /// Lists entries. Lists them again if the connection was lost while another client has removed markers.

@@ -11,6 +11,7 @@ use super::transact::Written;
 use super::view::BucketView;
 use super::watch::ObjectEvents;
 use crate::base::cancel::CancellationToken;
+use crate::objects::client::ReadableList;
 use crate::objects::rules::change::Location;
 use crate::objects::rules::check::check_selector;
 use crate::objects::rules::limits::admit;
@@ -70,6 +71,11 @@ impl Client for NatsClient {
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+        let (list, unreadable) = self.list_readable(kind, query)?;
+        unreadable.into_iter().next().map_or(Ok(list), Err)
+    }
+
+    fn list_readable(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
         check_selector(kind, &query.labels)?;
         self.store.list(kind, query)
     }

@@ -309,6 +309,34 @@ fn entries_of_other_programs_are_read_or_named() {
     assert_eq!(live.change(), "added a");
 }
 
+/// An object watch without a stream lists: its store must not stay old because of one entry.
+#[test]
+fn a_list_has_the_objects_beside_an_entry_that_cannot_be_read() {
+    let server = TestServer::start();
+    let client = client(&server);
+    let bucket = KvBucket::bind(&connect(&server), "TEST").unwrap();
+    for name in ["a", "c"] {
+        client.create(&WIDGET, widget(name, 1)).unwrap();
+    }
+    bucket.put(&entry("b"), b"no object").unwrap();
+    let error = client.list(&WIDGET, &Query::all()).unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("default/b"), "{error}");
+    let names = |query: &Query| {
+        let (list, unreadable) = client.list_readable(&WIDGET, query).unwrap();
+        assert!(unreadable.iter().all(ClientError::is_invalid), "{unreadable:?}");
+        let found: Vec<_> = list.items.iter().map(|object| object.name().to_owned()).collect();
+        let odd: Vec<_> = unreadable.iter().map(|error| error.object().key().name().to_owned()).collect();
+        (found.join(" "), odd.join(" "), list.continue_token)
+    };
+    assert_eq!(names(&Query::all()), ("a c".to_owned(), "b".to_owned(), None));
+    let mut query = Query::all().limit(1);
+    for expected in [("a", ""), ("", "b"), ("c", "")] {
+        let (found, odd, token) = names(&query);
+        assert_eq!((&*found, &*odd, token.is_some()), (expected.0, expected.1, expected.0 != "c"), "one page");
+        query = Query::all().limit(1).continue_from(token.unwrap_or_default());
+    }
+}
+
 #[test]
 fn a_page_of_a_list_whose_objects_have_changed_too_often_is_gone() {
     let server = TestServer::start();
