@@ -15,7 +15,8 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
 
 /// The most steps that wait for the next write.
 const MOST_UNFINISHED: usize = 1_000;
-/// The failures after which a write repeats no more steps of earlier writes.
+/// The failures in a row after which a write leaves its other steps to the next write. Also all failures after which it leaves the steps
+/// of earlier writes.
 const MOST_FAILURES: usize = 10;
 
 impl ObjectStore {
@@ -35,23 +36,27 @@ impl ObjectStore {
     }
 
     /// Does steps, and adds those that are left to `left`. A failed step does not end the others, but names of dependents stay after it.
-    /// Stops after `most` failures. Returns false if the server cannot be reached.
+    /// Stops after `most` failures, or [`MOST_FAILURES`] in a row. Returns false if it has stopped.
     fn follow_all(&self, queue: &mut DistinctQueue<FollowUp>, most: usize, left: &mut Vec<FollowUp>) -> bool {
-        let (mut failed, mut can_go_on) = (Vec::new(), true);
+        let (mut failed, mut in_a_row, mut can_go_on) = (Vec::new(), 0, true);
         while let Some(step) = queue.take() {
             if !failed.is_empty() && matches!(step, FollowUp::Forget { .. }) {
                 left.push(step);
                 continue;
             }
             match self.follow_one(&step) {
-                Ok(more) => queue.extend(more),
+                Ok(more) => {
+                    in_a_row = 0;
+                    queue.extend(more);
+                }
                 Err(error) => {
                     let bucket = self.bucket.name();
                     log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
                     if error.is_transport() || error.is_conflict() || error.is_forbidden() {
                         failed.push(step);
-                        can_go_on = !is_unreachable(&error);
-                        if !can_go_on || failed.len() >= most {
+                        in_a_row += 1;
+                        can_go_on = !is_unreachable(&error) && in_a_row < MOST_FAILURES && failed.len() < most;
+                        if !can_go_on {
                             break;
                         }
                     }
@@ -172,7 +177,11 @@ impl ObjectStore {
 fn is_unreachable(error: &ClientError) -> bool {
     let ClientError::Transport { source, .. } = error else { return false };
     let cause = source.downcast_ref::<NatsError>();
-    cause.is_some_and(|cause| cause.is_disconnected() || cause.is_timeout() || cause.is_closed())
+    cause.is_some_and(|cause| {
+        let is_lost = cause.is_disconnected() || cause.is_timeout() || cause.is_closed();
+        // The stream has no leader, or nobody can reach it.
+        is_lost || cause.is_no_responders() || cause.is_no_jetstream()
+    })
 }
 
 /// Returns the steps that finish the deletion of an owner, if it has begun.

@@ -119,7 +119,7 @@ fn play(peer: &mut Peer, lie: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
 }
 
 /// The answer to a read of a key that has no entry.
-pub(super) const NO_MESSAGE: &str =
+pub(crate) const NO_MESSAGE: &str =
     "{\"error\":{\"code\":404,\"err_code\":10037,\"description\":\"no message found\"}}";
 
 /// Returns the answer to a read of this entry.

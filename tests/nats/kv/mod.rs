@@ -15,6 +15,8 @@ mod starts;
 mod ttl;
 mod watch;
 
+pub(crate) use self::lies::NO_MESSAGE;
+
 use std::time::Duration;
 
 use homeostat::nats::{KvBucket, KvConfig, KvEntry, KvUpdate, KvWatch, KvWatchOptions, NatsConnection};

@@ -1,26 +1,42 @@
-//! Another client removes markers between two requests of a watch. A scripted server plays both.
+//! Other clients and losses between two requests of a client. A scripted server plays them.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use data_encoding::BASE64;
 use homeostat::CancellationToken;
 use homeostat::nats::{NatsClient, NatsHeaders};
-use homeostat::objects::{Client, Query};
+use homeostat::objects::{Client, DeleteOptions, Query};
+use serde_json::{Value, json};
 
-use super::{WIDGET, connect_to};
+use super::{WIDGET, connect_to, entry, key, owned, widget};
+use crate::kv::NO_MESSAGE;
 use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::{LONG, spawn};
 
-/// Plays a bucket for objects at revision 9. The note about removed markers appears with the consumer of a watch: it tells of the removal
-/// of the marker with revision 5.
-fn play(peer: &mut Peer) -> Option<()> {
-    let stream = STREAM
+/// Returns the facts of a bucket for objects at revision 9.
+fn facts() -> String {
+    STREAM
         .replace(
             "\"name\":\"KV_TEST\",",
             "\"name\":\"KV_TEST\",\"description\":\"objects of homeostat, layout 1\",\"max_bytes\":-1,",
         )
         .replace("\"max_msgs_per_subject\":1", "\"max_msgs_per_subject\":16,\"storage\":\"file\",\"num_replicas\":1")
-        .replace("\"state\":{}", "\"state\":{\"messages\":3,\"first_seq\":1,\"last_seq\":9}");
+        .replace("\"state\":{}", "\"state\":{\"messages\":3,\"first_seq\":1,\"last_seq\":9}")
+}
+
+/// Returns the answer to a read of this entry.
+fn stored(subject: &str, value: &[u8]) -> String {
+    let fields = json!({"subject": subject, "seq": 9, "data": BASE64.encode(value), "time": "2026-01-01T00:00:00Z"});
+    json!({"message": fields}).to_string()
+}
+
+/// Plays a bucket for objects at revision 9. The note about removed markers appears with the consumer of a watch: it tells of the removal
+/// of the marker with revision 5.
+fn play(peer: &mut Peer) -> Option<()> {
+    let stream = facts();
     let mut is_watched = false;
     peer.accept()?;
     loop {
@@ -31,12 +47,9 @@ fn play(peer: &mut Peer) -> Option<()> {
             is_watched |= payload.contains("Widget");
             "{\"num_pending\":0}".to_owned()
         } else if method.starts_with("STREAM.MSG.GET.") && is_watched && payload.contains("_markers") {
-            let data = BASE64.encode(b"5");
-            format!(
-                "{{\"message\":{{\"subject\":\"$KV.TEST._markers\",\"seq\":9,\"data\":\"{data}\",\"time\":\"2026-01-01T00:00:00Z\"}}}}"
-            )
+            stored("$KV.TEST._markers", b"5")
         } else if method.starts_with("STREAM.MSG.GET.") {
-            "{\"error\":{\"code\":404,\"err_code\":10037,\"description\":\"no message found\"}}".to_owned()
+            NO_MESSAGE.to_owned()
         } else if method.starts_with("STREAM.") {
             stream.clone()
         } else {
@@ -64,4 +77,94 @@ fn markers_that_are_removed_while_a_watch_is_opened_make_it_gone() {
     assert!(error.is_gone(), "{error}");
     // Not so a watch that begins after the marker. No answer follows, so this ends with the test.
     assert!(first(5).try_recv().is_err());
+}
+
+/// The dependents of the owner that [`play_owner`] plays.
+const DEPENDENTS: usize = 50;
+
+/// The state of a bucket with an owner.
+#[derive(Default)]
+struct Owner {
+    /// Whether the stream has no leader as soon as the dependents were read.
+    is_cut: AtomicBool,
+    /// The requests that nobody has heard.
+    unheard: AtomicUsize,
+    deleted: AtomicUsize,
+}
+
+/// Plays a bucket with an owner and its dependents. After the deletion of the owner, nobody hears the second read of a dependent.
+fn play_owner(peer: &mut Peer, state: &Owner) -> Option<()> {
+    let with_uid = |mut object: Value, uid: &str| {
+        object["metadata"]["uid"] = uid.into();
+        object
+    };
+    let owner = with_uid(widget("owner", 1), "u");
+    let subject = |name: &str| format!("$KV.TEST.{}", entry(name));
+    let names: Vec<_> = (0..DEPENDENTS).map(|number| format!("d{number}")).collect();
+    let subjects: serde_json::Map<_, _> =
+        names.iter().map(|name| (format!("$KV.TEST._owners.u.{}", entry(name)), json!(1))).collect();
+    let mut with_subjects: Value = serde_json::from_str(&facts()).unwrap();
+    with_subjects["state"]["subjects"] = subjects.into();
+    with_subjects["total"] = DEPENDENTS.into();
+    let (mut gone, mut read) = (BTreeSet::new(), BTreeSet::new());
+    peer.accept()?;
+    loop {
+        let request = peer.next_request()?;
+        if request.subject.starts_with("$KV.TEST.") {
+            let is_owned = request.headers.get("KV-Operation").is_some() && request.subject != subject("owner");
+            state.deleted.fetch_add(usize::from(is_owned), Ordering::SeqCst);
+            gone.insert(request.subject.clone());
+            peer.answer(&request, NatsHeaders::new(), r#"{"stream":"KV_TEST","seq":10}"#);
+            continue;
+        }
+        let body: Value = serde_json::from_slice(&request.payload).unwrap_or_default();
+        let asked = body["last_by_subj"].as_str().unwrap_or_default().to_owned();
+        let method = request.subject.trim_start_matches("$JS.API.");
+        let answer = if method.starts_with("CONSUMER.CREATE.") {
+            r#"{"num_pending":0}"#.to_owned()
+        } else if method.starts_with("STREAM.MSG.GET.") {
+            let dependent = names.iter().find(|name| asked == subject(name));
+            let is_second = gone.contains(&subject("owner")) && dependent.is_some() && !read.insert(asked.clone());
+            if is_second && state.is_cut.load(Ordering::SeqCst) {
+                state.unheard.fetch_add(1, Ordering::SeqCst);
+                peer.answer(&request, NatsHeaders::with_status(503, ""), "");
+                continue;
+            }
+            match dependent {
+                _ if gone.contains(&asked) => NO_MESSAGE.to_owned(),
+                Some(name) => stored(&asked, with_uid(owned(name, &owner), name).to_string().as_bytes()),
+                None if asked == subject("owner") || asked.ends_with(".Widget.>") => {
+                    stored(&subject("owner"), owner.to_string().as_bytes())
+                }
+                None if asked == "$KV.TEST._owners.u" => stored(&asked, b"{}"),
+                None => NO_MESSAGE.to_owned(),
+            }
+        } else if body.get("subjects_filter").is_some() {
+            with_subjects.to_string()
+        } else if method.starts_with("STREAM.") {
+            facts()
+        } else {
+            continue;
+        };
+        peer.answer(&request, NatsHeaders::new(), answer);
+    }
+}
+
+/// A step that nobody hears takes some repeats. The deletion of an owner with many dependents would take minutes.
+#[test]
+fn a_deletion_leaves_its_dependents_to_the_next_write_if_nobody_hears_its_requests() {
+    let state = Arc::new(Owner::default());
+    let played = Arc::clone(&state);
+    let url = serve(move |_, mut peer| {
+        let _ = play_owner(&mut peer, &played);
+    });
+    let client = NatsClient::create(&connect_to(&url), &NatsClient::bucket("TEST")).unwrap();
+    state.is_cut.store(true, Ordering::SeqCst);
+    assert!(client.delete(&WIDGET, &key("owner"), &DeleteOptions::default()).unwrap().is_gone());
+    let unheard = state.unheard.load(Ordering::SeqCst);
+    assert!((1..10).contains(&unheard), "{unheard} requests that nobody heard");
+    assert_eq!(state.deleted.load(Ordering::SeqCst), 0);
+    state.is_cut.store(false, Ordering::SeqCst);
+    client.create(&WIDGET, widget("next", 1)).unwrap();
+    assert_eq!(state.deleted.load(Ordering::SeqCst), DEPENDENTS, "the next write has done the rest");
 }
