@@ -396,6 +396,9 @@ impl KvWatch {
             let sequence = if stalled.is_some() { 0 } else { sequence };
             if self.ordered.heartbeat(serial, number, sequence, now, draw) {
                 self.progress.idle(sequence);
+                if stalled.is_none() && self.progress.is_stuck(sequence) {
+                    self.ordered.stuck(serial, now, draw);
+                }
             }
         }
     }

@@ -103,7 +103,7 @@ impl ObjectStore {
         Ok((ObjectList::new(version.to_string(), objects).continue_token(continue_token), unreadable))
     }
 
-    /// Lists entries. Lists them again if the connection was lost while another client has removed markers.
+    /// Lists entries. Lists them again if the consumer was replaced while another client has removed markers.
     fn listing(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
         for _ in 0..MOST_LISTINGS {
             let listing = self.bucket.list_with(options)?;
@@ -112,7 +112,7 @@ impl ObjectStore {
                 _ => return Ok(listing),
             }
         }
-        Err(NatsError::answer("a list", "the connection was lost each time, and markers were removed meanwhile"))
+        Err(NatsError::answer("a list", "its consumer was replaced each time, and markers were removed meanwhile"))
     }
 
     /// Returns the entry of a key as it was at a revision, from a later entry of the key.

@@ -210,9 +210,9 @@ fn a_listing_waits_for_a_copy_that_lags_behind() {
         ),
         // The entry was removed meanwhile. The copy has noticed that later than the others.
         (
-            Box::new(|peer, deliver, _| {
-                peer.tell(heartbeat(deliver, "0", "3"));
-                peer.tell(heartbeat(deliver, "0", "5"));
+            Box::new(|peer, deliver, consumer| {
+                let last = if consumer.ends_with("-1") { "3" } else { "5" };
+                peer.tell(heartbeat(deliver, "0", last));
             }),
             &[],
         ),

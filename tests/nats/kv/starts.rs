@@ -1,9 +1,12 @@
 //! The ends of starts and lists: which entries a server must have sent before.
 
+use std::sync::Arc;
+
 use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsHeaders, NatsMessage, NatsOptions};
+use parking_lot::Mutex;
 
 use super::lies::{NO_MESSAGE, asked_consumer, entry, heartbeat, stored};
-use super::next;
+use super::{next, take};
 use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::server::TestServer;
 use crate::support::{LONG, options};
@@ -139,6 +142,41 @@ fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
         peer.tell(heartbeat(deliver, "1", "2"));
     });
     assert_eq!(found, (vec!["a".to_owned()], 2));
+}
+
+/// Since version 2.10, the server waits for a heartbeat at each entry of the start that was removed before it was sent.
+#[test]
+fn a_consumer_that_waits_at_removed_entries_is_replaced() {
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&starts);
+    let url = serve(move |_, mut peer| {
+        let mut consumer = None;
+        peer.accept();
+        while let Some(request) = peer.next_request() {
+            if request.subject.starts_with("$JS.API.CONSUMER.CREATE.") {
+                consumer = Some(asked_consumer(&request));
+                let body: serde_json::Value = serde_json::from_slice(&request.payload).unwrap();
+                let mut starts = asked.lock();
+                starts.push(body["config"]["opt_start_seq"].as_u64());
+                peer.answer(&request, NatsHeaders::new(), format!("{{\"num_pending\":{}}}", 4 - starts.len()));
+            } else if request.subject.starts_with("$JS.API.STREAM.INFO.") {
+                peer.answer(&request, NatsHeaders::new(), STREAM.replace("{}", "{\"messages\":3,\"last_seq\":9}"));
+                let Some((deliver, name)) = consumer.take() else { continue };
+                if asked.lock().len() == 1 {
+                    send(&mut peer, &deliver, &name, "a", [1, 1, 2]);
+                    peer.tell(heartbeat(&deliver, "1", "4"));
+                } else {
+                    send(&mut peer, &deliver, &name, "b", [7, 1, 1]);
+                    send(&mut peer, &deliver, &name, "c", [9, 2, 0]);
+                }
+            }
+        }
+    });
+    let kv = KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+    // No heartbeat is missed meanwhile.
+    let mut watch = kv.watch(&KvWatchOptions::new().heartbeat(LONG)).unwrap();
+    assert_eq!(take(&mut watch, 4), ["a=1@1", "b=1@7", "c=1@9", "synced"]);
+    assert_eq!(*starts.lock(), [None, Some(5)]);
 }
 
 /// Without the refusal, the watch would ask again and again.

@@ -118,6 +118,8 @@ pub(super) struct OrderedState {
     whole: Option<Nanos>,
     /// The consumers in a row that brought nothing.
     failures: u32,
+    /// The consumer before was there until this one was wanted.
+    was_stuck: bool,
 }
 
 impl OrderedState {
@@ -138,6 +140,7 @@ impl OrderedState {
             identity: identity.to_owned(),
             whole: None,
             failures: 0,
+            was_stuck: false,
         }
     }
 
@@ -240,7 +243,7 @@ impl OrderedState {
         if *last_seq < position {
             return Some(format!("its stream ends at revision {last_seq}, before revision {position}, which was read"));
         }
-        if *first_seq > position.saturating_add(1) {
+        if *first_seq > position.saturating_add(1) && !self.was_stuck {
             return Some(format!("its stream begins at revision {first_seq}, and only revision {position} was read"));
         }
         let away = now.since(self.whole?);
@@ -304,7 +307,7 @@ impl OrderedState {
     /// delay it: the connection has its own backoff.
     pub(super) fn reconnected(&mut self, now: Nanos) {
         if !matches!(self.phase, OrderedPhase::Gone(_)) {
-            self.failures = 0;
+            (self.failures, self.was_stuck) = (0, false);
             self.phase = OrderedPhase::Wanted(now);
         }
     }
@@ -313,6 +316,17 @@ impl OrderedState {
     pub(super) fn refused(&mut self, serial: u64, now: Nanos, draw: u64) {
         if serial == self.serial && !matches!(self.phase, OrderedPhase::Wanted(_)) {
             self.failed(now, draw);
+        }
+    }
+
+    /// Notes that consumer `serial` waits although it has more to send. Another one continues after the position.
+    ///
+    /// The stream may begin later by then: entries that were removed have stopped the consumer. It has kept each marker that it had not
+    /// sent, so no deletion was missed.
+    pub(super) fn stuck(&mut self, serial: u64, now: Nanos, draw: u64) {
+        if serial == self.serial && matches!(self.phase, OrderedPhase::Live { .. }) {
+            self.failed(now, draw);
+            self.was_stuck = true;
         }
     }
 
@@ -326,6 +340,7 @@ impl OrderedState {
         if matches!(self.phase, OrderedPhase::Gone(_)) {
             return;
         }
+        self.was_stuck = false;
         self.failures = self.failures.saturating_add(1);
         self.phase = OrderedPhase::Wanted(now.after(self.times.backoff.jittered(self.failures, draw)));
     }

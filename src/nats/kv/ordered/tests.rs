@@ -49,6 +49,25 @@ fn a_gap_leads_to_a_consumer_after_the_last_position() {
     assert_eq!(state.message(2, 1, 4, at(2), 0), Receipt::Hold, "the consumer is not confirmed");
 }
 
+#[test]
+fn a_stuck_consumer_is_replaced_by_one_after_the_position() {
+    let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
+    confirm(&mut state, at(0), 0, &facts("a", 1, 9));
+    assert_eq!(state.message(1, 1, 3, at(1), 0), Receipt::Deliver);
+    assert!(state.heartbeat(1, 1, 5, at(2), 0));
+    state.stuck(9, at(2), 0);
+    assert!(matches!(state.step(at(2), at(2), 0), OrderedStep::Wait(until) if until > at(3)), "another consumer");
+    state.stuck(1, at(2), 0);
+    assert_eq!(state.step(at(2), at(2), 0), OrderedStep::Wait(at(2).after(Duration::from_millis(100))));
+    let OrderedStep::Wait(_) = confirm(&mut state, at(3), 5, &facts("a", 8, 9)) else {
+        panic!("the stream begins later")
+    };
+    assert_eq!((state.serial(), state.floor()), (2, 5));
+    // Not so after a time without a consumer.
+    state.reconnected(at(4));
+    assert!(matches!(confirm(&mut state, at(4), 5, &facts("a", 8, 9)), OrderedStep::Gone(_)));
+}
+
 /// A server can take a message from the stream, report that it is past it, and send it later.
 #[test]
 fn a_position_ahead_of_the_messages_holds_none_of_them_back() {

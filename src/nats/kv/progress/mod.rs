@@ -147,6 +147,14 @@ impl WatchProgress {
         self.may_be_complete |= !self.is_synced && sequence >= self.end_at_start;
     }
 
+    /// Returns whether a consumer that has sent all up to this revision, and waits for more, has not sent the start.
+    ///
+    /// Since version 2.10, servers wait for the next write or heartbeat at each entry of the start that was removed before it was sent.
+    /// Or the copy of the consumer lags behind.
+    pub(super) fn is_stuck(&self, sequence: u64) -> bool {
+        !self.is_synced && sequence < self.end_at_start
+    }
+
     /// Takes the last revision of the watched keys.
     pub(super) fn answered(&mut self, number: u64, last: u64) {
         let LastQuestion::Sent { position, .. } = self.question else { return };

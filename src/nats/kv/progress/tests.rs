@@ -58,6 +58,16 @@ fn other_counts_lead_to_a_question() {
 }
 
 #[test]
+fn a_heartbeat_before_the_end_of_the_start_shows_a_stuck_consumer() {
+    let mut progress = progress(7, true);
+    progress.confirmed(1, 7);
+    assert!(progress.is_stuck(6) && !progress.is_stuck(7));
+    progress.delivered(7, 0);
+    assert_eq!(progress.step(7, at(0)), ProgressStep::Synced);
+    assert!(!progress.is_stuck(6), "the start was delivered");
+}
+
+#[test]
 fn questions_are_repeated() {
     let mut progress = progress(7, false);
     progress.confirmed(0, 7);
