@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription, REFUSED};
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsMessage;
-use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, WATCHES};
+use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, StreamState, WATCHES};
 use super::config::subject_prefix;
 use super::entry::{KvEntry, Placement, from_consumer};
 use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
-use super::progress::{ProgressStep, ProgressTimes, WatchProgress};
+use super::progress::{BucketExtent, ProgressStep, ProgressTimes, WatchProgress};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::Nanos;
@@ -121,7 +121,7 @@ impl KvWatch {
         // A full buffer may drop the answer.
         let answer = connection.request_timeout().min(options.heartbeat.saturating_mul(2).max(Duration::from_secs(1)));
         let progress = WatchProgress::new(
-            info.state.last_seq,
+            extent_of(&info.state),
             info.config.num_replicas < 2,
             ProgressTimes { answer, interval: None },
         );
@@ -329,10 +329,11 @@ impl KvWatch {
             }
             'i' => match api::parse::<StreamInfo>("a stream", &message.payload)? {
                 Ok(StreamInfo { created, state, .. }) => {
-                    let facts = StreamFacts { created, first_seq: state.first_seq, last_seq: state.last_seq };
+                    let extent = extent_of(&state);
+                    let facts = StreamFacts { created, first_seq: extent.first_seq, last_seq: extent.last_seq };
                     let pending = self.ordered.inspected(serial, &facts, now);
                     if let Some(pending) = pending {
-                        self.progress.confirmed(pending, facts.last_seq);
+                        self.progress.confirmed(pending, extent);
                     }
                     let floor = self.ordered.floor();
                     if pending.is_some() && floor > 0 {
@@ -402,6 +403,11 @@ impl KvWatch {
             }
         }
     }
+}
+
+/// Returns the entries of a bucket, from the facts about its stream.
+fn extent_of(state: &StreamState) -> BucketExtent {
+    BucketExtent { messages: state.messages, first_seq: state.first_seq, last_seq: state.last_seq }
 }
 
 /// Parses `.m12` and `.a.c12` as a kind and a number.

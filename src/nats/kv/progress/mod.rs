@@ -6,8 +6,8 @@
 //!
 //! Two things are certain:
 //!
-//! - The count in the confirmation of a consumer, if the bucket has one copy and nothing was written since the start. Then so many messages
-//!   of the start follow.
+//! - The count in the confirmation of a consumer, if the bucket has one copy and nothing was written or removed since the start. Then so
+//!   many messages of the start follow.
 //! - The last revision of the watched keys, asked from the server that orders all writes, if the watch had read up to there before.
 
 use std::time::Duration;
@@ -54,13 +54,21 @@ pub(super) struct ProgressTimes {
     pub(super) interval: Option<Duration>,
 }
 
+/// The entries of a bucket at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BucketExtent {
+    pub(super) messages: u64,
+    pub(super) first_seq: u64,
+    pub(super) last_seq: u64,
+}
+
 /// Knows whether more messages of the bucket are to come.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct WatchProgress {
     pub(super) times: ProgressTimes,
-    /// The last revision of the bucket before the first consumer was created.
-    end_at_start: u64,
+    /// The bucket before the first consumer was created.
+    at_start: BucketExtent,
     has_one_copy: bool,
     /// The messages of the start that are to come. `None` before the first consumer is confirmed.
     left: Option<u64>,
@@ -80,11 +88,11 @@ pub(super) struct WatchProgress {
 }
 
 impl WatchProgress {
-    /// Creates the progress of a watch. `end_at_start` is the last revision of the bucket.
-    pub(super) fn new(end_at_start: u64, has_one_copy: bool, times: ProgressTimes) -> Self {
+    /// Creates the progress of a watch of a bucket with these entries.
+    pub(super) fn new(at_start: BucketExtent, has_one_copy: bool, times: ProgressTimes) -> Self {
         Self {
             times,
-            end_at_start,
+            at_start,
             has_one_copy,
             left: None,
             is_exact: false,
@@ -106,7 +114,7 @@ impl WatchProgress {
 
     /// Returns the last revision before the start.
     pub(super) fn end_at_start(&self) -> u64 {
-        self.end_at_start
+        self.at_start.last_seq
     }
 
     pub(super) fn is_synced(&self) -> bool {
@@ -121,11 +129,13 @@ impl WatchProgress {
         self.caught_up
     }
 
-    /// Takes the confirmation of a consumer: the messages that follow, and the last revision of the bucket after the creation.
-    pub(super) fn confirmed(&mut self, pending: u64, last_seq: u64) {
+    /// Takes the confirmation of a consumer: the messages that follow, and the bucket after the creation.
+    ///
+    /// An entry that expires while the server creates the consumer can be subtracted from the count before it is added.
+    pub(super) fn confirmed(&mut self, pending: u64, extent: BucketExtent) {
         if !self.is_synced {
             self.left = Some(pending);
-            self.is_exact = self.has_one_copy && last_seq == self.end_at_start;
+            self.is_exact = self.has_one_copy && extent == self.at_start;
             self.may_be_complete = pending == 0;
         }
         self.question = LastQuestion::None;
@@ -133,7 +143,7 @@ impl WatchProgress {
 
     /// Takes a message that is delivered: its revision, and the number of those to come.
     pub(super) fn delivered(&mut self, sequence: u64, pending: u64) {
-        self.is_exact &= sequence <= self.end_at_start;
+        self.is_exact &= sequence <= self.at_start.last_seq;
         self.may_be_complete |= pending == 0;
         if let Some(left) = self.left.as_mut().filter(|_| !self.is_synced) {
             *left = left.saturating_sub(1);
@@ -144,7 +154,7 @@ impl WatchProgress {
     /// Takes a heartbeat of a consumer that has sent all up to this revision, and waits for more.
     pub(super) fn idle(&mut self, sequence: u64) {
         self.caught_up = self.caught_up.max(sequence);
-        self.may_be_complete |= !self.is_synced && sequence >= self.end_at_start;
+        self.may_be_complete |= !self.is_synced && sequence >= self.at_start.last_seq;
     }
 
     /// Returns whether a consumer that has sent all up to this revision, and waits for more, has not sent the start.
@@ -152,7 +162,7 @@ impl WatchProgress {
     /// Since version 2.10, servers wait for the next write or heartbeat at each entry of the start that was removed before it was sent.
     /// Or the copy of the consumer lags behind.
     pub(super) fn is_stuck(&self, sequence: u64) -> bool {
-        !self.is_synced && sequence < self.end_at_start
+        !self.is_synced && sequence < self.at_start.last_seq
     }
 
     /// Takes the last revision of the watched keys.

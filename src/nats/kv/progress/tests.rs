@@ -11,9 +11,13 @@ const ANSWER: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(5);
 const NEVER: ProgressStep = ProgressStep::Wait(Nanos::NEVER);
 
+fn extent(last_seq: u64) -> BucketExtent {
+    BucketExtent { messages: 3, first_seq: 1, last_seq }
+}
+
 /// Returns the progress of a watch of a bucket that ends at this revision.
 fn progress(end_at_start: u64, has_one_copy: bool) -> WatchProgress {
-    WatchProgress::new(end_at_start, has_one_copy, ProgressTimes { answer: ANSWER, interval: None })
+    WatchProgress::new(extent(end_at_start), has_one_copy, ProgressTimes { answer: ANSWER, interval: None })
 }
 
 fn at(seconds: u64) -> Nanos {
@@ -24,13 +28,13 @@ fn at(seconds: u64) -> Nanos {
 fn the_count_of_a_quiet_bucket_needs_no_question() {
     let mut quiet = progress(7, true);
     assert_eq!(quiet.step(0, at(0)), NEVER, "no consumer is confirmed");
-    quiet.confirmed(2, 7);
+    quiet.confirmed(2, extent(7));
     quiet.delivered(3, 1);
     assert_eq!(quiet.step(3, at(0)), NEVER);
     quiet.delivered(5, 0);
     assert_eq!([quiet.step(5, at(0)), quiet.step(5, at(0))], [ProgressStep::Synced, NEVER]);
     let mut empty = progress(0, true);
-    empty.confirmed(0, 0);
+    empty.confirmed(0, extent(0));
     assert_eq!(empty.step(0, at(0)), ProgressStep::Synced);
     assert_eq!(progress(9, true).without_start().step(0, at(0)), ProgressStep::Synced);
 }
@@ -39,18 +43,24 @@ fn the_count_of_a_quiet_bucket_needs_no_question() {
 fn other_counts_lead_to_a_question() {
     let ask = ProgressStep::Ask { number: 1 };
     let mut copies = progress(7, false);
-    copies.confirmed(0, 7);
+    copies.confirmed(0, extent(7));
     assert_eq!(copies.step(0, at(0)), ask, "the copy of the consumer may lag behind");
     let mut busy = progress(7, true);
-    busy.confirmed(1, 8);
+    busy.confirmed(1, extent(8));
     busy.delivered(7, 0);
     assert_eq!(busy.step(7, at(0)), ask, "a write came before the count, or after it");
+    for removed in [BucketExtent { messages: 2, ..extent(7) }, BucketExtent { first_seq: 2, ..extent(7) }] {
+        let mut expired = progress(7, true);
+        expired.confirmed(1, removed);
+        expired.delivered(3, 0);
+        assert_eq!(expired.step(3, at(0)), ask, "the count may lack an entry: {removed:?}");
+    }
     let mut changed = progress(7, true);
-    changed.confirmed(1, 7);
+    changed.confirmed(1, extent(7));
     changed.delivered(8, 5);
     assert_eq!(changed.step(8, at(0)), ask, "a message of the start was replaced");
     let mut purged = progress(7, true);
-    purged.confirmed(3, 7);
+    purged.confirmed(3, extent(7));
     purged.delivered(2, 2);
     assert_eq!(purged.step(2, at(0)), NEVER);
     purged.idle(7);
@@ -60,7 +70,7 @@ fn other_counts_lead_to_a_question() {
 #[test]
 fn a_heartbeat_before_the_end_of_the_start_shows_a_stuck_consumer() {
     let mut progress = progress(7, true);
-    progress.confirmed(1, 7);
+    progress.confirmed(1, extent(7));
     assert!(progress.is_stuck(6) && !progress.is_stuck(7));
     progress.delivered(7, 0);
     assert_eq!(progress.step(7, at(0)), ProgressStep::Synced);
@@ -70,7 +80,7 @@ fn a_heartbeat_before_the_end_of_the_start_shows_a_stuck_consumer() {
 #[test]
 fn questions_are_repeated() {
     let mut progress = progress(7, false);
-    progress.confirmed(0, 7);
+    progress.confirmed(0, extent(7));
     assert_eq!(progress.step(0, at(0)), ProgressStep::Ask { number: 1 });
     assert_eq!(progress.step(0, at(1)), ProgressStep::Wait(at(2)));
     assert_eq!(progress.step(0, at(2)), ProgressStep::Ask { number: 2 }, "the answer was lost");
@@ -90,7 +100,7 @@ fn questions_are_repeated() {
 #[test]
 fn writes_that_never_pause_do_not_delay_the_end_for_ever() {
     let mut progress = progress(7, true);
-    progress.confirmed(0, 8);
+    progress.confirmed(0, extent(8));
     let mut position = 0;
     for number in 1..=u64::from(MOST_ANSWERS) {
         assert_eq!(progress.step(position, at(0)), ProgressStep::Ask { number });
@@ -103,7 +113,7 @@ fn writes_that_never_pause_do_not_delay_the_end_for_ever() {
 #[test]
 fn questions_that_nobody_answers_do_not_end_the_start() {
     let mut progress = progress(7, true);
-    progress.confirmed(0, 8);
+    progress.confirmed(0, extent(8));
     let most = u64::from(MOST_ANSWERS);
     for number in 1..=most {
         assert_eq!(progress.step(0, at(number)), ProgressStep::Ask { number });
@@ -120,7 +130,7 @@ fn questions_that_nobody_answers_do_not_end_the_start() {
 fn a_watch_learns_from_time_to_time_that_it_is_complete() {
     let mut progress = progress(0, true);
     progress.times.interval = Some(INTERVAL);
-    progress.confirmed(0, 0);
+    progress.confirmed(0, extent(0));
     assert_eq!(progress.step(0, at(0)), ProgressStep::Synced);
     assert_eq!(progress.step(0, at(0)), NEVER, "nothing has come");
     progress.delivered(1, 0);
@@ -246,7 +256,7 @@ proptest! {
         for key in before {
                 world.write(key);
             }
-        world.progress.confirmed(5, world.last);
+        world.progress.confirmed(5, extent(world.last));
         // Then the bucket is quiet.
         let rest = [Event::Send(1), Event::Answer, Event::Arrive, Event::Arrive].into_iter().cycle().take(600);
         for event in events.into_iter().chain(rest) {
