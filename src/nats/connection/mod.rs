@@ -1,13 +1,14 @@
 //! Connections: sockets, threads, reconnects, requests and subscriptions.
 //!
-//! `state.rs` and `pool.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two threads: the reader connects
-//! and reads; the writer writes and sends pings.
+//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two threads: the reader
+//! connects and reads; the writer writes and sends pings.
 
 mod handshake;
 mod info;
 mod mailbox;
 mod pool;
 mod reader;
+mod refusals;
 mod shared;
 mod state;
 mod subscription;

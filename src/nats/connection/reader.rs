@@ -97,6 +97,7 @@ impl LinkShared {
             link.info = Arc::new(info);
             link.servers = pool.places();
             link.last_error = None;
+            link.refusals.forget();
             Some(link.state.connects())
         });
         // The writer begins to count the time to the next ping.

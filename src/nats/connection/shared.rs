@@ -10,6 +10,7 @@ use super::super::options::NatsOptions;
 use super::super::protocol::NatsMessage;
 use super::info::ServerInfo;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
+use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
 use super::transport::{Breaker, Transport};
 use super::turn::{Turn, TurnBuffers};
@@ -46,6 +47,7 @@ pub(super) struct Link {
     pub(super) first_round: Vec<(String, NatsError)>,
     pub(super) first_round_over: bool,
     pub(super) last_error: Option<NatsError>,
+    pub(super) refusals: RefusalLog,
     /// The number of threads that run.
     pub(super) threads: usize,
 }
@@ -73,6 +75,7 @@ impl LinkShared {
             first_round: Vec::new(),
             first_round_over: false,
             last_error: None,
+            refusals: RefusalLog::default(),
             threads: 0,
         };
         let link = Monitor::of(options.clock.clone(), link);
@@ -261,12 +264,17 @@ impl LinkShared {
     fn refused(&self, error: NatsError) {
         let connection = self.options.name.as_str();
         let text = error.to_string();
-        let before = self.link.with(|link| link.last_error.replace(error));
-        // A program may send many messages that are refused.
-        if before.is_none_or(|before| before.to_string() != text) {
-            let error = text.as_str();
-            log::warn!(connection, error; "{connection}: {error}");
+        let now = self.options.clock.nanos();
+        let count = self.link.with(|link| {
+            link.last_error = Some(error);
+            link.refusals.take(&text, now)
+        });
+        let Some(count) = count else { return };
+        if count > 0 {
+            log::warn!(connection, count; "{connection}: {count} refusals were not logged");
         }
+        let error = text.as_str();
+        log::warn!(connection, error; "{connection}: {error}");
     }
 
     /// Blocks until both threads have ended or `timeout` has passed. Returns whether they have ended.
