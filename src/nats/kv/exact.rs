@@ -4,12 +4,16 @@ use serde_json::{Value, json};
 
 use super::super::error::NatsError;
 use super::super::protocol::NatsHeaders;
-use super::api::{self, StreamInfo, call};
+use super::api::{self, StreamInfo, call, need_version};
 use super::bucket::{KvBucket, info, no_bucket};
 use super::config::stream_name;
 use super::entry::{KvEntry, NOTE};
 use super::key::{check_filter, check_key};
 use super::writing::operation;
+
+/// The first version of servers that purge one key without an effect on other keys. Before it, each consumer with a wider filter skipped
+/// all entries that it had not sent.
+const PURGES: &str = "2.9.12";
 
 /// The facts about a bucket at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +71,8 @@ impl KvBucket {
         }
     }
 
-    /// Calls `write`. If the bucket has no room, removes the entries of the key before revision `expected`, and calls it again.
+    /// Calls `write`. If the bucket has no room, removes the entries of the key before revision `expected`, and calls it again. A server
+    /// before version 2.9.12 keeps them: watches would miss changes.
     pub(in crate::nats) fn with_room(
         &self,
         key: &str,
@@ -75,7 +80,7 @@ impl KvBucket {
         write: impl Fn() -> Result<u64, NatsError>,
     ) -> Result<u64, NatsError> {
         match write() {
-            Err(error) if is_full(&error) && expected > 1 => {
+            Err(error) if is_full(&error) && expected > 1 && self.check_purges().is_ok() => {
                 self.forget_before(key, expected)?;
                 write()
             }
@@ -113,7 +118,13 @@ impl KvBucket {
         Ok(self.read_leader(filter, &body)?.is_some())
     }
 
-    /// Removes the entries of a key before this revision, without a marker.
+    /// Checks that the server can remove the entries of one key while watches select others too.
+    pub(in crate::nats) fn check_purges(&self) -> Result<(), NatsError> {
+        need_version(&self.connection, "remove_markers", PURGES)
+    }
+
+    /// Removes the entries of a key before this revision, without a marker. If a watch may select the key, first call
+    /// [`check_purges`](Self::check_purges).
     pub(in crate::nats) fn forget_before(&self, key: &str, revision: u64) -> Result<(), NatsError> {
         check_key(key)?;
         let body = json!({"filter": format!("{}{key}", self.prefix), "seq": revision});

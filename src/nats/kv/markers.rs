@@ -32,8 +32,10 @@ impl KvBucket {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to.
+    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to. A server before version
+    /// 2.9.12 is [unsupported](NatsError::is_unsupported): it would let watches miss changes of other keys.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
+        self.check_purges()?;
         let markers = self.received_by_all(self.old_markers(age)?)?;
         self.forget_markers(&markers)
     }

@@ -96,6 +96,8 @@ impl KvBucket {
 
     /// Deletes a key with its history. Returns the revision of the marker.
     ///
+    /// On a server before version 2.9.12, watches with wider filters can miss the changes before it that they have not received.
+    ///
     /// # Errors
     ///
     /// As [`put`](Self::put).

@@ -116,6 +116,7 @@ impl ObjectStore {
             }
             FollowUp::Forget { key, before } => {
                 let owners = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(key));
+                // No watch of objects selects such a key, so each server can remove it.
                 self.bucket.forget_before(key, *before).map_err(|error| failure(owners, error))?;
                 Ok(Vec::new())
             }

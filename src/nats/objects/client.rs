@@ -125,9 +125,11 @@ impl NatsClient {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished.
+    /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished. A server before
+    /// version 2.9.12 is [unsupported](NatsError::is_unsupported): it would let watches miss changes.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         let bucket = &self.store.bucket;
+        bucket.check_purges()?;
         let markers = bucket.old_markers(age)?;
         if markers.is_empty() {
             return Ok(0);

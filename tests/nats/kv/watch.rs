@@ -129,13 +129,13 @@ fn a_position_of_another_life_of_the_bucket_is_gone() {
 
 #[test]
 fn a_position_before_removed_entries_is_gone() {
-    let (_server, _connection, kv) = bucket(1);
+    let (_server, connection, kv) = bucket(1);
     kv.put("a", b"1").unwrap();
     let position = kv.list(">").unwrap().position;
     kv.put("b", b"2").unwrap();
     kv.delete("b").unwrap();
     kv.purge("a").unwrap();
-    kv.remove_markers(Duration::ZERO).unwrap();
+    connection.request("$JS.API.STREAM.PURGE.KV_TEST", b"").unwrap();
     let mut watch = kv.watch(&watching().after(position)).unwrap();
     let error = watch.recv_timeout(LONG).unwrap_err();
     assert!(error.is_gone(), "{error}");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use homeostat::CancellationToken;
@@ -90,6 +91,8 @@ struct Owner {
     /// The requests that nobody has heard.
     unheard: AtomicUsize,
     deleted: AtomicUsize,
+    /// The keys that were removed without a marker.
+    forgotten: AtomicUsize,
 }
 
 /// Plays a bucket with an owner and its dependents. After the deletion of the owner, nobody hears the second read of a dependent.
@@ -141,6 +144,9 @@ fn play_owner(peer: &mut Peer, state: &Owner) -> Option<()> {
             }
         } else if body.get("subjects_filter").is_some() {
             with_subjects.to_string()
+        } else if method.starts_with("STREAM.PURGE.") {
+            state.forgotten.fetch_add(1, Ordering::SeqCst);
+            facts()
         } else if method.starts_with("STREAM.") {
             facts()
         } else {
@@ -167,4 +173,9 @@ fn a_deletion_leaves_its_dependents_to_the_next_write_if_nobody_hears_its_reques
     state.is_cut.store(false, Ordering::SeqCst);
     client.create(&WIDGET, widget("next", 1)).unwrap();
     assert_eq!(state.deleted.load(Ordering::SeqCst), DEPENDENTS, "the next write has done the rest");
+    // An old server can remove keys that no watch selects.
+    assert!(state.forgotten.load(Ordering::SeqCst) >= DEPENDENTS);
+    let error = client.remove_markers(Duration::ZERO).unwrap_err();
+    assert!(error.is_unsupported(), "{error}");
+    assert!(error.to_string().starts_with("remove_markers needs a server of version 2.9.12 or later, but "), "{error}");
 }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use homeostat::Exponential;
-use homeostat::nats::NatsOptions;
+use homeostat::nats::{NatsConnection, NatsOptions};
 
 /// The time after which a wait has failed. Only a failing test waits so long.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -68,4 +68,9 @@ pub(crate) fn scale(name: &str, default: usize) -> usize {
 pub(crate) fn is_at_least(version: &str, least: [u32; 3]) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or_default());
     [0; 3].map(|none| numbers.next().unwrap_or(none)) >= least
+}
+
+/// Returns whether markers can be removed. The purges of older servers let watches miss changes.
+pub(crate) fn removes_markers(connection: &NatsConnection) -> bool {
+    is_at_least(&connection.status().version, [2, 9, 12])
 }
