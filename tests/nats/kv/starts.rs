@@ -1,15 +1,16 @@
 //! The ends of starts and lists: which entries a server must have sent before.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsHeaders, NatsMessage, NatsOptions};
 use parking_lot::Mutex;
 
 use super::lies::{NO_MESSAGE, asked_consumer, entry, heartbeat, stored};
-use super::{next, take};
+use super::{bucket, next, take};
 use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::server::TestServer;
-use crate::support::{LONG, options};
+use crate::support::{LONG, options, removes_markers, spawn};
 
 /// Plays a bucket with one copy and three keys. `sends` plays the messages of the consumer, which tells of so many to come.
 fn play_start(peer: &mut Peer, last: (&str, u64), pending: u64, sends: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
@@ -177,6 +178,26 @@ fn a_consumer_that_waits_at_removed_entries_is_replaced() {
     let mut watch = kv.watch(&KvWatchOptions::new().heartbeat(LONG)).unwrap();
     assert_eq!(take(&mut watch, 4), ["a=1@1", "b=1@7", "c=1@9", "synced"]);
     assert_eq!(*starts.lock(), [None, Some(5)]);
+}
+
+#[test]
+fn a_bucket_is_listed_while_its_markers_are_removed() {
+    let (server, connection, kv) = bucket(2);
+    if !removes_markers(&connection) {
+        return;
+    }
+    kv.put("value", b"1").unwrap();
+    for number in 0..500 {
+        kv.delete(&format!("key-{number}")).unwrap();
+    }
+    let removal = spawn(move || kv.remove_markers(Duration::ZERO).unwrap());
+    // Its heartbeats come each second.
+    let reader = options(&server.url()).request_timeout(Duration::from_secs(4)).connect().unwrap();
+    let kv = KvBucket::bind(&reader, "TEST").unwrap();
+    while !removal.is_finished() {
+        assert_eq!(kv.keys(">").unwrap(), ["value"]);
+    }
+    removal.join().unwrap();
 }
 
 /// Without the refusal, the watch would ask again and again.
