@@ -1,6 +1,7 @@
 //! Event recorders: they count, store and log events, and never block a reconciler.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +36,11 @@ fn world(settings: impl FnOnce(EventRecorderBuilder) -> EventRecorderBuilder) ->
 }
 
 fn vm(name: &str) -> DynamicObject {
-    let mut vm = DynamicObject::new(&VM, "a", name);
+    vm_in("a", name)
+}
+
+fn vm_in(namespace: &str, name: &str) -> DynamicObject {
+    let mut vm = DynamicObject::new(&VM, namespace, name);
     vm.meta_mut().uid = format!("uid-{name}");
     vm
 }
@@ -209,7 +214,7 @@ fn events_that_could_not_be_stored_are_stored_later_in_order() {
     world.event("vm-1", "a");
     world.event("vm-3", "c");
     world.event("vm-2", "b");
-    assert_eq!(world.client.writes().len(), 1 + 2 + 3 + 3, "at most three calls for each, however many wait");
+    assert_eq!(world.client.writes().len(), 4, "one call for each flush, as all are in one namespace");
     assert_eq!(world.counts(), ["a 1"]);
     world.client.writes();
 
@@ -217,7 +222,7 @@ fn events_that_could_not_be_stored_are_stored_later_in_order() {
     world.event("vm-4", "d");
     assert_eq!(world.counts(), ["a 2", "b 2", "c 1", "d 1"]);
     let order: Vec<_> = world.client.writes().iter().map(|write| write[..write.len() - 17].to_owned()).collect();
-    assert_eq!(order, ["create Event a/vm-2", "patch Event a/vm-1", "create Event a/vm-3", "create Event a/vm-4"]);
+    assert_eq!(order, ["patch Event a/vm-1", "create Event a/vm-2", "create Event a/vm-3", "create Event a/vm-4"]);
 
     world.client.cut_off(true);
     world.event("vm-2", "b");
@@ -248,15 +253,85 @@ fn a_refused_event_does_not_delay_others() {
 
 /// Some failures, as those of a webhook, concern only some namespaces.
 #[test]
-fn an_event_that_is_not_answered_does_not_delay_others() {
+fn many_failing_events_of_a_namespace_do_not_delay_others() {
+    let world = world(|builder| builder);
+    world.client.before(|_, object| (object.key().namespace() == "x").then(|| unreachable(object)));
+    for number in 0..100 {
+        world.recorder.event(&vm_in("x", "vm-1"), EventType::Normal, "Started", &number.to_string());
+    }
+    world.recorder.event(&vm_in("y", "vm-1"), EventType::Normal, "Started", "y");
+    assert_eq!(world.counts(), ["y 1"]);
+    assert_eq!(world.client.writes().len(), 2, "one try for each namespace");
+}
+
+/// Also within a namespace, no event is held up for good.
+#[test]
+fn an_event_that_is_not_answered_is_tried_after_the_others() {
     let world = world(|builder| builder);
     world.client.before(|_, object| object.key().name().starts_with("vm-1.").then(|| unreachable(object)));
     for name in ["vm-1", "vm-2", "vm-3"] {
         world.recorder.event(&vm(name), EventType::Normal, "Started", name);
     }
+    world.recorder.flush();
     assert_eq!(world.counts(), ["vm-2 1", "vm-3 1"]);
     world.client.cut_off(false);
     assert_eq!(world.counts(), ["vm-1 1", "vm-2 1", "vm-3 1"]);
+}
+
+#[test]
+fn a_client_that_fails_for_three_namespaces_in_a_row_is_not_asked_for_others() {
+    let world = world(|builder| builder);
+    world.client.before(|_, object| (object.key().namespace() != "good").then(|| unreachable(object)));
+    for namespace in ["a", "b", "good", "c", "d", "e", "good"] {
+        world.recorder.event(&vm_in(namespace, "vm-1"), EventType::Normal, "Started", namespace);
+    }
+    world.recorder.event(&vm_in("good", "vm-2"), EventType::Normal, "Started", "last");
+    assert_eq!(world.counts(), ["good 2"], "the last one comes after c, d and e");
+    assert_eq!(world.client.writes().len(), 6);
+    assert_eq!(world.counts(), ["good 2", "last 1"]);
+}
+
+#[test]
+fn an_event_is_dropped_after_many_failures() {
+    let logs = Logs::of("unlucky");
+    let client = HookedClient::new(MemoryClient::new());
+    let builder = EventRecorder::builder("unlucky").client(client.clone()).clock(ManualClock::new().clock());
+    let recorder = builder.log(false).build();
+    let world = World { clock: ManualClock::new(), client, recorder };
+    world.client.cut_off(true);
+    world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    for tries in 1..=12 {
+        assert_eq!(world.recorder.dropped(), 0);
+        world.recorder.flush();
+        assert_eq!(world.client.writes().len(), 1, "try {tries}");
+    }
+    assert_eq!(world.recorder.dropped(), 1);
+    assert!(logs.at(Level::Warn).iter().any(|line| line.message.contains("could not be stored in 12 tries")));
+    world.recorder.flush();
+    assert_eq!(world.client.writes(), [""; 0], "it is not pending any more");
+    world.client.cut_off(false);
+    world.event("vm-1", "a");
+    assert_eq!(world.counts(), ["a 2"], "but its count is known");
+}
+
+/// Each try of the failing event is followed by a new event that is stored.
+#[test]
+fn a_flush_ends_while_new_events_come() {
+    let world = world(|builder| builder);
+    let (new, recorder) = (AtomicU32::new(0), world.recorder.clone());
+    world.client.before(move |_, object| {
+        let number = new.fetch_add(1, SeqCst);
+        if number < 100 {
+            recorder.event(&vm_in("y", "vm-2"), EventType::Normal, "Started", &number.to_string());
+        }
+        object.key().name().starts_with("vm-1.").then(|| unreachable(object))
+    });
+    world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    world.recorder.event(&vm_in("y", "vm-1"), EventType::Normal, "Started", "b");
+    world.recorder.flush();
+    assert_eq!(world.client.writes().len(), 2);
+    // The client holds the recorder, which holds the client.
+    world.client.before(|_, _| None);
 }
 
 #[test]

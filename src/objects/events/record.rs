@@ -1,7 +1,8 @@
 //! The events that a recorder remembers, with their counts, and the queue of those to be stored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,6 +28,10 @@ const MOST_NAME: usize = 253;
 const MOST_LABEL: usize = 63;
 /// The namespace of events about objects that have none.
 const NAMESPACE: &str = "default";
+/// After so many failures in a row, an event is dropped, as in client-go.
+pub(super) const MOST_TRIES: u32 = 12;
+/// After failures in so many namespaces in a row, the client counts as unreachable.
+const MOST_FAILURES: usize = 3;
 
 /// The type of an event, for the field `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +74,12 @@ impl Happening {
             message: cut(message, MOST_NOTE).to_owned(),
         }
     }
+
+    /// Returns the namespace of the event object.
+    fn namespace(&self) -> &str {
+        let namespace = self.object.key().namespace();
+        if namespace.is_empty() { NAMESPACE } else { namespace }
+    }
 }
 
 /// Cuts a text to at most this many bytes, between two characters.
@@ -109,6 +120,8 @@ struct Series {
     last: Timestamp,
     /// Whether the client has stored it.
     stored: bool,
+    /// How often in a row the client could not be reached for it.
+    failures: u32,
     /// Its key in `EventRecords::order`.
     turn: u64,
     /// Its key in `EventRecords::pending`.
@@ -126,6 +139,49 @@ impl Recorded {
     pub(super) fn object(&self) -> &ObjectRef {
         &self.happening.object
     }
+
+    /// Returns the namespace of the event object.
+    pub(super) fn namespace(&self) -> &str {
+        self.happening.namespace()
+    }
+}
+
+/// The failures since the last full pass over the pending events.
+#[derive(Debug, Default)]
+pub(super) struct PassFailures {
+    /// The namespaces for which the client could not be reached. Their other events are not tried.
+    namespaces: HashSet<String>,
+    in_a_row: usize,
+}
+
+impl PassFailures {
+    /// Counts the outcome of storing an event of this namespace.
+    pub(super) fn count(&mut self, namespace: &str, outcome: StoreOutcome) {
+        if outcome == StoreOutcome::Unreachable {
+            self.namespaces.insert(namespace.to_owned());
+            self.in_a_row += 1;
+        } else {
+            self.in_a_row = 0;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
+    /// Returns whether the client counts as unreachable for all namespaces.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.in_a_row >= MOST_FAILURES
+    }
+}
+
+/// A pass over the events that are pending at its start. It tries each of them at most once.
+#[derive(Debug)]
+pub(super) struct Pass {
+    /// The last place that it has visited.
+    after: u64,
+    /// The last place at its start.
+    end: u64,
 }
 
 /// The outcome of storing an event.
@@ -146,8 +202,8 @@ pub(super) struct EventRecords {
     order: BTreeMap<u64, Arc<Happening>>,
     /// The events to be stored, except for the one that is being stored.
     pending: BTreeMap<u64, Arc<Happening>>,
-    /// Whether a thread stores an event now.
-    storing: bool,
+    /// The place that the event had which a thread is storing.
+    storing: Option<u64>,
     dropped: u64,
     next: u64,
 }
@@ -159,7 +215,7 @@ impl EventRecords {
             known: HashMap::new(),
             order: BTreeMap::new(),
             pending: BTreeMap::new(),
-            storing: false,
+            storing: None,
             dropped: 0,
             next: 0,
         }
@@ -180,7 +236,9 @@ impl EventRecords {
                 self.order.remove(&series.turn);
                 (Arc::clone(known), *series)
             }
-            None => (happening, Series { count: 0, first: now, last: now, stored: false, turn, pending: None }),
+            None => {
+                (happening, Series { count: 0, first: now, last: now, stored: false, failures: 0, turn, pending: None })
+            }
         };
         let pending = series.pending.or_else(|| keep.then_some(turn));
         let count = series.count.saturating_add(1);
@@ -202,42 +260,69 @@ impl EventRecords {
         self.pending.remove(&place)
     }
 
-    /// Returns how many events were forgotten before they were stored.
+    /// Returns how many events were forgotten or given up before they were stored.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns the number of events to be stored.
-    pub(super) fn pending(&self) -> usize {
-        self.pending.len()
+    /// Begins a pass over the events that are pending now.
+    pub(super) fn begin_pass(&self) -> Pass {
+        Pass { after: 0, end: self.next }
     }
 
-    pub(super) fn is_storing(&self) -> bool {
-        self.storing
+    /// Returns the place of the next event of a pass.
+    fn next_place(&self, pass: &Pass, failures: &PassFailures) -> Option<u64> {
+        let mut rest = self.pending.range((Excluded(pass.after), Included(pass.end)));
+        let place = rest.find(|(_, happening)| !failures.namespaces.contains(happening.namespace()));
+        place.map(|(place, _)| *place)
     }
 
-    /// Takes the next event to be stored; `None` if no event waits or another one is being stored.
-    pub(super) fn take(&mut self) -> Option<Recorded> {
-        if self.storing {
+    /// Returns whether a pass must wait for the thread that is storing an event.
+    pub(super) fn is_busy(&self, pass: &Pass, failures: &PassFailures) -> bool {
+        self.storing.is_some_and(|place| place <= pass.end || self.next_place(pass, failures).is_some())
+    }
+
+    /// Takes the next event of a pass; `None` if none is left or another event is being stored.
+    pub(super) fn take(&mut self, pass: &mut Pass, failures: &PassFailures) -> Option<Recorded> {
+        if self.storing.is_some() {
             return None;
         }
-        let (_, happening) = self.pending.pop_first()?;
+        let place = self.next_place(pass, failures)?;
+        let happening = self.pending.remove(&place)?;
         let series = self.known.get_mut(&happening)?;
         series.pending = None;
-        self.storing = true;
+        self.storing = Some(place);
+        pass.after = place;
         Some(Recorded { happening, series: *series })
     }
 
     /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again, after the others.
-    pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) {
-        self.storing = false;
-        let Some(series) = self.known.get_mut(&recorded.happening) else { return };
+    /// Returns whether it is dropped instead, because the client was unreachable too often.
+    pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) -> bool {
+        self.storing = None;
+        let Some(series) = self.known.get_mut(&recorded.happening) else { return false };
         series.stored |= outcome == StoreOutcome::Stored;
-        if outcome == StoreOutcome::Unreachable && series.pending.is_none() {
+        series.failures = if outcome == StoreOutcome::Unreachable { series.failures + 1 } else { 0 };
+        if series.failures >= MOST_TRIES {
+            series.failures = 0;
+            self.dropped += 1;
+            // It may have happened again meanwhile.
+            if let Some(place) = series.pending.take() {
+                self.pending.remove(&place);
+            }
+            return true;
+        }
+        if series.failures > 0 && series.pending.is_none() {
             self.next += 1;
             series.pending = Some(self.next);
             self.pending.insert(self.next, Arc::clone(&recorded.happening));
         }
+        false
+    }
+
+    /// Returns whether an event waits for another try.
+    pub(super) fn has_failed(&self) -> bool {
+        self.pending.values().any(|happening| self.known.get(happening).is_some_and(|series| series.failures > 0))
     }
 }
 
@@ -256,9 +341,8 @@ impl Recorded {
         let own: [&str; 9] = [&first, &reporter.controller, &kind, &regarded, uid, &event, action, reason, message];
         let hash = stable_hash(&own);
         let of = cut(object.key().name(), MOST_NAME - 1 - hash.len()).trim_end_matches(['-', '.']);
-        let namespace = if object.key().namespace().is_empty() { NAMESPACE } else { object.key().namespace() };
         let name = if is_subdomain(of) { format!("{of}.{hash}") } else { hash };
-        ObjectKey::new(namespace, &name)
+        ObjectKey::new(self.namespace(), &name)
     }
 
     pub(super) fn to_json(&self, reporter: &Reporter) -> Value {

@@ -8,7 +8,7 @@ use super::super::client::Client;
 use super::super::error::ObjectRef;
 use super::super::kind::Kind;
 use super::super::object::Object;
-use super::record::{EVENT, EventRecords, EventType, Happening, Reporter};
+use super::record::{EVENT, EventRecords, EventType, Happening, PassFailures, Reporter};
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
@@ -22,9 +22,13 @@ use crate::base::wait::Monitor;
 ///
 /// Recording never fails and never waits for the client: a thread of the recorder (`events-<component>`) stores the events. If the
 /// client cannot be reached or is overloaded, the recorder logs that at *warn* and keeps the event. It tries again after a second,
-/// then after longer delays up to a minute, and in [`flush`](Self::flush). An event that the client refuses is logged and dropped;
+/// then after longer delays up to a minute, and in [`flush`](Self::flush). After 12 failed tries in a row it
+/// [drops](Self::dropped) the event, and the log says so. Until the next try, other events in the same namespace wait too, but
+/// events in other namespaces are stored.
+///
+/// An event that the client refuses is logged and dropped;
 /// at *debug* if the namespace of the event is gone. If more different events wait for the client than
-/// the recorder remembers, the oldest is [dropped](Self::dropped), and the log says so.
+/// the recorder remembers, the oldest is dropped, and the log says so.
 ///
 /// Kubernetes and the embedded clients delete an event [an hour](super::super::EmbeddedBuilder::event_ttl) after it last happened. If
 /// a deleted event happens again, it is created again, with the same name and the count that the recorder remembers.
@@ -189,14 +193,17 @@ impl EventRecorder {
         }
     }
 
-    /// Blocks until all events recorded so far are stored or refused, or the client cannot be reached.
+    /// Tries to store each event recorded so far, once. Blocks until they are stored or refused, or the client cannot be reached.
+    ///
+    /// If the client cannot be reached for an event, the other events in its namespace stay for a later try. After such failures
+    /// in three namespaces in a row, all events stay.
     ///
     /// For the end of a program and for tests. The client must not call it.
     pub fn flush(&self) {
-        self.handle.core.store_all();
+        self.handle.core.store_all(&mut PassFailures::default());
     }
 
-    /// Returns how many events were dropped because too many waited for the client.
+    /// Returns how many events were dropped because too many waited for the client, or because 12 tries in a row failed.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.handle.core.records.with(|records| records.dropped())
@@ -235,7 +242,7 @@ impl RecorderHandle {
         match writer {
             Some(writer) => writer.wake(),
             None => {
-                core.store_all();
+                core.store_all(&mut PassFailures::default());
             }
         }
     }
@@ -246,7 +253,7 @@ impl Drop for RecorderHandle {
         match self.writer.get() {
             Some(Some(writer)) => writer.stop(),
             _ => {
-                self.core.store_all();
+                self.core.store_all(&mut PassFailures::default());
             }
         }
     }

@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
-use super::record::{EVENT, EventRecords, EventType, Recorded, Reporter, StoreOutcome};
+use super::record::{EVENT, EventRecords, EventType, MOST_TRIES, Pass, PassFailures, Recorded, Reporter, StoreOutcome};
 use crate::base::clock::Clock;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::run::error::Chain;
-
-/// After so many failures in a row, the client counts as unreachable.
-const MOST_FAILURES: usize = 3;
 
 /// Called with each event: its object, type, reason and message.
 pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;
@@ -30,22 +27,19 @@ pub(super) struct RecorderCore {
 }
 
 impl RecorderCore {
-    /// Stores events until none is left or the client cannot be reached. Returns whether all are stored.
+    /// Tries each event once that is pending now. Returns whether no event waits for another try.
     ///
-    /// An event that cannot be stored goes to the end: perhaps only its namespace has no answer.
-    pub(super) fn store_all(&self) -> bool {
+    /// Skips the events of namespaces that have failed, and counts further failures: perhaps a webhook fails for one namespace only.
+    /// After failures in several namespaces in a row, the client counts as unreachable, and the pass ends.
+    pub(super) fn store_all(&self, failures: &mut PassFailures) -> bool {
         let Some(client) = &self.client else { return true };
-        let mut failed_in_a_row = 0;
-        while let Some(mut next) = Storing::next(self) {
+        let mut pass = self.records.with(|records| records.begin_pass());
+        while !failures.is_unreachable() {
+            let Some(mut next) = Storing::next(self, &mut pass, failures) else { break };
             shielded("the client of an event recorder", || next.store(&**client));
-            let is_unreachable = next.outcome == StoreOutcome::Unreachable;
-            drop(next);
-            failed_in_a_row = if is_unreachable { failed_in_a_row + 1 } else { 0 };
-            if is_unreachable && failed_in_a_row >= MOST_FAILURES.min(self.records.with(|records| records.pending())) {
-                return false;
-            }
+            failures.count(next.recorded.namespace(), next.outcome);
         }
-        true
+        failures.is_empty() && !self.records.with(|records| records.has_failed())
     }
 }
 
@@ -89,9 +83,10 @@ struct Storing<'a> {
 }
 
 impl<'a> Storing<'a> {
-    /// Takes the next event; `None` if none is left. Waits while another thread stores one.
-    fn next(core: &'a RecorderCore) -> Option<Self> {
-        let idle = |records: &mut EventRecords| (!records.is_storing()).then(|| records.take());
+    /// Takes the next event of a pass; `None` if none is left. Waits while another thread stores one.
+    fn next(core: &'a RecorderCore, pass: &mut Pass, failures: &PassFailures) -> Option<Self> {
+        let idle =
+            |records: &mut EventRecords| (!records.is_busy(pass, failures)).then(|| records.take(pass, failures));
         let recorded = core.records.wait_for_some(Nanos::NEVER, idle).flatten()?;
         Some(Self { core, recorded, outcome: StoreOutcome::Refused })
     }
@@ -122,6 +117,13 @@ impl<'a> Storing<'a> {
 
 impl Drop for Storing<'_> {
     fn drop(&mut self) {
-        self.core.records.change(|records| records.finish(&self.recorded, self.outcome));
+        let is_dropped = self.core.records.change(|records| records.finish(&self.recorded, self.outcome));
+        if is_dropped {
+            let (component, object) = (self.core.component.as_str(), self.recorded.object());
+            log::warn!(
+                controller = component, object:%;
+                "{component}: dropped an event about {object}, because it could not be stored in {MOST_TRIES} tries"
+            );
+        }
     }
 }

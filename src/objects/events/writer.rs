@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::record::PassFailures;
 use super::storing::RecorderCore;
 use crate::base::backoff::Exponential;
 use crate::base::spawn::spawn;
@@ -33,7 +34,8 @@ impl EventWriter {
     /// If the system cannot create a thread.
     pub(super) fn start(core: &Arc<RecorderCore>) -> io::Result<Self> {
         let (signal, stopping) = (AutoResetEvent::new(core.clock.clone()), Arc::new(AtomicBool::new(false)));
-        let retry = Retry { backoff: Exponential::new(FIRST_RETRY, LAST_RETRY), failures: 0, due: Nanos::ZERO };
+        let backoff = Exponential::new(FIRST_RETRY, LAST_RETRY);
+        let retry = Retry { backoff, failures: 0, due: Nanos::ZERO, pass: PassFailures::default() };
         let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping), retry };
         let name = format!("events-{}", core.component);
         let joiner = spawn(&ThreadOptions::new(), &core.clock, name, task, &signal)?;
@@ -65,27 +67,35 @@ struct StoreEvents {
 struct Retry {
     backoff: Exponential,
     failures: u32,
-    /// The time of the next try.
+    /// The time of the next full pass.
     due: Nanos,
+    /// The failures since the last full pass. Before the next one, only events of other namespaces are stored.
+    pass: PassFailures,
 }
 
 impl Task for StoreEvents {
     fn step(&mut self, now: Nanos) -> Next {
-        let Retry { backoff, failures, due } = &mut self.retry;
+        let Retry { backoff, failures, due, pass } = &mut self.retry;
         // Read the flag first, so that all events recorded before the stop are stored.
         let stopping = self.stopping.load(SeqCst);
-        if now < *due && !stopping {
+        let is_due = now >= *due || stopping;
+        if is_due {
+            *pass = PassFailures::default();
+        } else if pass.is_unreachable() {
             return Next::At(*due);
         }
-        let reached = self.core.store_all();
+        let reached = self.core.store_all(pass);
         if stopping {
             return Next::Finished;
         }
-        *failures = if reached { 0 } else { failures.saturating_add(1) };
         if reached {
+            *failures = 0;
             return Next::At(Nanos::NEVER);
         }
-        *due = self.core.clock.nanos().after(backoff.delay(*failures));
+        if is_due {
+            *failures = failures.saturating_add(1);
+            *due = self.core.clock.nanos().after(backoff.delay(*failures));
+        }
         Next::At(*due)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use homeostat::objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient, Query};
 use homeostat::testing::Simulation;
 
-use crate::hooked_client::HookedClient;
+use crate::hooked_client::{HookedClient, unreachable};
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
@@ -49,5 +49,32 @@ fn an_unreachable_client_is_tried_again_after_growing_delays() {
         assert_eq!(client.writes().len(), 1);
         sim.run_for(Duration::from_secs(600));
         assert_eq!(client.writes().len(), 0);
+    });
+}
+
+/// Events in other namespaces do not wait for the next try of the one that fails.
+#[test]
+fn events_are_stored_while_those_of_a_failing_namespace_wait() {
+    Simulation::seeds(0..5, |sim| {
+        let client = HookedClient::new(MemoryClient::builder().clock(sim.clock()).build());
+        client.before(|_, object| (object.key().namespace() == "x").then(|| unreachable(object)));
+        let recorder = EventRecorder::builder("vms").client(client.clone()).clock(sim.clock()).log(false).build();
+        let record = |namespace: &str, message: &str| {
+            recorder.event(&DynamicObject::new(&VM, namespace, "vm-1"), EventType::Normal, "Started", message);
+        };
+        record("x", "a");
+        // Tries at once, and after 1, 3, 7 and 15 seconds.
+        sim.run_for(Duration::from_secs(20));
+        assert_eq!(client.writes().len(), 5);
+        for number in 0..3 {
+            record("x", &format!("b{number}"));
+            record("y", &format!("b{number}"));
+            sim.run_for(Duration::from_secs(1));
+            assert_eq!(client.writes().len(), 1, "the event in the namespace y");
+        }
+        // The four events in the namespace x are tried 12 times each.
+        client.writes();
+        sim.run_for(Duration::from_secs(3_600));
+        assert_eq!((client.writes().len(), recorder.dropped()), (4 * 12 - 5, 4));
     });
 }
