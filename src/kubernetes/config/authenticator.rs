@@ -29,7 +29,8 @@ const EARLY_PERIOD: Duration = Duration::from_secs(1);
 /// How long the failure of a plugin is the answer to all, before the plugin runs again.
 const FAILURE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Provides the credentials of requests. Threads that need new credentials at the same time wait for one renewal.
+/// Provides the credentials of requests. Threads that need new credentials at the same time wait for one renewal. An early renewal
+/// delays no request.
 pub(crate) struct Authenticator {
     credentials: Credentials,
     /// The server, as plugins want to know it.
@@ -95,7 +96,7 @@ impl Authenticator {
 
     /// Returns the value of the header `Authorization`; `None` if a request has none.
     ///
-    /// May read a file, or run a plugin and wait for it. The wait ends with an error at the time `until` and when `stop` is
+    /// May read a file, or run a plugin. Waits for the plugin only if no valid credentials are known. The wait ends with an error at the time `until` and when `stop` is
     /// cancelled. Then the plugin goes on for other calls.
     pub(crate) fn authorization(
         &self,
@@ -151,6 +152,13 @@ impl Authenticator {
         renewable
     }
 
+    /// Blocks until the run of the plugin that is under way has ended.
+    #[cfg(all(test, unix))]
+    pub(crate) fn wait_for_run(&self) {
+        let run = self.kept.lock().run.clone();
+        let _ = run.map(|run| wait(&run, Nanos::NEVER, None));
+    }
+
     fn renewal(&self, until: &Until) -> Renewal {
         let is_due = match until {
             Until::Now => true,
@@ -196,7 +204,7 @@ impl Authenticator {
         let token = kept.token.clone();
         match renewal {
             Renewal::NotYet => return Ok(token),
-            // One thread renews them. The others go on with those that are still valid.
+            // A thread renews them. All calls go on with those that are still valid.
             Renewal::Early if kept.run.is_some() || !self.clock.reached(kept.next_early) => return Ok(token),
             Renewal::Early => kept.next_early = self.clock.nanos().after(EARLY_PERIOD),
             Renewal::Due => match &kept.failure {
@@ -211,9 +219,11 @@ impl Authenticator {
         if under_way.is_none() {
             self.start(plugin, &run);
         }
+        if renewal == Renewal::Early {
+            return Ok(token);
+        }
         match wait(&run, until, stop) {
             Some(Ok(token)) => Ok(token),
-            _ if renewal == Renewal::Early => Ok(token),
             Some(Err(error)) => Err(AuthError::Exec(error)),
             None => Err(AuthError::Exec(Arc::new(plugin.error("has printed no credentials in time")))),
         }

@@ -51,6 +51,8 @@ fn a_plugin_runs_again_shortly_before_its_credentials_expire_and_after_a_refusal
     clock.advance(Duration::from_secs(49));
     assert_eq!(value(&exec), "Bearer t-a-1");
     clock.advance(Duration::from_secs(1));
+    assert_eq!(value(&exec), "Bearer t-a-1", "the request does not wait for the renewal");
+    exec.wait_for_run();
     assert_eq!(value(&exec), "Bearer t-a-2");
     let used = exec.authorization(Nanos::NEVER, None).unwrap().unwrap();
     assert_eq!(used.reveal(), "Bearer t-a-2", "the plugin has just run");
@@ -227,7 +229,12 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     let plugin = ScriptedPlugin::new("test ! -e fails || exit 7\ncat credential");
     let fails = plugin.folder.path().join("fails");
     let advance = |seconds| plugin.clock.advance(Duration::from_secs(seconds));
-    let value_twice = || (value(&plugin.exec), value(&plugin.exec), plugin.runs());
+    // The second request comes after the renewal.
+    let value_twice = || {
+        let first = value(&plugin.exec);
+        plugin.exec.wait_for_run();
+        (first, value(&plugin.exec), plugin.runs())
+    };
     let expected = |token: &str, runs| (format!("Bearer {token}"), format!("Bearer {token}"), runs);
     plugin.prints("one", 60);
     assert_eq!(value_twice(), expected("one", 1));
@@ -242,7 +249,7 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     assert_eq!(value_twice(), expected("one", 4), "the plugin has printed the same token again");
     advance(1);
     plugin.prints("two", 120);
-    assert_eq!(value_twice(), expected("two", 5));
+    assert_eq!(value_twice(), ("Bearer one".to_owned(), "Bearer two".to_owned(), 5));
     // After its end a token is not used.
     fs::write(&fails, "").unwrap();
     advance(66);
@@ -254,4 +261,22 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     plugin.prints("three", 1_000);
     advance(1);
     assert_eq!(value_twice(), expected("three", 7));
+}
+
+/// The plugin may take longer than a call has time.
+#[test]
+fn an_early_renewal_delays_no_request() {
+    let plugin = ScriptedPlugin::new("test ! -e hangs || read _ <line\ncat credential");
+    let mut line = plugin.open_pipe("line");
+    plugin.prints("one", 60);
+    assert_eq!(value(&plugin.exec), "Bearer one");
+    plugin.prints("two", 120);
+    fs::write(plugin.folder.path().join("hangs"), "").unwrap();
+    plugin.clock.advance(Duration::from_secs(52));
+    for _ in 0..3 {
+        assert_eq!(value(&plugin.exec), "Bearer one");
+    }
+    line.write_all(b"\n").unwrap();
+    plugin.exec.wait_for_run();
+    assert_eq!((value(&plugin.exec), plugin.runs()), ("Bearer two".to_owned(), 2));
 }
