@@ -131,7 +131,7 @@ impl ExecPlugin {
 
     /// Runs the command, and returns the credentials that it prints. `cluster` tells it the server.
     ///
-    /// Blocks until the command ends. It is killed after two minutes and when `unwanted` is cancelled.
+    /// Blocks until the command ends. It is killed after two minutes, when `unwanted` is cancelled, and if it prints more than 1 MiB.
     pub(crate) fn run(
         &self,
         cluster: Option<serde_json::Value>,
@@ -149,7 +149,9 @@ impl ExecPlugin {
         let output = process::run(&mut command, LONGEST_RUN, unwanted).map_err(|error| {
             let is_missing = error.kind() == ErrorKind::NotFound;
             let hint = self.install_hint.clone().filter(|hint| is_missing && !hint.is_empty());
-            ExecError { hint, ..self.error(format!("cannot be run: {error}")) }
+            let is_too_long = error.kind() == ErrorKind::FileTooLarge;
+            let fault = if is_too_long { "was killed, because" } else { "cannot be run:" };
+            ExecError { hint, ..self.error(format!("{fault} {error}")) }
         })?;
         let Some(output) = output else {
             return Err(self.error(format!("was killed, because it printed no credentials within {LONGEST_RUN:?}")));

@@ -1,6 +1,10 @@
 //! Runs a command until it ends, its time is over, or nobody wants its output any more.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
+#[cfg(unix)]
+use std::os::fd::AsFd as Pollable;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as Pollable;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +15,41 @@ use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 
-/// The time between two looks at a process that has closed its output but still runs.
-const LOOK: Duration = Duration::from_millis(5);
+/// The time between two looks at a process that has closed its output but still runs, and at one that may still print.
+const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+/// How long the output of a process is read after its end: a process that it has left behind may have the output open for ever.
+const REST: Duration = Duration::from_millis(500);
+/// The most bytes of each output.
+const MOST_OUTPUT: usize = 1 << 20;
 
 /// The output of a process.
 #[derive(Default)]
 struct ProcessOutput {
-    /// The standard output and the standard error, once they are complete.
-    parts: [Option<Vec<u8>>; 2],
+    /// The standard output and the standard error, as far as they were read.
+    parts: [Vec<u8>; 2],
+    /// How many of them are complete.
+    complete: usize,
     is_unwanted: bool,
+    /// Nobody needs more output, so the threads that read it must end.
+    is_over: bool,
+}
+
+impl ProcessOutput {
+    fn is_too_long(&self) -> bool {
+        self.parts.iter().any(|part| part.len() > MOST_OUTPUT)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete == self.parts.len()
+    }
 }
 
 /// Runs a command without input, and returns its output. Returns `None` if the command was killed: after `limit`, or when `unwanted`
 /// is cancelled. Its child processes die with it.
+///
+/// # Errors
+///
+/// If the command cannot be run. [`ErrorKind::FileTooLarge`] if it was killed because it printed more than 1 MiB.
 pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &CancellationToken) -> io::Result<Option<Output>> {
     // A process follows the system clock.
     let collected = Monitor::of(Clock::system(), ProcessOutput::default());
@@ -35,6 +61,7 @@ pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &Cancellatio
     std::os::unix::process::CommandExt::process_group(command, 0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let ended = wait(&mut child, &collected, until);
+    collected.change(|collected| collected.is_over = true);
     if !matches!(ended, Ok(Some(_))) {
         kill(&mut child);
     }
@@ -45,38 +72,82 @@ pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &Cancellatio
 fn wait(child: &mut Child, collected: &Arc<Monitor<ProcessOutput>>, until: Nanos) -> io::Result<Option<Output>> {
     collect(0, child.stdout.take(), collected)?;
     collect(1, child.stderr.take(), collected)?;
-    let parts = collected.wait_for_some(until, |ProcessOutput { parts, is_unwanted }| match parts {
-        _ if *is_unwanted => Some(None),
-        [Some(output), Some(messages)] => Some(Some((std::mem::take(output), std::mem::take(messages)))),
-        _ => None,
-    });
-    let Some((stdout, stderr)) = parts.flatten() else { return Ok(None) };
+    let clock = collected.clock();
+    let mut rest = None;
     loop {
-        if let Some(status) = child.try_wait()? {
+        let status = child.try_wait()?;
+        let now = clock.nanos();
+        if status.is_some() {
+            rest.get_or_insert(now.after(REST));
+        }
+        let is_read = rest.is_some_and(|rest| clock.reached(rest));
+        let (is_complete, output) = collected.with(|collected| {
+            if collected.is_too_long() {
+                return Err(io::Error::new(ErrorKind::FileTooLarge, "it printed more than 1 MiB"));
+            }
+            let is_complete = collected.is_complete();
+            let is_wanted = status.is_some() && (is_complete || is_read);
+            Ok((is_complete, is_wanted.then(|| std::mem::take(&mut collected.parts))))
+        })?;
+        if let (Some(status), Some([stdout, stderr])) = (status, output) {
             return Ok(Some(Output { status, stdout, stderr }));
         }
-        let look = collected.clock().nanos().after(LOOK).min(until);
-        let is_unwanted = collected.wait_for_some(look, |collected| collected.is_unwanted.then_some(())).is_some();
-        if is_unwanted || collected.clock().reached(until) {
+        let [closed, open] = LOOKS;
+        let look = now.after(if is_complete { closed } else { open }).min(until);
+        let is_unwanted = collected.wait_for_some(look, |collected| {
+            let has_changed = collected.is_too_long() || collected.is_complete() != is_complete;
+            (collected.is_unwanted || has_changed).then_some(collected.is_unwanted)
+        });
+        if is_unwanted == Some(true) || clock.reached(until) {
             return Ok(None);
         }
     }
 }
 
-/// Reads a pipe on a thread, which ends when all processes have closed the other end.
+/// Reads a pipe on a thread. The thread ends when all processes have closed the other end, or when nobody needs more.
 fn collect(
     part: usize,
-    pipe: Option<impl Read + Send + 'static>,
+    pipe: Option<impl Read + Pollable + Send + 'static>,
     collected: &Arc<Monitor<ProcessOutput>>,
 ) -> io::Result<()> {
     let collected = Arc::clone(collected);
     let read = move || {
-        let mut content = Vec::new();
-        // An error ends the output, as far as it has come.
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut content));
-        collected.change(|collected| collected.parts[part] = Some(content));
+        if let Some(mut pipe) = pipe {
+            let mut chunk = [0; 8 * 1024];
+            while !collected.with(|collected| collected.is_over || collected.is_too_long()) {
+                if !is_readable(&pipe) {
+                    continue;
+                }
+                match pipe.read(&mut chunk) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // An error ends the output, as far as it has come.
+                    Ok(0) | Err(_) => break,
+                    Ok(amount) => {
+                        collected.change(|collected| collected.parts[part].extend_from_slice(&chunk[..amount]));
+                    }
+                }
+            }
+        }
+        collected.change(|collected| collected.complete += 1);
     };
     ThreadOptions::new().spawn(format!("kubernetes-plugin-{part}"), read).map(drop)
+}
+
+/// Waits a short time until a pipe has input or an end. Returns whether it has.
+#[cfg(unix)]
+fn is_readable(pipe: &impl Pollable) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let [_, look] = LOOKS;
+    let look = Timespec { tv_sec: 0, tv_nsec: look.subsec_nanos().into() };
+    // A read shows other errors.
+    !matches!(poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&look)), Ok(0) | Err(rustix::io::Errno::INTR))
+}
+
+/// Other systems cannot wait for a pipe for a limited time, so the thread stays until the pipe ends.
+#[cfg(not(unix))]
+fn is_readable(_: &impl Pollable) -> bool {
+    true
 }
 
 /// Kills a process that has not been waited for, so that its id is still its own.
@@ -120,6 +191,36 @@ mod tests {
             for script in ["sleep 100; true", "exec >&- 2>&-; sleep 100; true"] {
                 assert!(run(&mut shell(script), limit, &unwanted).unwrap().is_none(), "{script}");
             }
+        }
+    }
+
+    #[test]
+    fn a_command_that_prints_without_end_is_killed() {
+        for script in ["yes", "yes >&2", "yes | head -c 2000000"] {
+            let error = run(&mut shell(script), MINUTE, &CancellationToken::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{script}");
+        }
+        let output = run(&mut shell("yes | head -c 1048576"), MINUTE, &CancellationToken::new()).unwrap().unwrap();
+        assert_eq!(output.stdout.len(), MOST_OUTPUT);
+    }
+
+    /// As a command that starts a browser or an agent.
+    #[test]
+    fn the_output_of_a_command_does_not_wait_for_a_process_that_it_leaves_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let alive = folder.path().join("alive");
+        assert!(Command::new("mkfifo").arg(&alive).status().unwrap().success());
+        for errors in ["/dev/null", "&1"] {
+            // It writes into the output until nobody reads it.
+            let process = format!("exec 3>alive; while echo x; do sleep 0.02; done 2>{errors}");
+            let script = format!("setsid sh -c '{process}' 2>{errors} & echo out");
+            let mut command = shell(&script);
+            let output = run(command.current_dir(&folder), MINUTE, &CancellationToken::new()).unwrap().unwrap();
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"out\n"[..]));
+            // The threads that read have ended, so the process ends too.
+            let mut end = Vec::new();
+            std::fs::File::open(&alive).unwrap().read_to_end(&mut end).unwrap();
+            assert!(end.is_empty());
         }
     }
 }
