@@ -174,7 +174,7 @@ impl EmbeddedEngine {
         if let Some(until) = self.expired_until(now) {
             let most = (state.most_history() / 4).max(1);
             for location in state.index.events_until(until).take(most) {
-                txn.begin_deletion(location, false);
+                txn.begin_deletion(location);
             }
         }
         txn

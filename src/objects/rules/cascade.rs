@@ -72,23 +72,29 @@ impl<S: StoredObjects> Txn<'_, S> {
             retain(&mut next, "ownerReferences", |owner| !lost.iter().any(|lost| *lost == *owner));
             self.put(location, next);
         } else {
-            // If two objects own each other, one of them must not wait.
-            let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
-            let foreground = waiting && !self.dependents(object.uid()).iter().any(waits);
-            self.begin_deletion(location, foreground);
+            let dependents = self.dependents(object.uid());
+            if waiting && !dependents.is_empty() {
+                // If two objects own each other, one of them must not wait.
+                let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
+                let foreground = !dependents.iter().any(waits);
+                // The choice for the owner holds for its dependents too, whatever their finalizers say.
+                self.begin_chosen_deletion(location, foreground);
+            } else {
+                self.begin_deletion(location);
+            }
         }
     }
 
-    /// Begins a deletion. Removes the object as it is if it has no finalizers, and in foreground deletion no dependents.
+    /// Begins a deletion. Removes the object as it is if it has no finalizers.
     ///
-    /// Finalizers that the object has for its dependents stay: as in Kubernetes, only a caller's choice replaces them.
-    pub(crate) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
+    /// Finalizers that the object has for its dependents stay: as in Kubernetes, only a choice replaces them.
+    pub(crate) fn begin_deletion(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
-        let waits = foreground && !self.dependents(object.uid()).is_empty();
-        self.delete_as(location, &object, object.to_value(), waits);
+        self.delete_as(location, &object, object.to_value(), false);
     }
 
-    /// Begins a deletion, or changes one that has begun. As in Kubernetes, the last choice of the caller counts.
+    /// Begins a deletion, or changes one that has begun. Removes the object if it has no other finalizers, and in foreground deletion
+    /// no dependents. As in Kubernetes, the last choice counts.
     pub(super) fn begin_chosen_deletion(&mut self, location: &Location, foreground: bool) {
         let Some(object) = self.find(location) else { return };
         let waits = foreground && !self.dependents(object.uid()).is_empty();

@@ -18,7 +18,10 @@ pub(super) struct DeleteCall<'a> {
     api: &'a ApiShared,
     target: ObjectsTarget<'a>,
     request: &'a IncomingRequest,
+    /// Except for the propagation.
     options: DeleteOptions,
+    /// The choice of the caller.
+    propagation: Option<Propagation>,
     dry_run: bool,
 }
 
@@ -34,24 +37,26 @@ impl<'a> DeleteCall<'a> {
             return Err(StatusError::bad_request("the options of the deletion must be a JSON object"));
         }
         let policy = given["propagationPolicy"].as_str().or(request.parameter("propagationPolicy"));
-        let orphans = given["orphanDependents"].as_bool().unwrap_or(params::flag(request, "orphanDependents")?);
+        let in_query = params::flag(request, "orphanDependents")?;
+        let in_query = request.parameter("orphanDependents").map(|_| in_query);
+        let orphans = given["orphanDependents"].as_bool().or(in_query);
         let propagation = match policy.unwrap_or_default() {
-            "" if orphans => Propagation::Orphan,
-            "" | "Background" => Propagation::Background,
-            "Foreground" => Propagation::Foreground,
-            "Orphan" => Propagation::Orphan,
+            "" => orphans.map(|orphans| if orphans { Propagation::Orphan } else { Propagation::Background }),
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
             other => {
                 let message = format!("propagationPolicy is {other:?}, not Background, Foreground or Orphan");
                 return Err(StatusError::bad_request(message));
             }
         };
-        let mut options = DeleteOptions::default().propagation(propagation);
+        let mut options = DeleteOptions::default();
         let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
         (options.uid, options.resource_version) = (text("uid"), text("resourceVersion"));
         let in_query = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
         let in_body = given["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let dry_run = params::dry_run(in_query.chain(in_body))?;
-        Ok(Self { api, target, request, options, dry_run })
+        Ok(Self { api, target, request, options, propagation, dry_run })
     }
 
     /// Deletes one object. Returns a `Status`, or the object if finalizers hold it.
@@ -63,7 +68,7 @@ impl<'a> DeleteCall<'a> {
             self.check(&current)?;
             return Ok(success(kind, key.name(), current.uid()));
         }
-        let mut options = self.options.clone();
+        let mut options = self.options_for(&current);
         if !self.target.resource.hooks().delete.is_empty() && options.uid.is_none() {
             // Another object of the name has not been admitted.
             options.uid = Some(current.uid().to_owned());
@@ -87,7 +92,7 @@ impl<'a> DeleteCall<'a> {
         let mut deleted = Vec::with_capacity(list.items.len());
         let is_open = self.options.uid.is_none() && self.options.resource_version.is_none();
         for object in list.items {
-            let mut options = self.options.clone();
+            let mut options = self.options_for(&object);
             // Another object of the name was neither selected nor admitted.
             options.uid.get_or_insert_with(|| object.uid().to_owned());
             match client.delete(kind, &object.key(), &options).ignore_not_found() {
@@ -99,6 +104,17 @@ impl<'a> DeleteCall<'a> {
         }
         list.items = deleted;
         Ok(list)
+    }
+
+    /// Returns the options for an object. If the caller has chosen no propagation, the finalizers of the object choose it, as in
+    /// Kubernetes.
+    fn options_for(&self, object: &SharedObject) -> DeleteOptions {
+        let chosen = object.finalizers().find_map(|finalizer| match finalizer {
+            "orphan" => Some(Propagation::Orphan),
+            "foregroundDeletion" => Some(Propagation::Foreground),
+            _ => None,
+        });
+        self.options.clone().propagation(self.propagation.or(chosen).unwrap_or(Propagation::Background))
     }
 
     fn admit(&self, object: &SharedObject) -> Result<(), StatusError> {

@@ -136,6 +136,18 @@ pub(super) fn a_deletion_replaces_the_finalizers_for_dependents(client: &TestedC
     Ok(())
 }
 
+/// The choice for an owner counts for all that it owns.
+pub(super) fn in_the_foreground_the_finalizers_of_dependents_are_replaced(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(with(blocking("b", &a, false), "/metadata/finalizers", json!(["orphan"])))?;
+    client.create(blocking("c", &b, false))?;
+    client.delete_in("a", Propagation::Foreground)?;
+    for name in ["c", "b", "a"] {
+        client.vanishes(name)?;
+    }
+    Ok(())
+}
+
 pub(super) fn orphans_stay(client: &TestedClient) -> CaseResult {
     let (a, c) = (client.create(widget("a"))?, client.create(widget("c"))?);
     let b = client.create(owned_by("b", &[&a]))?;

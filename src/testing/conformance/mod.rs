@@ -205,6 +205,7 @@ macro_rules! __conformance_cases {
                 in_the_foreground_after_a_deletion_in_the_background,
                 in_the_background_after_a_deletion_in_the_foreground,
                 a_deletion_replaces_the_finalizers_for_dependents,
+                in_the_foreground_the_finalizers_of_dependents_are_replaced,
                 orphans_stay,
                 orphans_of_an_owner_with_finalizers_stay;
             patching:

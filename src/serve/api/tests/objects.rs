@@ -185,3 +185,37 @@ fn namespaces_exist_as_long_as_an_object_is_in_them() {
     request(&format!("DELETE {path}/a")).to(&served);
     assert_eq!(names(&served), ["default"]);
 }
+
+/// As in Kubernetes, only a choice of the caller replaces the finalizers for dependents.
+#[test]
+fn the_finalizers_of_an_object_choose_the_propagation_if_the_caller_does_not() {
+    // Whether the owner waits for its dependent, and whether the dependent is being deleted.
+    let (orphan, background, foreground) = ((false, false), (false, true), (true, true));
+    for (finalizers, path, expected) in [
+        (json!(["orphan"]), HOME.to_owned(), orphan),
+        (json!(["orphan"]), format!("{SITES}?fieldSelector=metadata.name=home"), orphan),
+        (json!(["orphan"]), format!("{HOME}?propagationPolicy=Background"), background),
+        (json!(["orphan"]), format!("{HOME}?orphanDependents=false"), background),
+        (json!(["foregroundDeletion"]), HOME.to_owned(), foreground),
+        (json!(["foregroundDeletion", "orphan"]), HOME.to_owned(), foreground),
+        (json!(["foregroundDeletion"]), format!("{HOME}?orphanDependents=true"), orphan),
+        (json!([]), HOME.to_owned(), background),
+    ] {
+        let served = served();
+        let mut owner = site("home", "Home");
+        owner["metadata"]["finalizers"] = finalizers.clone();
+        let owner = request(&format!("POST {SITES}")).body(&owner).to(&served).json();
+        let mut dependent = site("page", "Page");
+        dependent["metadata"]["finalizers"] = json!(["example.com/x"]);
+        dependent["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "example.com/v1", "kind": "Site", "name": "home", "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": true,
+        }]);
+        assert_eq!(request(&format!("POST {SITES}")).body(&dependent).to(&served).code, 201);
+        assert_eq!(request(&format!("DELETE {path}")).to(&served).code, 200);
+        let waits = request(&format!("GET {HOME}")).to(&served).code == 200;
+        let dependent = request(&format!("GET {SITES}/page")).to(&served).json();
+        let is_deleted = dependent["metadata"]["deletionTimestamp"].is_string();
+        assert_eq!((waits, is_deleted), expected, "{finalizers} {path}");
+    }
+}
