@@ -69,8 +69,8 @@ impl FieldRequirement {
         if path.split('.').any(str::is_empty) {
             return Err(wrong("must have the path of a field, as in spec.nodeName"));
         }
-        let value =
-            unescaped(value).ok_or_else(|| wrong("must have a backslash only before a comma, = or backslash"))?;
+        let value = unescaped(value)
+            .ok_or_else(|| wrong("must have a backslash before a comma, = or backslash, and nowhere else"))?;
         Ok(Self { path: path.to_owned(), value, equal })
     }
 }
@@ -79,7 +79,11 @@ fn unescaped(value: &str) -> Option<String> {
     let mut chars = value.chars();
     let mut text = String::with_capacity(value.len());
     while let Some(c) = chars.next() {
-        text.push(if c == '\\' { chars.next().filter(|c| matches!(c, ',' | '=' | '\\'))? } else { c });
+        text.push(match c {
+            '\\' => chars.next().filter(|c| matches!(c, ',' | '=' | '\\'))?,
+            '=' => return None,
+            _ => c,
+        });
     }
     Some(text)
 }
@@ -123,7 +127,7 @@ mod tests {
         }
         let read: FieldSelector = r"spec.x==a\,b\=c\\d, spec.y=".parse().unwrap();
         assert_eq!(read, FieldSelector::default().and("spec.x", "a,b=c\\d").and("spec.y", ""));
-        for wrong in [r"spec.x=a\b", r"spec.x=a\", r"spec.x\,y"] {
+        for wrong in [r"spec.x=a\b", r"spec.x=a\", r"spec.x\,y", "spec.x=a=b", "spec.x!==b", "spec.x==="] {
             assert_eq!(wrong.parse::<FieldSelector>().unwrap_err().text(), wrong);
         }
     }
