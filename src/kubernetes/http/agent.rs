@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use ureq::unversioned::transport::{ConnectProxyConnector, Connector};
+use ureq::unversioned::transport::Connector;
 use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
 
 use super::answer::ResponseHead;
@@ -13,6 +13,7 @@ use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
 use super::request_error::{RequestFault, cause_of};
 use super::resolver::AddressResolver;
 use super::tls::Tls;
+use super::tunnel::TunnelConnector;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
@@ -74,7 +75,7 @@ impl AgentFactory {
             .output_buffer_size(16 * 1024)
             .build();
         let tls = TlsConnector(Arc::clone(&self.tls));
-        let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector(silence)).chain(tls);
+        let connector = ().chain(TunnelConnector::default()).chain(TcpConnector(silence)).chain(tls);
         Agent::with_parts(config, connector, AddressResolver::new(stop.cloned()))
     }
 }

@@ -10,6 +10,7 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use ureq::unversioned::transport::time::Instant;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, ShutdownHandle, Transport,
     TransportAdapter,
@@ -95,13 +96,17 @@ enum ConnectFailure {
 ///
 /// [`Error::Timeout`] if no time is left.
 fn time_left(details: &ConnectionDetails<'_>) -> Result<NextTimeout, Error> {
+    unspent(left_at((details.current_time)(), details.now, details.timeout))
+}
+
+/// Returns the part of a time-out, which began at the time `began`, that is left at the time `now`.
+pub(super) fn left_at(now: Instant, began: Instant, mut timeout: NextTimeout) -> NextTimeout {
     use ureq::unversioned::transport::time::{Duration as Limit, Instant::Exact};
 
-    let mut left = details.timeout;
-    if let (Limit::Exact(limit), Exact(began), Exact(now)) = (left.after, details.now, (details.current_time)()) {
-        left.after = limit.saturating_sub(now.saturating_duration_since(began)).into();
+    if let (Limit::Exact(limit), Exact(began), Exact(now)) = (timeout.after, began, now) {
+        timeout.after = limit.saturating_sub(now.saturating_duration_since(began)).into();
     }
-    unspent(left)
+    timeout
 }
 
 /// Returns the time-out if it has not passed. Sockets have no time-out of zero: they would wait for ever.
@@ -319,7 +324,6 @@ impl fmt::Debug for TlsTransport {
 mod tests {
     use ureq::config::Config;
     use ureq::unversioned::resolver::Resolver;
-    use ureq::unversioned::transport::time::Instant;
 
     use super::super::resolver::AddressResolver;
     use super::*;

@@ -12,6 +12,7 @@ mod retry;
 mod tests;
 mod tls;
 pub(super) mod transport;
+mod tunnel;
 
 pub use self::request_error::RequestError;
 pub use self::request_metrics::RequestMetrics;

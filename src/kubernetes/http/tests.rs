@@ -23,11 +23,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns a transport that never repeats a request because of its connection.
 fn transport(url: &str, limits: impl FnOnce(&mut TransportLimits)) -> HttpTransport {
+    transport_through(None, url, limits)
+}
+
+/// Returns such a transport that uses this proxy.
+fn transport_through(proxy: Option<&str>, url: &str, limits: impl FnOnce(&mut TransportLimits)) -> HttpTransport {
     let config = ClusterConfig::new(url).unwrap().insecure_skip_tls_verify();
     let mut all = TransportLimits { connect: HOUR, read: HOUR, watch_read: HOUR, ..TransportLimits::default() };
     (all.retry.time, all.retry.connections) = (HOUR, 0);
     limits(&mut all);
-    HttpTransport::new(config.parts(), None, "tests".to_owned(), all, Clock::system()).unwrap()
+    HttpTransport::new(config.parts(), proxy, "tests".to_owned(), all, Clock::system()).unwrap()
 }
 
 fn get(path: &RequestPath) -> HttpRequest<'_> {
@@ -65,6 +70,28 @@ fn a_handshake_that_drips_ends_in_time() {
                 let (mut stream, _) = listener.accept().unwrap();
                 // The head of a TLS record of 16 KiB.
                 stream.write_all(&[0x16, 3, 3, 0x40, 0]).unwrap();
+                drip(stream);
+            });
+            assert_eq!(text(transport.call(&get(&path()), None).unwrap_err()), expected);
+        });
+    }
+}
+
+/// The answer of a proxy is a part of the time for the connection.
+#[test]
+fn a_tunnel_that_drips_ends_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let through =
+        |limits: fn(&mut TransportLimits)| transport_through(Some(proxy.as_str()), "https://10.0.0.1", limits);
+    let connect = through(|limits| limits.connect = SHORT);
+    let call = through(|limits| limits.retry.time = SHORT);
+    let cases = [(connect, "the connection was not established in time"), (call, "the server did not answer in time")];
+    for (transport, expected) in cases {
+        scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(b"HTTP/1.1 200 ").unwrap();
                 drip(stream);
             });
             assert_eq!(text(transport.call(&get(&path()), None).unwrap_err()), expected);
