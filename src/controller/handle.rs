@@ -82,9 +82,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn resume(&self, key: &K) {
         let queue = &self.state.queue;
         self.state.suspended.resume(key, |reasons| {
-            // A claim may be about to put the key aside for ever. This stands also if the run is cancelled meanwhile.
-            queue.bring_back(key);
             queue.because(reasons).reschedule(key.clone(), Duration::ZERO);
+            // A claim may be about to put the key aside for ever, and the run may be cancelled meanwhile. Not before the call above: the
+            // key would be ready, run, and then run again.
+            queue.bring_back(key);
         });
     }
 
