@@ -101,6 +101,15 @@ pub(crate) struct LostRuns {
     pub(crate) number: Option<u64>,
 }
 
+#[cfg(feature = "objects")]
+impl LostRuns {
+    /// Returns the number of the division that a member may announce, in the division `divided` and after it has announced `announced`.
+    pub(crate) fn to_announce(self, divided: u64, announced: u64) -> u64 {
+        // A run of an earlier membership, in a division that was deleted since, may have a later number.
+        self.number.map_or(divided, |number| number.min(divided)).max(announced)
+    }
+}
+
 /// The answer to a key that wants to run.
 pub(crate) enum ShardEntry {
     Run(Permit),

@@ -220,9 +220,7 @@ impl MemberTask {
 
     /// Returns the number of the division that the lease may announce now.
     fn to_announce(&self, member: &MemberSession) -> u64 {
-        let lost = self.shared.shards.lost_runs().number;
-        // A run of an earlier membership, in a division that was deleted since, may have a later number.
-        lost.map_or(member.divided, |lost| lost.min(member.divided)).max(member.announced)
+        self.shared.shards.lost_runs().to_announce(member.divided, member.announced)
     }
 
     /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
