@@ -141,6 +141,18 @@ fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_on
     assert!(status.contains(&format!("numbers: {member}")), "{status}");
 }
 
+/// Starts process `a`. Returns it with the two keys that run there, until the sender is dropped.
+fn busy(client: &MemoryClient) -> (Process, [u32; 2], Sender<()>) {
+    let (begun, begins) = unbounded();
+    let (release, gate) = bounded::<()>(0);
+    let a = Process::start(client, "a", move |key, _| {
+        begun.send(key).unwrap();
+        let _ = gate.recv();
+    });
+    let running = [begins.recv().unwrap(), begins.recv().unwrap()];
+    (a, running, release)
+}
+
 #[test]
 fn a_key_does_not_move_before_its_run_has_ended() {
     // In three of four rounds, one of the two running keys moves.
@@ -150,13 +162,7 @@ fn a_key_does_not_move_before_its_run_has_ended() {
 /// Lets a process join while another one runs two keys. Returns whether one of these keys moves, and checks that it waits.
 fn moves_a_running_key() -> bool {
     let client = MemoryClient::new();
-    let (begun, begins) = unbounded();
-    let (release, gate) = bounded::<()>(0);
-    let a = Process::start(&client, "a", move |key, _| {
-        begun.send(key).unwrap();
-        let _ = gate.recv();
-    });
-    let running = [begins.recv().unwrap(), begins.recv().unwrap()];
+    let (a, running, release) = busy(&client);
     let (note, of_b) = noted();
     let b = Process::start(&client, "b", note);
     let of_a = a.members.status().name;
@@ -184,13 +190,7 @@ fn processes_join_and_leave_while_a_lost_key_runs() {
 /// Lets processes join and leave while another one runs two keys. Returns whether one of these keys moves.
 fn changes_beside_running_keys() -> bool {
     let client = MemoryClient::new();
-    let (begun, begins) = unbounded();
-    let (release, gate) = bounded::<()>(0);
-    let a = Process::start(&client, "a", move |key, _| {
-        begun.send(key).unwrap();
-        let _ = gate.recv();
-    });
-    let running = [begins.recv().unwrap(), begins.recv().unwrap()];
+    let (a, running, release) = busy(&client);
     let divided = |processes: &[&Process], number: u64| {
         until(|| processes.iter().all(|process| process.members.status().number == number));
     };
