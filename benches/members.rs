@@ -3,7 +3,7 @@
 //! All members live in this process, with one store in memory, so the figures are the sum of all members: the work of a real client and
 //! its server comes on top. With `--test`, the numbers are small.
 //!
-//! | figure | what runs |
+//! | figure | setting |
 //! |---|---|
 //! | `terms` | 100 electors, each in a manager of its own, that renew leases of 15 s |
 //! | `keys` | five members with leases of 15 s, and each with a controller of the same 100,000 keys |

@@ -375,7 +375,7 @@ macro_rules! child_settings {
             /// the owner until then by a [finalizer](crate::sub::UpdatingObjectManager::finalizer) of the manager.
             ///
             /// The objects that the query selects by namespace and labels, or by name, are [tracked](crate::sub::SubContext::track): a
-            /// change of one of them enqueues the owner. So let the query select few others.
+            /// change of one of them enqueues the owner. Let the query select few others.
             pub fn tracked(
                 mut self,
                 query: impl Fn(&T) -> Query + Send + Sync + 'static,

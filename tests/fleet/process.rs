@@ -26,7 +26,7 @@ pub(super) enum WorkerState {
     Running,
     /// It stands still until this time.
     Paused(u64),
-    /// It has been told to stop in order.
+    /// It stops in order.
     Ending,
     Killed,
     /// It has ended by itself.

@@ -138,7 +138,7 @@ pub(super) fn progress(definition: &SharedObject) -> InstallProgress {
     }
 }
 
-/// A client whose calls end in time.
+/// A client that ends its calls in time.
 struct LimitedCalls<'a> {
     client: &'a dyn Client,
     /// The last client with a limit, and that limit. The client is `None` if calls cannot be limited.

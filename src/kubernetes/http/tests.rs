@@ -49,7 +49,7 @@ fn text(fault: RequestFault) -> String {
 
 /// Sends a byte again and again, slowly, until the client leaves.
 ///
-/// The bytes follow each other faster than the clock of sockets ticks. So no single read lasts until its time-out.
+/// The bytes follow each other faster than the clock of sockets ticks, so each single read ends before its time-out.
 fn drip(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     while stream.write_all(b" ").is_ok() {

@@ -21,7 +21,7 @@ const OWNED: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReference
 /// The arrays in the metadata that have owners for each of their elements. All other arrays are owned as a whole.
 const BY_ELEMENT: [&str; 2] = ["finalizers", "ownerReferences"];
 
-/// The positions of the elements of an array by their names. Of equal elements, the first counts.
+/// The positions of the elements of an array by their names. The first of equal elements counts.
 type Positions = HashMap<String, usize>;
 
 /// An object, with the positions of the elements of the arrays [`BY_ELEMENT`]: such an array may be very long.
