@@ -54,7 +54,7 @@ impl RateLimiter {
         if self.limited.load(SeqCst)
             && let Some(bucket) = &mut *self.bucket.lock()
         {
-            bucket.put_back();
+            bucket.put_back(self.clock.nanos());
         }
     }
 }
@@ -115,10 +115,11 @@ impl Bucket {
         next
     }
 
-    /// Returns an unused token.
-    fn put_back(&mut self) {
+    /// Returns an unused token. If it can be taken at once, no key waits for it.
+    fn put_back(&mut self, now: Nanos) {
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         self.full_at = Nanos(self.full_at.0.saturating_sub(interval));
+        self.awaited &= self.next(now) > Nanos::ZERO;
     }
 }
 
@@ -164,8 +165,18 @@ mod tests {
     fn a_returned_token_can_be_taken_again() {
         let mut bucket = Bucket::new(1.0, 1);
         assert_eq!(bucket.take(Nanos(SECOND)), Ok(()));
-        bucket.put_back();
+        bucket.put_back(Nanos(SECOND));
         assert_eq!(bucket.take(Nanos(SECOND)), Ok(()));
         assert_eq!(bucket.take(Nanos(SECOND)), Err(Nanos(2 * SECOND)));
+    }
+
+    #[test]
+    fn a_returned_token_leaves_none_over_for_later() {
+        let mut bucket = Bucket::new(1.0, 1);
+        assert_eq!(bucket.take(Nanos(0)), Ok(()));
+        assert_eq!(bucket.wait(Nanos(1)), Nanos(SECOND));
+        bucket.put_back(Nanos(2));
+        let late = Nanos(100 * SECOND);
+        assert_eq!([bucket.take(late), bucket.take(late)], [Ok(()), Err(Nanos(101 * SECOND))]);
     }
 }
