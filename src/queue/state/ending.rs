@@ -73,8 +73,9 @@ impl RecordState {
             Ending::Retry(_) => Reasons::RETRY,
             Ending::PutBack(reasons) | Ending::PutAside(reasons, _) => reasons,
         };
-        if mode.is_some() {
-            return self.end_after_shutdown(bounds, rerun, ending);
+        if let Some(mode) = mode {
+            let is_owed = was_brought_back && matches!(ending, Ending::PutAside(..)) && mode != Shutdown::Discard;
+            return self.end_after_shutdown(bounds, if is_owed { RerunKind::Now } else { rerun }, ending);
         }
         match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(Duration::ZERO) => match rerun {

@@ -88,6 +88,25 @@ fn a_cancellation_does_not_keep_a_key_aside_that_was_brought_back() {
     assert_eq!((is(&record), record.aside), (Is::Idle, false));
 }
 
+#[test]
+fn a_key_that_was_brought_back_is_served_after_a_shutdown() {
+    for (mode, after) in
+        [(Shutdown::ServeReady, Is::Ready), (Shutdown::RunDelayedNow, Is::Ready), (Shutdown::Discard, Is::Idle)]
+    {
+        let (mut record, mut bounds) = (state(Is::No), Bounds::default());
+        record.bring_back(&mut bounds, || NOW);
+        assert_eq!(record.shut_down(mode), None);
+        let dropped =
+            record.end(&mut bounds, Ending::PutAside(Reasons::POLL, Duration::MAX), FLOOR, Some(mode), || NOW);
+        assert_eq!((is(&record), dropped.is_some()), (after, after == Is::Idle), "{mode:?}");
+        // Its claim runs the key instead.
+        let mut record = state(Is::No);
+        record.bring_back(&mut bounds, || NOW);
+        record.end(&mut bounds, Ending::Done, FLOOR, Some(mode), || NOW);
+        assert_eq!(is(&record), Is::Idle, "{mode:?}");
+    }
+}
+
 /// A request for a key, or a cancellation.
 type Change = Option<EnqueueMethod>;
 
