@@ -257,7 +257,8 @@ where
         let is_over = turn.is_over();
         let taken = claim.turn(ending, || is_over || hooks.is_shut());
         if let Some((key, reasons)) = refused {
-            hooks.refused(key, reasons);
+            // The claim holds the next key by now, which did not panic.
+            shielded("the key of a controller", || hooks.refused(key, reasons));
         }
         hooks.settle();
         taken.inspect_err(|_| hooks.put_token_back())
