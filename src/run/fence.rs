@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A term that has ended never begins again: the token is cancelled before a check reports the end.
+//! - A term that has ended never begins again: the token is cancelled before a check reports the end, and a term whose end any thread has
+//!   found is not extended.
 //! - Only the elector's thread extends a term.
 
 use std::fmt;
@@ -72,7 +73,16 @@ impl Fence {
     /// Extends the term, unless it has ended. Returns whether its end has moved.
     #[cfg(feature = "objects")]
     pub(crate) fn extend(&self, work_ends: Nanos) -> bool {
-        self.check().is_ok() && self.term.work_ends.swap(work_ends.0, Ordering::AcqRel) != work_ends.0
+        if self.check().is_err() {
+            return false;
+        }
+        let before = self.term.work_ends.swap(work_ends.0, Ordering::AcqRel);
+        // Another thread may have found the end of the time meanwhile.
+        if before != Nanos::NEVER.0 && self.term.clock.boot_nanos().0 >= before {
+            self.term.ended.cancel();
+            return false;
+        }
+        before != work_ends.0
     }
 
     /// Returns the fencing number of the term. Each later leader has a greater one.
@@ -118,8 +128,12 @@ impl Fence {
     }
 
     fn has_run_out(&self) -> bool {
-        let work_ends = self.term.work_ends.load(Ordering::Acquire);
-        work_ends != Nanos::NEVER.0 && self.term.clock.boot_nanos().0 >= work_ends
+        let work_ends = || self.term.work_ends.load(Ordering::Acquire);
+        // The clock first: if this finds the end, an extension that comes later finds it too.
+        work_ends() != Nanos::NEVER.0 && {
+            let now = self.term.clock.boot_nanos();
+            now.0 >= work_ends()
+        }
     }
 
     /// Notes that an object has a greater number. Ends the term, unless this process itself may have a greater number by now.
@@ -144,5 +158,33 @@ impl fmt::Debug for Fence {
             .field("remaining", &self.remaining())
             .field("ended", &self.term.ended.is_cancelled())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom, feature = "objects"))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+    use crate::base::clock::ManualClock;
+
+    #[test]
+    fn a_term_whose_end_was_found_is_not_extended() {
+        loom::model(|| {
+            let clock = ManualClock::new();
+            let (ends, later) = (Nanos(1), Nanos(10));
+            let fence = Fence::until(1, clock.clock(), ends);
+            let finder = thread::spawn({
+                let (fence, clock) = (fence.clone(), clock.clone());
+                move || {
+                    clock.advance_to(ends);
+                    fence.lasts()
+                }
+            });
+            let was_extended = fence.extend(later);
+            let lasted = finder.join().unwrap();
+            assert!(lasted || !was_extended);
+            assert_eq!(fence.lasts(), was_extended);
+        });
     }
 }
