@@ -280,8 +280,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     /// Divides the keys among processes: this one runs only those that belong to it in `shards`.
     ///
     /// `hash` returns the hash of a key: [`ShardHash::of`] of its parts, or of its namespace only to keep a namespace together. All
-    /// processes must use the same. Keys of other processes leave the queue without a run. After a change of the members, all watches of
-    /// the controller resync, and its pollers poll.
+    /// processes must use the same. Keys of other processes leave the queue without a run. After a change of the members, the watches
+    /// of the controller enqueue the keys that have moved, and its pollers poll.
     ///
     /// A context has the [fence](Context::fence) of this process, with the number of the division. Each later owner of a key has a greater
     /// number.

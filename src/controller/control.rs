@@ -12,6 +12,7 @@ use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
+use crate::base::wait::HandedOver;
 use crate::queue::Key;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -81,6 +82,8 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
+    /// Tell whether the last resync of moved keys has come to the queue.
+    pub(super) moves_handed_over: Vec<HandedOver>,
     pub(super) synced: bool,
 }
 
@@ -130,14 +133,21 @@ impl<K: Key> ControlTask<K> {
         let interval = *self.state.resync.lock();
         let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
         let is_divided = self.state.takes_resync();
-        if is_divided {
+        if is_divided && let Some(gate) = &self.state.gate {
             self.state.sources.poll_again();
+            gate.begin_resync(self.moves_handed_over.iter().all(|is_handed_over| is_handed_over()));
         }
         if is_divided || is_due {
-            self.resynced = now;
             let controller = self.state.name.as_str();
-            log::debug!(controller; "{controller}: resync");
-            self.state.sources.resync();
+            let keys = if is_due { "all keys" } else { "the keys that have moved" };
+            log::debug!(controller, keys; "{controller}: resync of {keys}");
+            self.state.sources.resync(!is_due);
+        }
+        if is_divided {
+            self.moves_handed_over = self.state.sources.accepted();
+        }
+        if is_due {
+            self.resynced = now;
         }
         Next::At(interval.map_or(Nanos::NEVER, |interval| self.resynced.after(interval)))
     }

@@ -237,6 +237,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
+                moves_handed_over: Vec::new(),
                 synced: false,
             };
             group.start_task(&started.control, task)

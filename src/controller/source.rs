@@ -143,8 +143,9 @@ pub(super) trait KeySource: Runnable {
     /// lock.
     fn ending(&self, abort: bool) -> Box<dyn FnOnce()>;
 
-    /// Returns a call that enqueues all keys of the source, to be made without a lock. `None` for a poller.
-    fn resync(&self) -> Option<Box<dyn FnOnce()>> {
+    /// Returns a call that enqueues all keys of the source, or those that have moved to or from this process, to be made without a
+    /// lock. `None` for a poller.
+    fn resync(&self, _moved_only: bool) -> Option<Box<dyn FnOnce()>> {
         None
     }
 
@@ -216,7 +217,7 @@ impl KeySource for Running<Subscription> {
         Subscription::ending(self)
     }
 
-    fn resync(&self) -> Option<Box<dyn FnOnce()>> {
-        Some(Subscription::resyncing(self))
+    fn resync(&self, moved_only: bool) -> Option<Box<dyn FnOnce()>> {
+        Some(Subscription::resyncing(self, moved_only))
     }
 }

@@ -130,9 +130,11 @@ impl SourceList {
         Syncing::Missing(entries.unsynced.clone())
     }
 
-    pub(super) fn resync(&self) {
+    /// Enqueues all keys of the watches, or those that have moved to or from this process.
+    pub(super) fn resync(&self, moved_only: bool) {
         // Without the lock: a resync runs mappings, which may use the controller.
-        let calls: Vec<_> = self.0.lock().running.iter().filter_map(|source| source.source.resync()).collect();
+        let resync = |source: &RunningSource| source.source.resync(moved_only);
+        let calls: Vec<_> = self.0.lock().running.iter().filter_map(resync).collect();
         for call in calls {
             call();
         }

@@ -142,7 +142,7 @@ impl<K: Key> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
         let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
         let state = Arc::new_cyclic(|state: &Weak<Self>| {
-            let (ready, cancelled) = (Weak::clone(state), Weak::clone(state));
+            let [ready, cancelled, moved] = std::array::from_fn(|_| Weak::clone(state));
             let queue = queue
                 .on_ready(move || {
                     if let Some(state) = ready.upgrade()
@@ -155,6 +155,10 @@ impl<K: Key> ControllerState<K> {
                     if let Some(state) = cancelled.upgrade() {
                         state.cancelled(key);
                     }
+                }))
+                .has_moved(Box::new(move |key| {
+                    let state = moved.upgrade();
+                    state.is_none_or(|state| state.gate.as_ref().is_none_or(|gate| gate.has_moved(key)))
                 }))
                 .build();
             Self {
@@ -190,6 +194,7 @@ impl<K: Key> ControllerState<K> {
         if let Some(gate) = &state.gate {
             let listener: Weak<dyn ShardListener> = Arc::downgrade(&state) as _;
             gate.shards().listen(listener);
+            gate.record();
         }
         state
     }
@@ -337,6 +342,7 @@ impl<K: Key> ControllerState<K> {
 impl<K: Key> ShardListener for ControllerState<K> {
     fn divided(&self, is_new: bool) {
         if let Some(gate) = &self.gate {
+            gate.record();
             shielded("the key of a controller", || gate.divided(is_new));
         }
         if is_new {

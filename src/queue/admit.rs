@@ -18,6 +18,9 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
+        if request.moved_only && !self.has_moved(&key) {
+            return EnqueueOutcome::Ignored;
+        }
         self.request_one(key, &request)
     }
 
@@ -40,11 +43,31 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
+        let batches = |keys: &mut dyn Iterator<Item = K>| {
+            self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
+        };
+        if !request.moved_only {
+            return batches(keys);
+        }
+        let mut ignored = Tally::default();
+        let tally = batches(&mut keys.filter(|key| {
+            let has_moved = self.has_moved(key);
+            if !has_moved {
+                ignored.count(EnqueueOutcome::Ignored);
+            }
+            has_moved
+        }));
+        tally + ignored
     }
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    /// Returns whether a key has moved to or from this process. Without divided keys, every key counts as moved.
+    #[cold]
+    fn has_moved(&self, key: &K) -> bool {
+        self.shared.has_moved.as_ref().is_none_or(|has_moved| has_moved(key))
+    }
+
     #[inline(always)]
     fn request_one(&self, key: K, request: &EnqueueRequest) -> EnqueueOutcome {
         let hash = self.hash(&key);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use super::config::{CancelHook, QueueConfig};
+use super::config::{CancelHook, MovedCheck, QueueConfig};
 use super::request::BATCH;
 use super::shared::QueueShared;
 use super::slack::TimerSlack;
@@ -33,6 +33,7 @@ pub struct QueueBuilder<K, S = FastState> {
     config: QueueConfig,
     hasher: S,
     on_cancel: Option<CancelHook<K>>,
+    has_moved: Option<MovedCheck<K>>,
 }
 
 impl<K: Key> QueueBuilder<K> {
@@ -52,6 +53,7 @@ impl<K: Key> QueueBuilder<K> {
             },
             hasher: FastState::default(),
             on_cancel: None,
+            has_moved: None,
         }
     }
 }
@@ -141,9 +143,16 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
+    /// Lets requests [for moved keys](EnqueueRequest::moved_only) ignore the keys for which `check` returns `false`. It is called
+    /// without the lock.
+    pub(crate) fn has_moved(mut self, check: MovedCheck<K>) -> Self {
+        self.has_moved = Some(check);
+        self
+    }
+
     /// Sets another hasher. Default: [`FastState`].
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
-        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel }
+        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, has_moved: self.has_moved }
     }
 
     /// Builds the queue.
@@ -159,7 +168,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     pub fn build(self) -> WorkQueue<K, S> {
         let name = &self.config.name;
         assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
-        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel), hasher: self.hasher }
+        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel, self.has_moved), hasher: self.hasher }
     }
 }
 

@@ -10,6 +10,9 @@ use crate::base::thread::ThreadOptions;
 /// A hook that takes the cancelled key.
 pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
 
+/// Returns whether a key has moved to or from this process.
+pub(crate) type MovedCheck<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+
 /// The settings of a queue.
 pub(crate) struct QueueConfig {
     pub(crate) name: String,

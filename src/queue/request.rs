@@ -237,13 +237,15 @@ pub struct EnqueueRequest {
     pub priority: Priority,
     /// The reasons. They are merged into the reasons of the run.
     pub reasons: Reasons,
+    /// The request is only for keys that have moved to or from this process. A queue that knows them ignores it for others.
+    pub(crate) moved_only: bool,
 }
 
 impl EnqueueRequest {
     /// Returns a request at normal priority without a reason.
     #[must_use]
     pub const fn new(method: EnqueueMethod) -> Self {
-        Self { method, priority: Priority::Normal, reasons: Reasons::NONE }
+        Self { method, priority: Priority::Normal, reasons: Reasons::NONE, moved_only: false }
     }
 
     /// Returns the same request with this priority.

@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 
 use super::Key;
-use super::config::{CancelHook, QueueConfig};
+use super::config::{CancelHook, MovedCheck, QueueConfig};
 use super::records::{RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
@@ -34,6 +34,8 @@ pub(crate) struct QueueShared<K: Key> {
     pub(crate) config: QueueConfig,
     /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
+    /// Tells, without the lock, whether a key has moved to or from this process. `None` if keys do not move.
+    pub(super) has_moved: Option<MovedCheck<K>>,
 }
 
 /// The data that the lock guards.
@@ -88,7 +90,11 @@ pub(crate) enum NoClaim {
 
 impl<K: Key> QueueShared<K> {
     /// Returns the state of a new queue with one handle.
-    pub(crate) fn new(config: QueueConfig, on_cancel: Option<CancelHook<K>>) -> Arc<Self> {
+    pub(crate) fn new(
+        config: QueueConfig,
+        on_cancel: Option<CancelHook<K>>,
+        has_moved: Option<MovedCheck<K>>,
+    ) -> Arc<Self> {
         let settings = RecordSettings {
             floor: config.floor,
             min_interval: config.min_interval,
@@ -116,6 +122,7 @@ impl<K: Key> QueueShared<K> {
             shared_timer: OnceLock::new(),
             config,
             on_cancel,
+            has_moved,
         })
     }
 

@@ -273,3 +273,18 @@ fn every_ending_is_as_the_rule_says_and_as_the_long_way() {
         }
     }
 }
+
+#[test]
+fn a_request_for_moved_keys_ignores_the_others() {
+    let queue = WorkQueue::builder().has_moved(Box::new(|key: &u32| key.is_multiple_of(2))).build();
+    let request = EnqueueRequest { moved_only: true, ..EnqueueMethod::EnqueueResync.into() };
+    assert_eq!(queue.request(1, request), EnqueueOutcome::Ignored);
+    assert_eq!(queue.request(2, request), EnqueueOutcome::Queued);
+    let tally = queue.request_all(&mut [3, 4, 5, 6, 6].into_iter(), request);
+    let counts = [EnqueueOutcome::Ignored, EnqueueOutcome::Queued, EnqueueOutcome::Merged].map(|of| tally.of(of));
+    assert_eq!((counts, tally.total()), ([3, 2, 0], 5));
+    assert_eq!(queue.enqueue_resync(1), EnqueueOutcome::Queued);
+
+    // Where keys do not move, each key counts.
+    assert_eq!(WorkQueue::new().request(1, request), EnqueueOutcome::Queued);
+}

@@ -186,7 +186,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             let Some(change) = self.compare(key, value, synced) else {
                 counts.unchanged += 1;
                 if locked.state.buffers.iter().any(|buffer| buffer.with_unchanged) {
-                    found.extend(self.store.get(key).map(|value| (key, StoredChange::Unchanged { value })));
+                    let unchanged = |value| (key, StoredChange::Unchanged { value, moved_only: false });
+                    found.extend(self.store.get(key).map(unchanged));
                 }
                 continue;
             };
@@ -217,8 +218,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Delivers every item as unchanged to the subscribers that `to` selects.
-    pub(super) fn resync(&self, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+    /// Delivers every item as unchanged to the subscribers that `to` selects. `moved_only`: so that only keys run that have moved
+    /// to or from this process.
+    pub(super) fn resync(&self, moved_only: bool, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         // Declared before the lock, so that it drops after the release.
         let all;
         let mut locked = self.lock();
@@ -227,7 +229,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
         all = self.store.snapshot();
         for (key, value) in &all {
-            locked.append(key, &StoredChange::Unchanged { value: Arc::clone(value) }, &to);
+            locked.append(key, &StoredChange::Unchanged { value: Arc::clone(value), moved_only }, &to);
         }
     }
 

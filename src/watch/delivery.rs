@@ -36,7 +36,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
     pub(super) fn deliver(&mut self, next: &NextEvent<K, T>) {
         let name = self.name.as_str();
         let kind = next.event.kind();
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.deliver(&next.event, next.initial)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.deliver(next)));
         let counter = match outcome {
             Ok(Some(tally)) => {
                 let keys = tally.total();

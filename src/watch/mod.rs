@@ -138,7 +138,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.core.resync(|_| true);
+        self.core.resync(false, |_| true);
     }
 
     /// Returns a handle to check the producer's health and to trigger a listing. It stays valid when the watch has been given

@@ -177,7 +177,7 @@ fn a_resync_of_one_subscriber_that_races_with_changes_delivers_nothing_outdated(
             set(&producer, 2);
             producer.remove(&0, None)
         });
-        core.resync(|buffer| Arc::ptr_eq(buffer, &subscriber.buffer));
+        core.resync(false, |buffer| Arc::ptr_eq(buffer, &subscriber.buffer));
         subscriber.hear_all();
         changing.join().unwrap();
         subscriber.hear_all();

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::{Event, EventKind};
+use super::event_buffer::NextEvent;
 use super::predicate::Predicate;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
@@ -305,11 +306,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     }
 
     /// Maps an event and enqueues its keys. Returns `None` if a predicate refuses the event.
-    pub(super) fn deliver(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
+    pub(super) fn deliver(&mut self, next: &NextEvent<K, T>) -> Option<Tally> {
+        let event = &next.event;
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }
-        let mut request = self.settings.request(event.kind(), initial);
+        let mut request = self.settings.request(event.kind(), next.initial);
+        request.moved_only = next.moved_only;
         if let Some(reasons) = &mut self.reasons {
             request.reasons = reasons(event) | self.settings.reasons;
         }

@@ -75,7 +75,7 @@ pub struct Subscription {
 /// The watch and the buffer of a subscription, without their type parameters.
 trait Attached: Send + Sync {
     fn pending(&self) -> usize;
-    fn resync(&self);
+    fn resync(&self, moved_only: bool);
     fn leave(&self);
     fn on_progress(&self, progress: Progress);
     fn accepted(&self) -> HandedOver;
@@ -91,8 +91,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
         self.buffer.len()
     }
 
-    fn resync(&self) {
-        self.core.resync(|buffer| Arc::ptr_eq(buffer, &self.buffer));
+    fn resync(&self, moved_only: bool) {
+        self.core.resync(moved_only, |buffer| Arc::ptr_eq(buffer, &self.buffer));
     }
 
     fn leave(&self) {
@@ -273,13 +273,14 @@ impl Subscription {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.attachment.resync();
+        self.attachment.resync(false);
     }
 
-    /// Returns a call of [`resync`](Self::resync) for a caller that must release a lock first.
-    pub(crate) fn resyncing(&self) -> Box<dyn FnOnce()> {
+    /// Returns a call of [`resync`](Self::resync) for a caller that must release a lock first. `moved_only`: so that only keys run
+    /// that have moved to or from this process.
+    pub(crate) fn resyncing(&self, moved_only: bool) -> Box<dyn FnOnce()> {
         let attachment = Arc::clone(&self.attachment);
-        Box::new(move || attachment.resync())
+        Box::new(move || attachment.resync(moved_only))
     }
 
     /// Returns a call that stops the subscription, for a caller that must release a lock first: it drops user code.

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::moves::Moves;
 use super::{ShardEntry, ShardHash, ShardPlace, Shards};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
@@ -36,6 +37,7 @@ pub(crate) struct ShardGate<K: Key> {
     clock: Clock,
     queue: WorkQueue<K>,
     kept: Mutex<KeptKeys<K>>,
+    moves: Mutex<Moves>,
 }
 
 struct KeptKeys<K> {
@@ -97,7 +99,7 @@ impl<K: Key> RefusedKeys<K> {
 impl<K: Key> ShardGate<K> {
     pub(crate) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
         let kept = Mutex::new(KeptKeys { soon: HashSet::default(), refused: RefusedKeys::new() });
-        Self { shards, hash, clock, queue, kept }
+        Self { shards, hash, clock, queue, kept, moves: Mutex::new(Moves::new()) }
     }
 
     pub(crate) fn shards(&self) -> &Shards {
@@ -107,6 +109,27 @@ impl<K: Key> ShardGate<K> {
     /// Returns whether this process may run a key now.
     pub(crate) fn owns(&self, key: &K) -> bool {
         self.shards.owns((self.hash)(key))
+    }
+
+    /// Notes the current division.
+    pub(crate) fn record(&self) {
+        let mut moves = self.moves.lock();
+        moves.record(self.shards.division());
+    }
+
+    /// Begins a resync of the keys that have moved. `is_done` tells whether all keys of the one before have come to the queue.
+    pub(crate) fn begin_resync(&self, is_done: bool) {
+        self.moves.lock().begin_resync(is_done);
+    }
+
+    /// Returns whether a key has moved to or from this process since the last resync of moved keys. If its code panics: yes.
+    pub(crate) fn has_moved(&self, key: &K) -> bool {
+        let mut has_moved = true;
+        shielded(KEY, || {
+            let hash = (self.hash)(key);
+            has_moved = self.moves.lock().has_moved(hash);
+        });
+        has_moved
     }
 
     /// Decides about a key that was taken.

@@ -7,6 +7,7 @@
 
 mod gate;
 mod hash;
+mod moves;
 mod table;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub(super) use self::gate::{ShardGate, ShardHashOf};
 pub use self::hash::ShardHash;
+use self::moves::Division;
 #[cfg(feature = "objects")]
 pub(crate) use self::table::EarlierMember;
 pub(crate) use self::table::{ShardPlace, ShardTable};
@@ -138,6 +140,12 @@ impl Shards {
     #[must_use]
     pub fn status(&self) -> ShardStatus {
         self.0.state.lock().status.clone()
+    }
+
+    /// Returns the current division, without the earlier ones.
+    fn division(&self) -> Division {
+        let state = self.0.state.lock();
+        Division { me: state.table.me, members: state.table.members.clone() }
     }
 
     /// Adds a listener. It is forgotten once it was dropped.

@@ -44,8 +44,8 @@ use crate::objects::Client;
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of the division.
 ///   [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier owner is refused. Do not delete the
 ///   leases by hand: the numbers would begin again.
-/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers resync, and the
-///   pollers poll. Events of other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key
+/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers enqueue the keys that
+///   have moved once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key
 ///   comes to this process. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
 ///   moves: use finalizers. Suspended keys, failures and scheduled runs stay in their process.
 ///

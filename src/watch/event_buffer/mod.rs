@@ -42,8 +42,10 @@ pub(crate) enum StoredChange<T> {
     Deleted {
         last: Arc<T>,
     },
+    /// `moved_only`: only keys that have moved to or from this process are to run.
     Unchanged {
         value: Arc<T>,
+        moved_only: bool,
     },
 }
 
@@ -53,7 +55,9 @@ impl<T> Clone for StoredChange<T> {
             Self::Created { new, initial } => Self::Created { new: Arc::clone(new), initial: *initial },
             Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
             Self::Deleted { last } => Self::Deleted { last: Arc::clone(last) },
-            Self::Unchanged { value } => Self::Unchanged { value: Arc::clone(value) },
+            Self::Unchanged { value, moved_only } => {
+                Self::Unchanged { value: Arc::clone(value), moved_only: *moved_only }
+            }
         }
     }
 }
@@ -105,6 +109,8 @@ struct KeyChanges<T> {
     initial: bool,
     /// The only change is a resync.
     unchanged: bool,
+    /// It is a resync of keys that have moved.
+    moved_only: bool,
 }
 
 /// An event to be delivered.
@@ -113,6 +119,8 @@ pub(crate) struct NextEvent<K, T> {
     pub(crate) event: Event<K, T>,
     /// The event belongs to the initial list.
     pub(crate) initial: bool,
+    /// The event tells of no change. Only keys that have moved to or from this process are to run.
+    pub(crate) moved_only: bool,
 }
 
 impl<K, T, S> EventBuffer<K, T, S> {
@@ -186,19 +194,20 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
             && changes.events() > 1
         {
             let (key, initial) = (key.clone(), changes.initial);
-            return changes.next(key).map(|event| NextEvent { event, initial });
+            return changes.next(key).map(|event| NextEvent { event, initial, moved_only: false });
         }
         let BufferEntry::Key(KeyEntry { key, mut changes, .. }) = self.pop()? else {
-            return Some(NextEvent { event: Event::Synced, initial: true });
+            return Some(NextEvent { event: Event::Synced, initial: true, moved_only: false });
         };
-        let initial = changes.initial;
-        changes.next(key).map(|event| NextEvent { event, initial })
+        let (initial, moved_only) = (changes.initial, changes.unchanged && changes.moved_only);
+        changes.next(key).map(|event| NextEvent { event, initial, moved_only })
     }
 }
 
 impl<T> KeyChanges<T> {
     fn new(change: StoredChange<T>) -> Self {
-        let mut changes = Self { sent: None, gone: None, now: None, initial: false, unchanged: false };
+        let mut changes =
+            Self { sent: None, gone: None, now: None, initial: false, unchanged: false, moved_only: false };
         match change {
             StoredChange::Created { new, initial } => {
                 changes.now = Some(new);
@@ -212,18 +221,20 @@ impl<T> KeyChanges<T> {
                 changes.sent = Some(Arc::clone(&last));
                 changes.gone = Some(last);
             }
-            StoredChange::Unchanged { value } => {
+            StoredChange::Unchanged { value, moved_only } => {
                 changes.sent = Some(Arc::clone(&value));
                 changes.now = Some(value);
                 changes.unchanged = true;
+                changes.moved_only = moved_only;
             }
         }
         changes
     }
 
     fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
-        if let StoredChange::Unchanged { value } = change {
+        if let StoredChange::Unchanged { value, moved_only } = change {
             // The other events of the key already tell its value.
+            self.moved_only &= moved_only;
             return [Some(value), None];
         }
         self.initial = false;
@@ -232,7 +243,7 @@ impl<T> KeyChanges<T> {
             StoredChange::Created { new, .. } => [self.now.replace(new), None],
             StoredChange::Updated { old, new } => [self.now.replace(new), Some(old)],
             StoredChange::Deleted { last } => [self.now.take(), self.gone.replace(last)],
-            StoredChange::Unchanged { value } => [Some(value), None],
+            StoredChange::Unchanged { value, .. } => [Some(value), None],
         }
     }
 

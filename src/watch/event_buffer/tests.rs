@@ -100,9 +100,28 @@ fn changes_between_two_events_of_one_entry_are_delivered() {
 }
 
 #[test]
+fn an_item_is_for_moved_keys_only_if_all_its_resyncs_are() {
+    let one = value(1);
+    let moved_only = |resyncs: &[bool], update: bool| {
+        let mut subject = Subject::new();
+        for moved_only in resyncs {
+            subject.add(&0, StoredChange::Unchanged { value: Arc::clone(&one), moved_only: *moved_only });
+        }
+        if update {
+            subject.add(&0, StoredChange::Updated { old: Arc::clone(&one), new: value(2) });
+        }
+        std::iter::from_fn(|| subject.take()).map(|notice| notice.moved_only).collect::<Vec<_>>()
+    };
+    assert_eq!(moved_only(&[true, true], false), [true]);
+    assert_eq!(moved_only(&[true, false], false), [false]);
+    assert_eq!(moved_only(&[false, true], false), [false]);
+    assert_eq!(moved_only(&[true], true), [false]);
+}
+
+#[test]
 fn an_unchanged_item_adds_nothing_to_other_changes() {
     let one = value(1);
-    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one) };
+    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one), moved_only: false };
     let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
     let take = |subject: &mut Subject| subject.take().map(|notice| text(&notice));
     let mut subject = Subject::new();
@@ -114,7 +133,7 @@ fn an_unchanged_item_adds_nothing_to_other_changes() {
     subject.add(&0, update());
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, update());
-    subject.add(&0, StoredChange::Unchanged { value: value(2) });
+    subject.add(&0, StoredChange::Unchanged { value: value(2), moved_only: false });
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, unchanged());
     subject.add(&0, StoredChange::Deleted { last: Arc::clone(&one) });
@@ -133,7 +152,7 @@ fn only_a_creation_without_later_changes_is_initial() {
             };
             subject.add(&0, change);
         }
-        subject.add(&0, StoredChange::Unchanged { value: value(9) });
+        subject.add(&0, StoredChange::Unchanged { value: value(9), moved_only: false });
         std::iter::from_fn(|| subject.take()).map(|notice| notice.initial).collect::<Vec<_>>()
     };
     assert_eq!(initial(&[Some(1)]), [true]);
@@ -298,7 +317,7 @@ proptest! {
                         if model.untold.get(&key).is_none_or(Vec::is_empty) {
                             model.happened(key, EventKind::Unchanged);
                         }
-                        subject.add(&key, StoredChange::Unchanged { value });
+                        subject.add(&key, StoredChange::Unchanged { value, moved_only: false });
                     }
                 }
                 Step::Synced => {

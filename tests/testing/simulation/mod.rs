@@ -6,6 +6,7 @@ mod events;
 mod fleet;
 mod leases;
 mod manager;
+mod moves;
 mod order;
 mod own_writes;
 mod races;
