@@ -43,21 +43,10 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        let batches = |keys: &mut dyn Iterator<Item = K>| {
-            self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
-        };
-        if !request.moved_only {
-            return batches(keys);
+        if request.moved_only {
+            return self.request_moved(keys, request);
         }
-        let mut ignored = Tally::default();
-        let tally = batches(&mut keys.filter(|key| {
-            let has_moved = self.has_moved(key);
-            if !has_moved {
-                ignored.count(EnqueueOutcome::Ignored);
-            }
-            has_moved
-        }));
-        tally + ignored
+        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
     }
 }
 
@@ -66,6 +55,21 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     #[cold]
     fn has_moved(&self, key: &K) -> bool {
         self.shared.has_moved.as_ref().is_none_or(|has_moved| has_moved(key))
+    }
+
+    /// Applies the request to the keys that have moved, and ignores the others.
+    #[cold]
+    fn request_moved(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
+        let mut ignored = Tally::default();
+        let mut moved = keys.filter(|key| {
+            let has_moved = self.has_moved(key);
+            if !has_moved {
+                ignored.count(EnqueueOutcome::Ignored);
+            }
+            has_moved
+        });
+        let tally = self.request_all(&mut moved, EnqueueRequest { moved_only: false, ..request });
+        tally + ignored
     }
 
     #[inline(always)]

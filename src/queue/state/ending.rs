@@ -73,9 +73,9 @@ impl RecordState {
             Ending::Retry(_) => Reasons::RETRY,
             Ending::PutBack(reasons) | Ending::PutAside(reasons, _) => reasons,
         };
-        if let Some(mode) = mode {
-            let is_owed = was_brought_back && matches!(ending, Ending::PutAside(..)) && mode != Shutdown::Discard;
-            return self.end_after_shutdown(bounds, if is_owed { RerunKind::Now } else { rerun }, ending);
+        if mode.is_some() {
+            return self
+                .end_after_shutdown(bounds, rerun, ending, || was_brought_back && mode != Some(Shutdown::Discard));
         }
         match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(Duration::ZERO) => match rerun {
@@ -158,7 +158,14 @@ impl RecordState {
         };
     }
 
-    fn end_after_shutdown(&mut self, bounds: &mut Bounds, rerun: RerunKind, ending: Ending) -> Option<DroppedRun> {
+    /// `is_owed`: whether a claim that does not run the key owes it a run.
+    fn end_after_shutdown(
+        &mut self,
+        bounds: &mut Bounds,
+        rerun: RerunKind,
+        ending: Ending,
+        is_owed: impl Fn() -> bool,
+    ) -> Option<DroppedRun> {
         *bounds = Bounds::default();
         if rerun != RerunKind::None {
             self.phase = Phase::Ready;
@@ -167,6 +174,10 @@ impl RecordState {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(_) => None,
+            Ending::PutAside(..) if is_owed() => {
+                self.phase = Phase::Ready;
+                None
+            }
             Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(..) => Some(DroppedRun::Requeue),
             Ending::Retry(_) => Some(DroppedRun::Retry),
         }
