@@ -53,6 +53,7 @@ impl ObjectStore {
                     let bucket = self.bucket.name();
                     log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
                     if error.is_transport() || error.is_conflict() || error.is_forbidden() {
+                        *self.last_failure.lock() = error.to_string();
                         failed.push(step);
                         in_a_row += 1;
                         can_go_on = !is_unreachable(&error) && in_a_row < MOST_FAILURES && failed.len() < most;

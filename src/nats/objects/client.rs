@@ -161,7 +161,10 @@ impl NatsClient {
     fn finish_deletions(&self) -> Result<(), NatsError> {
         let reason = match self.store.repair() {
             Ok(()) if self.store.unfinished.lock().len() == 0 => return Ok(()),
-            Ok(()) => "requests about their dependents have failed, and the next write repeats them".to_owned(),
+            Ok(()) => {
+                let failure = self.store.last_failure.lock();
+                format!("requests about their dependents have failed, and the next write repeats them: {failure}")
+            }
             Err(error) => error.to_string(),
         };
         let bucket = self.store.bucket.name().to_owned();

@@ -30,6 +30,8 @@ pub(super) struct ObjectStore {
     pub(super) draws: Mutex<Draws>,
     /// The work that follows earlier writes, and has failed or could not be begun.
     pub(super) unfinished: Mutex<DistinctQueue<FollowUp>>,
+    /// The error of the last one that has failed.
+    pub(super) last_failure: Mutex<String>,
     /// The kinds that the bucket is known to have, or to have had: groups and names.
     kinds: Mutex<HashSet<(String, String)>>,
 }
@@ -58,7 +60,14 @@ impl ObjectStore {
     pub(super) fn new(bucket: KvBucket, created: &str) -> Self {
         let draws = Mutex::new(bucket.connection.clock().draws());
         let life = AtomicU64::new(life_of(created).unwrap_or_default());
-        Self { bucket, life, draws, unfinished: Mutex::default(), kinds: Mutex::default() }
+        Self {
+            bucket,
+            life,
+            draws,
+            unfinished: Mutex::default(),
+            last_failure: Mutex::default(),
+            kinds: Mutex::default(),
+        }
     }
 
     /// Returns a store of the same bucket over another connection.

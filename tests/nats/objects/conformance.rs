@@ -2,12 +2,15 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
-use homeostat::nats::NatsClient;
-use homeostat::objects::Client;
+use homeostat::BoxError;
+use homeostat::nats::{NatsClient, NatsError};
+use homeostat::objects::{Client, DeleteOptions, Query};
 use homeostat::testing::conformance::{self, Backend, Verdict};
 
-use super::connect;
+use super::{WIDGET, key, owned, widget};
+use crate::support::options;
 use crate::support::server::TestServer;
 
 thread_local! {
@@ -15,7 +18,26 @@ thread_local! {
     static SERVER: RefCell<Option<TestServer>> = const { RefCell::new(None) };
 }
 
-/// A new server with a bucket of this history.
+/// Returns the lines with rights in the guide.
+fn rights() -> impl Iterator<Item = String> {
+    let guide = include_str!("../../../src/guide/nats.md");
+    let rights = guide.split("```text\n").nth(1).and_then(|text| text.split("```").next()).unwrap();
+    rights.lines().map(|line| line.replace("machines", "conformance"))
+}
+
+/// Starts a server whose only user has these rights.
+fn server_with(rights: impl Iterator<Item = String>) -> TestServer {
+    let rights: Vec<_> = rights.collect();
+    let user = format!("{{ user: u, password: p, permissions: {{\n{}\n}} }}", rights.join("\n"));
+    TestServer::with_config(&format!("jetstream: {{}}\nauthorization: {{ users: [ {user} ] }}\n"))
+}
+
+fn client_of_user(server: &TestServer, history: u8) -> Result<NatsClient, NatsError> {
+    let connection = options(&server.url()).user("u", "p").connect()?;
+    NatsClient::create(&connection, &NatsClient::bucket("conformance").history(history))
+}
+
+/// A new server with a bucket of this history. The user has only the rights that the guide lists.
 struct Nats {
     history: u8,
     is_known: bool,
@@ -23,9 +45,8 @@ struct Nats {
 
 impl Backend for Nats {
     fn client(&self) -> Arc<dyn Client> {
-        let server = TestServer::start();
-        let bucket = NatsClient::bucket("conformance").history(self.history);
-        let client = NatsClient::create(&connect(&server), &bucket).unwrap();
+        let server = server_with(rights());
+        let client = client_of_user(&server, self.history).unwrap();
         SERVER.set(Some(server));
         Arc::new(client)
     }
@@ -47,5 +68,42 @@ fn a_watch_from_before_the_history_is_gone() {
     let name = "watch_from_before_the_history_is_gone";
     for history in [2, 5, 64] {
         assert_eq!(conformance::run(&Nats { history, is_known: true }, name), Verdict::Passed, "{history}");
+    }
+}
+
+/// Writes, reads, lists and deletes. Returns the first error.
+fn first_error(server: &TestServer) -> Option<String> {
+    let run = || -> Result<(), BoxError> {
+        let client = client_of_user(server, 4)?;
+        let owner = client.create(&WIDGET, widget("a", 1))?.to_value();
+        client.create(&WIDGET, owned("b", &owner))?;
+        client.get(&WIDGET, &key("a"))?;
+        client.update(&WIDGET, owner)?;
+        client.list(&WIDGET, &Query::all())?;
+        client.delete(&WIDGET, &key("a"), &DeleteOptions::default())?;
+        match client.remove_markers(Duration::ZERO) {
+            Err(error) if error.is_unsupported() => Ok(()),
+            removed => Ok(removed.map(|_| ())?),
+        }
+    };
+    run().err().map(|error| error.to_string())
+}
+
+#[test]
+fn without_a_right_of_the_guide_the_error_names_it() {
+    let server = server_with(rights());
+    assert_eq!(first_error(&server), None);
+    let client = client_of_user(&server, 4).unwrap();
+    let is_old = client.remove_markers(Duration::ZERO).is_err_and(|error| error.is_unsupported());
+    for missing in rights().filter(|line| line.trim_start().starts_with('"')) {
+        let subject = missing.split('"').nth(1).unwrap();
+        let is_silent = [".FC.", ".CONSUMER.DELETE.", ".DIRECT.GET."].iter().any(|part| subject.contains(part));
+        let is_for_markers = [".PURGE.", ".NAMES.", ".CONSUMER.INFO."].iter().any(|part| subject.contains(part));
+        if is_silent || (is_for_markers && is_old) {
+            continue;
+        }
+        let server = server_with(rights().filter(|line| *line != missing));
+        let error = first_error(&server).unwrap_or_else(|| panic!("{subject} is not needed"));
+        assert!(error.contains(subject.trim_end_matches('>')), "{subject}: {error}");
     }
 }
