@@ -28,8 +28,8 @@ use crate::base::cancel::CancellationToken;
 ///   are ignored, except that another version or uid than the object's is a conflict, and that an update with a
 ///   `deletionTimestamp` for an object that is not being deleted is [invalid](ClientError::Invalid).
 /// - `generation` starts at 1. It rises with each change outside `metadata` and `status`, and when a deletion begins.
-/// - Only [`update_status`](Self::update_status) and a patch of [`PatchTarget::Status`] write the `status`, and they change
-///   nothing else. A new object has no status.
+/// - Only [`update_status`](Self::update_status), a patch of [`PatchTarget::Status`] and an apply by an owner of the
+///   [status](FieldOwner::status) write the `status`, and they change nothing else. A new object has no status.
 /// - Deleting an object with finalizers does not remove it, but sets `deletionTimestamp` and `deletionGracePeriodSeconds: 0`.
 ///   Then no finalizer can be added, and the update that removes the last finalizer removes the object.
 /// - Deleting an object without finalizers removes it. Its last state has no `deletionTimestamp`.
@@ -127,13 +127,16 @@ pub trait Client: Send + Sync {
 
     /// Creates or changes an object so that it has these fields, records their owner, and returns the object as stored.
     ///
+    /// An owner of the [status](FieldOwner::status) changes only the status of an object, and creates no object. It is another owner
+    /// than one of the same name that applies objects, except for Kubernetes before version 1.22.
+    ///
     /// Fields that the owner applied before and leaves out now are removed. Finalizers and owner references are owned one by one,
     /// other arrays as a whole or as the schema of the kind says. Whether other writers own the fields that they write depends on
     /// the client, so a controller should [force](FieldOwner::force).
     ///
     /// # Errors
     ///
-    /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two cases:
+    /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two more cases:
     ///
     /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no conflict:
     ///   this owner takes the field over. In some clients, other writers are such owners too.
@@ -252,7 +255,7 @@ pub enum Patch {
     Json(Value),
 }
 
-/// The part of an object that a patch changes.
+/// The part of an object that a patch or an apply changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PatchTarget {
     /// Everything except the status.
@@ -270,19 +273,27 @@ pub struct FieldOwner {
     pub name: String,
     /// Whether it takes fields over from other owners.
     pub force: bool,
+    /// The part of the object that it applies.
+    pub target: PatchTarget,
 }
 
 impl FieldOwner {
     /// Returns an owner that does not take fields over from others.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), force: false }
+        Self { name: name.into(), force: false, target: PatchTarget::Object }
     }
 
     /// Makes the owner take fields over from other owners.
     #[must_use]
     pub fn force(self) -> Self {
         Self { force: true, ..self }
+    }
+
+    /// Makes the owner apply only the status of objects that exist.
+    #[must_use]
+    pub fn status(self) -> Self {
+        Self { target: PatchTarget::Status, ..self }
     }
 }
 

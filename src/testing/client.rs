@@ -234,7 +234,8 @@ impl Client for TestClient {
     fn apply(&self, kind: &Kind, mut fields: Value, owner: &FieldOwner) -> ClientResult {
         let object = ref_of(kind, &fields);
         self.written(|| Write::Apply(object.clone(), fields.clone(), owner.clone()));
-        match self.ask(Verb::Apply, &object, Some(&mut fields)) {
+        let verb = if owner.target == PatchTarget::Status { Verb::ApplyStatus } else { Verb::Apply };
+        match self.ask(verb, &object, Some(&mut fields)) {
             Some(answer) => answer.map(SharedObject::from),
             None => self.objects.apply(kind, fields, owner),
         }

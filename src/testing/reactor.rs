@@ -20,6 +20,8 @@ pub enum Verb {
     Patch,
     PatchStatus,
     Apply,
+    /// [`Client::apply`](crate::objects::Client::apply) by an owner of the status.
+    ApplyStatus,
     Delete,
     Watch,
 }

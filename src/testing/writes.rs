@@ -100,7 +100,8 @@ fn verb_and_object(write: &Write) -> (&'static str, &ObjectRef) {
         Write::UpdateStatus(object, _) => ("status update", object),
         Write::Patch(object, _, PatchTarget::Object) => ("patch", object),
         Write::Patch(object, _, PatchTarget::Status) => ("status patch", object),
-        Write::Apply(object, ..) => ("apply", object),
+        Write::Apply(object, _, FieldOwner { target: PatchTarget::Object, .. }) => ("apply", object),
+        Write::Apply(object, _, FieldOwner { target: PatchTarget::Status, .. }) => ("status apply", object),
         Write::Delete(object, _) => ("delete", object),
     }
 }

@@ -65,11 +65,11 @@ impl Client for KubernetesClient {
     }
 
     fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
-        self.put(kind, &object, None)
+        self.put(kind, &object, PatchTarget::Object)
     }
 
     fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
-        self.put(kind, &object, Some("status"))
+        self.put(kind, &object, PatchTarget::Status)
     }
 
     fn patch(
@@ -85,10 +85,7 @@ impl Client for KubernetesClient {
             Patch::Json(body) => (JSON_PATCH, body),
         };
         check_patch(&object, patch)?;
-        let place = |plural: &str| {
-            let whole = RequestPath::of_object(kind, plural, key)?;
-            Ok(self.write(if target == PatchTarget::Status { whole.subresource("status") } else { whole }))
-        };
+        let place = |plural: &str| Ok(self.write(in_part(RequestPath::of_object(kind, plural, key)?, target)));
         let body = (Some((content_type, body)), self.accept(false));
         self.request(&object, &Method::PATCH, ("PATCH", ""), body, place)?.object()
     }
@@ -101,7 +98,7 @@ impl Client for KubernetesClient {
         }
         let path = |plural: &str| {
             in_place(kind, named.key().namespace())?;
-            let path = RequestPath::of_object(kind, plural, named.key())?;
+            let path = in_part(RequestPath::of_object(kind, plural, named.key())?, owner.target);
             let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
             Ok(path.query("fieldManager", &owner.name).query("force", if owner.force { "true" } else { "false" }))
         };
@@ -220,7 +217,7 @@ impl KubernetesClient {
         Ok((list, unreadable(kind, bad).collect()))
     }
 
-    fn put(&self, kind: &Kind, object: &Value, subresource: Option<&'static str>) -> Result<SharedObject, ClientError> {
+    fn put(&self, kind: &Kind, object: &Value, target: PatchTarget) -> Result<SharedObject, ClientError> {
         let named = named(kind, object)?;
         // Servers replace objects of some kinds without a look at the version.
         if text_of(object, "resourceVersion").is_empty() {
@@ -228,11 +225,7 @@ impl KubernetesClient {
         }
         let path = |plural: &str| {
             in_place(kind, named.key().namespace())?;
-            let path = RequestPath::of_object(kind, plural, named.key())?;
-            Ok(self.write(match subresource {
-                Some(name) => path.subresource(name),
-                None => path,
-            }))
+            Ok(self.write(in_part(RequestPath::of_object(kind, plural, named.key())?, target)))
         };
         self.request(&named, &Method::PUT, ("PUT", ""), (Some((JSON, object)), self.accept(false)), path)?.object()
     }
@@ -261,6 +254,11 @@ impl KubernetesClient {
         }
         Ok(body)
     }
+}
+
+/// Returns the path of a part of an object.
+fn in_part(object: RequestPath, target: PatchTarget) -> RequestPath {
+    if target == PatchTarget::Status { object.subresource("status") } else { object }
 }
 
 /// Returns the errors of objects that cannot be decoded.

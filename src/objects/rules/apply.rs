@@ -1,7 +1,8 @@
 //! Applies fields under an owner: a simple form of Kubernetes' "Server-Side Apply".
 //!
 //! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the ownership of
-//! the fields that it changes. An owned field therefore always has the value that its owners applied.
+//! the fields that it changes. An owned field therefore always has the value that its owners applied. An owner of status fields and
+//! an owner of other fields with the same name are two owners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::objects::json::meta_mut;
-use crate::objects::{FieldConflict, FieldOwner};
+use crate::objects::{FieldConflict, FieldOwner, PatchTarget};
 
 /// The names from the top of an object to a field.
 type Path = Vec<String>;
@@ -49,7 +50,7 @@ impl<'a> IndexedObject<'a> {
 }
 
 /// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have applied other
-/// values to these fields.
+/// values to these fields. `applied` has only fields of the part that the owner applies.
 pub(super) fn apply(
     current: Option<&Value>,
     applied: &Value,
@@ -72,7 +73,7 @@ pub(super) fn apply(
         }
         let mut theirs = BTreeSet::new();
         read(&known["fieldsV1"], &mut Vec::new(), &mut theirs);
-        if known["manager"] == owner.name {
+        if identity(known) == own_identity(owner) {
             (before, own) = (theirs, Some(known.clone()));
             continue;
         }
@@ -100,7 +101,7 @@ pub(super) fn apply(
     remove_all(&mut next, before.iter().filter(|path| !is_kept(path)), &is_kept);
     // If nothing changes, keep the old time, so that applying again writes nothing.
     let own = own.filter(|_| before == fields && next == *current);
-    let location = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
+    let location = entries.partition_point(|entry| identity(entry) < own_identity(owner));
     entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
     meta_mut(&mut next).remove("managedFields");
     Ok((next, Value::Array(entries)))
@@ -132,10 +133,23 @@ fn differs(one: Option<&Value>, other: Option<&Value>) -> bool {
 }
 
 fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSet<Path>) -> Value {
-    json!({
+    let mut entry = json!({
         "manager": owner.name, "operation": "Apply", "apiVersion": api_version, "time": now.to_string(),
         "fieldsType": "FieldsV1", "fieldsV1": written(fields),
-    })
+    });
+    if let (_, subresource @ "status") = own_identity(owner) {
+        entry["subresource"] = subresource.into();
+    }
+    entry
+}
+
+/// Returns the name and the subresource of the owner of an entry.
+fn identity(entry: &Value) -> (&str, &str) {
+    (entry["manager"].as_str().unwrap_or_default(), entry["subresource"].as_str().unwrap_or_default())
+}
+
+fn own_identity(owner: &FieldOwner) -> (&str, &str) {
+    (&owner.name, if owner.target == PatchTarget::Status { "status" } else { "" })
 }
 
 /// Returns the fields that an applied object sets: values that are no objects, empty objects, and the elements of some arrays.
@@ -145,7 +159,7 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
             Value::Object(inner) if !inner.is_empty() => {
                 for (name, value) in inner {
                     let skip = match path.as_slice() {
-                        [] => matches!(name.as_str(), "apiVersion" | "kind" | "status"),
+                        [] => matches!(name.as_str(), "apiVersion" | "kind"),
                         [top] => top == "metadata" && !OWNED.contains(&name.as_str()),
                         _ => false,
                     };
@@ -349,6 +363,20 @@ mod tests {
         let shared = applied(Some(&current), &json!({"spec": {"a": {"c": 1}}}), &bob).unwrap();
         let left = applied(Some(&shared), &json!({"spec": {"ab": 1}}), &alice).unwrap();
         assert_eq!(left["spec"], json!({"a": {"c": 1}, "ab": 1}));
+    }
+
+    #[test]
+    fn owners_of_the_status_and_of_the_object_with_one_name_are_two() {
+        let alice = FieldOwner::new("alice");
+        let object = applied(None, &json!({"spec": {"a": 1}}), &alice).unwrap();
+        let both = applied(Some(&object), &json!({"status": {"x": 1, "y": 1}}), &alice.clone().status()).unwrap();
+        assert_eq!((&both["spec"], &both["status"]), (&json!({"a": 1}), &json!({"x": 1, "y": 1})));
+        let identities: Vec<_> = both["metadata"]["managedFields"].as_array().unwrap().iter().map(identity).collect();
+        assert_eq!(identities, [("alice", ""), ("alice", "status")]);
+        let less = applied(Some(&both), &json!({"spec": {"b": 1}}), &alice).unwrap();
+        assert_eq!((&less["spec"], &less["status"]), (&json!({"b": 1}), &json!({"x": 1, "y": 1})));
+        let less = applied(Some(&less), &json!({"status": {"x": 1}}), &alice.status()).unwrap();
+        assert_eq!((&less["spec"], &less["status"]), (&json!({"b": 1}), &json!({"x": 1})));
     }
 
     /// The time grows with the number of fields, not with its square. Otherwise, this test would take many minutes.

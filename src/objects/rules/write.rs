@@ -1,6 +1,6 @@
 //! The write methods of clients, as steps of a transaction.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::apply::{apply, disown};
@@ -156,7 +156,14 @@ impl<S: StoredObjects> Txn<'_, S> {
             let current = current.as_ref().ok_or_else(|| ClientError::not_found(location.object_ref()))?;
             same(&location, current, "resourceVersion", version)?;
         }
-        ignore(&mut object);
+        if owner.target == PatchTarget::Status {
+            if current.is_none() {
+                return Err(ClientError::not_found(location.object_ref()));
+            }
+            object = object.get_mut("status").map_or_else(|| json!({}), |status| json!({"status": status.take()}));
+        } else {
+            ignore(&mut object);
+        }
         let api_version = kind.api_version();
         let (next, managed) =
             apply(current.as_ref().map(SharedObject::to_value).as_ref(), &object, owner, &api_version, self.now)
@@ -167,7 +174,7 @@ impl<S: StoredObjects> Txn<'_, S> {
                 self.create_fields(kind, next, uid, Some(managed))
             };
         };
-        self.write(&location, &current, next, PatchTarget::Object, Some(managed))?;
+        self.write(&location, &current, next, owner.target, Some(managed))?;
         Ok(location)
     }
 

@@ -61,7 +61,6 @@ use crate::serve::kinds::ServedResource;
 /// - Objects follow the rules of the client, see [`objects`](crate::objects).
 /// - A strategic merge patch must have no arrays and no directives.
 /// - Bodies are JSON. YAML is not read.
-/// - The status cannot be applied.
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.

@@ -95,11 +95,7 @@ impl<'a> WriteCall<'a> {
                 Ok(self.written(StatusCode::OK, patched))
             }
             PatchBody::Apply(applied) => {
-                let owner = params::field_owner(request)?;
-                if self.target.status {
-                    let message = "the status cannot be applied: use a merge patch, a JSON patch or an update";
-                    return Err(StatusError::unsupported_media_type(message));
-                }
+                let owner = FieldOwner { target: self.part(), ..params::field_owner(request)? };
                 let applied = body::placed(&self.target, applied)?;
                 if !applied["metadata"]["managedFields"].is_null() {
                     return Err(StatusError::bad_request("metadata.managedFields must be nil in an applied object"));
@@ -140,14 +136,14 @@ impl<'a> WriteCall<'a> {
         let object = self.repeated(|call, current| {
             code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
             let mut applied = applied.clone();
-            match (&current, call.api.check(request, &target, "create")) {
-                (None, Err(denied)) => return Err(denied),
+            // An apply of the status creates no object.
+            if !target.status
+                && let Err(denied) = call.api.check(request, &target, "create")
+            {
+                let Some(current) = &current else { return Err(denied) };
                 // The object must still exist when the fields are applied.
-                (Some(current), Err(_)) => {
-                    let version = || current.resource_version().into();
-                    meta_mut(&mut applied).entry("resourceVersion").or_insert_with(version);
-                }
-                (_, Ok(())) => {}
+                let version = || current.resource_version().into();
+                meta_mut(&mut applied).entry("resourceVersion").or_insert_with(version);
             }
             if !call.is_admitted() {
                 return Ok(client.apply(kind, applied, owner)?);
@@ -166,7 +162,10 @@ impl<'a> WriteCall<'a> {
             let version = match &current {
                 None => call.stored(client.create(kind, admitted))?.resource_version().to_owned(),
                 Some(current) if is_equal_content(&next, &admitted) => current.resource_version().to_owned(),
-                Some(_) => call.stored(client.update(kind, admitted))?.resource_version().to_owned(),
+                Some(_) => {
+                    let written = call.put(admitted);
+                    call.stored(written)?.resource_version().to_owned()
+                }
             };
             meta_mut(&mut wanted).insert("resourceVersion".to_owned(), version.into());
             call.stored(client.apply(kind, wanted, owner))

@@ -225,7 +225,7 @@ fn patch(server: &ServerShared, request: &ServerRequest, route: &Route) -> Resul
     let patch = match content.split(';').next().unwrap_or_default() {
         "application/merge-patch+json" => Patch::Merge(body()?),
         "application/json-patch+json" => Patch::Json(body()?),
-        "application/apply-patch+yaml" if route.target == PatchTarget::Object => {
+        "application/apply-patch+yaml" => {
             let Some(manager) = request.parameter("fieldManager").filter(|manager| !manager.is_empty()) else {
                 return Err(refusal(
                     400,
@@ -233,7 +233,8 @@ fn patch(server: &ServerShared, request: &ServerRequest, route: &Route) -> Resul
                     "PatchOptions.meta.k8s.io is invalid: fieldManager is required",
                 ));
             };
-            let owner = FieldOwner::new(manager);
+            let mut owner = FieldOwner::new(manager);
+            owner.target = route.target;
             let owner = if request.parameter("force") == Some("true") { owner.force() } else { owner };
             return write(server, request, route, |object| server.client.apply(&route.kind, object, &owner));
         }

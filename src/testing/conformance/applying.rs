@@ -235,3 +235,52 @@ pub(super) fn apply_of_finalizers_and_owners(client: &TestedClient) -> CaseResul
     holds("the last state has a deletion time", !meta(&last, "deletionTimestamp").is_empty())?;
     client.refused(Refusal::NotFound, A, || client.get("a")).map(drop)
 }
+
+/// The widget `a` with this status.
+fn said(status: Value) -> Value {
+    with(a(json!({"size": 9})), "/status", status)
+}
+
+/// An owner that applies the status. Old servers do not tell it from an owner of the same name that applies objects.
+fn of_status(name: &str) -> FieldOwner {
+    FieldOwner::new(format!("status-{name}")).status()
+}
+
+pub(super) fn apply_of_the_status_leaves_the_rest(client: &TestedClient) -> CaseResult {
+    let by = of_status("one");
+    client.refused(Refusal::NotFound, A, || client.apply(said(json!({"ready": true})), &by))?;
+    let created = client.create(with(a(json!({"size": 1})), "/metadata/labels/app", json!("web")))?;
+    let fields = with(said(json!({"ready": true, "seen": [1]})), "/metadata/labels", json!({"app": "db", "x": "y"}));
+    // Old servers look for conflicts in the fields that they do not write.
+    let applied = client.apply(fields.clone(), &by.clone().force())?;
+    same("the status", &applied["status"], &json!({"ready": true, "seen": [1]}))?;
+    for field in ["/spec", "/metadata/labels", "/metadata/generation", "/metadata/uid"] {
+        same(field, applied.pointer(field), created.pointer(field))?;
+    }
+    holds("the version has changed", version(&applied) != version(&created))?;
+    same("applied again", &client.apply(fields, &by.clone().force())?, &applied)?;
+    same("the stored object", client.get("a")?, applied)?;
+    let old = with(said(json!({"ready": false})), "/metadata/resourceVersion", json!(version(&created)));
+    client.refused(Refusal::Conflict, A, || client.apply(old, &by.force())).map(drop)
+}
+
+/// Owners of the status have conflicts with each other, and give up their fields one by one.
+pub(super) fn apply_of_the_status_has_its_own_owners(client: &TestedClient) -> CaseResult {
+    let (first, second) = (of_status("one"), of_status("two"));
+    let status = |status: Value| with(without(widget("a"), "/spec"), "/status", status);
+    client.apply(a(json!({"size": 1, "x": 1})), &one())?;
+    let applied = client.apply(status(json!({"ready": true, "count": 1})), &first)?;
+    spec("spec", &applied, &json!({"size": 1, "x": 1}))?;
+    contested(client, status(json!({"ready": false})), &second, "status-one", "status.ready")?;
+    let applied = client.apply(a(json!({"x": 1})), &one())?;
+    same("the status after an apply of the object", &applied["status"], &json!({"ready": true, "count": 1}))?;
+    spec("the field that is given up", &applied, &json!({"x": 1}))?;
+    let applied = client.apply(status(json!({"count": 2})), &first)?;
+    same("the status without the field that is given up", &applied["status"], &json!({"count": 2}))?;
+    spec("spec after an apply of the status", &applied, &json!({"x": 1}))?;
+    let taken = client.apply(status(json!({"count": 3})), &second.clone().force())?;
+    same("the status that is taken over", &taken["status"], &json!({"count": 3}))?;
+    client.merge_status("a", json!({"status": {"count": 4}}))?;
+    let left = client.apply(status(json!({"more": 1})), &second)?;
+    same("the field that others wrote", &left["status"], &json!({"count": 4, "more": 1}))
+}

@@ -232,7 +232,9 @@ macro_rules! __conformance_cases {
                 apply_of_the_uid_of_a_gone_object_is_a_conflict,
                 apply_without_a_name_is_invalid,
                 apply_owns_finalizers_and_owners_one_by_one,
-                apply_of_finalizers_and_owners;
+                apply_of_finalizers_and_owners,
+                apply_of_the_status_leaves_the_rest,
+                apply_of_the_status_has_its_own_owners;
             validating:
                 names_are_subdomains,
                 names_are_there,

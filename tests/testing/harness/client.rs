@@ -177,6 +177,10 @@ fn call_all(client: &TestClient) -> Vec<(Verb, Result<(), ClientError>)> {
         (Verb::Patch, apps.patch(&key("shop"), &patch).map(drop)),
         (Verb::PatchStatus, apps.patch_status(&key("shop"), &patch).map(drop)),
         (Verb::Apply, apps.apply(app("shop").build().to_json().unwrap(), &FieldOwner::new("me")).map(drop)),
+        (
+            Verb::ApplyStatus,
+            apps.apply(app("shop").build().to_json().unwrap(), &FieldOwner::new("me").status()).map(drop),
+        ),
         (Verb::Delete, apps.delete(&key("shop"), &DeleteOptions::default()).map(drop)),
         (Verb::Watch, apps.watch(&all, None, &CancellationToken::new()).map(drop)),
     ]

@@ -406,6 +406,10 @@ fn applies() {
     assert!(
         of(ConfigCase::new(), apply).contains("config \"test\": unexpected apply App.example.com default/resource-1\n")
     );
+    assert!(
+        of(expected(1, FieldOwner::new("me").status()), apply)
+            .contains("status apply App.example.com default/resource-1 differs")
+    );
     let missing = of(expected(1, FieldOwner::new("me")), nothing);
     assert!(missing.contains("config \"test\": missing apply App.example.com default/resource-1\n"));
 }

@@ -62,6 +62,11 @@ fn an_apply_that_creates_needs_the_right_to_create() {
         let applied = apply(&path, &object).send_to(&api);
         assert_eq!(applied.code, 200, "{applied:?}");
     }
+    // A status creates no object.
+    let applied = apply(&format!("{HOME}/status?fieldManager=a"), &json!({"status": {"ready": true}})).send_to(&api);
+    assert_eq!((applied.code, &applied.json()["status"]["ready"]), (200, &json!(true)), "{applied:?}");
+    let missing = apply(&format!("{SITES}/none/status?fieldManager=a"), &json!({"status": {"ready": true}}));
+    assert_eq!(missing.send_to(&api).code, 404);
 }
 
 const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

@@ -151,8 +151,64 @@ fn applied_fields_have_owners() {
         .to(&served);
     assert_eq!(yaml.code, 400);
     assert!(yaml.json()["message"].as_str().unwrap().contains("YAML"));
-    let status = apply(&format!("{HOME}/status?fieldManager=a"), &object).to(&served);
-    assert_eq!(status.code, 415);
+}
+
+#[test]
+fn an_applied_status_has_owners_of_its_own() {
+    let served = served();
+    let status = |status: Value, query: &str| {
+        let applied = json!({"metadata": {"name": "home"}, "spec": {"title": "Other"}, "status": status});
+        apply(&format!("{HOME}/status?fieldManager={query}"), &applied).to(&served)
+    };
+    assert_eq!(status(json!({"ready": true}), "alice").code, 404);
+    assert_eq!(apply(&format!("{HOME}?fieldManager=alice"), &site("home", "Home")).to(&served).code, 201);
+    let applied = status(json!({"ready": true}), "alice");
+    assert_eq!((applied.code, &applied.json()["status"]), (200, &json!({"ready": true})), "{applied:?}");
+    assert_eq!(applied.json()["spec"]["title"], "Home");
+    let owners: Vec<_> = applied.json()["metadata"]["managedFields"].as_array().unwrap().clone();
+    let owned = |entry: &Value| json!([entry["manager"], entry["subresource"], entry["fieldsV1"]]);
+    assert_eq!(
+        owners.iter().map(owned).collect::<Vec<_>>(),
+        [
+            json!(["alice", null, {"f:spec": {"f:title": {}}}]),
+            json!(["alice", "status", {"f:status": {"f:ready": {}}}])
+        ]
+    );
+    assert_eq!(status(json!({"ready": true}), "alice").json(), applied.json(), "applying again changes nothing");
+    let other = status(json!({"ready": false}), "bob");
+    assert_eq!((other.code, &other.json()["details"]["causes"][0]["field"]), (409, &json!(".status.ready")));
+    let dry = status(json!({"ready": false}), "bob&force=true&dryRun=All");
+    assert_eq!((dry.code, &dry.json()["status"]["ready"]), (200, &json!(false)));
+    let bad = status(json!({"ready": "yes"}), "alice");
+    assert_eq!((bad.code, &bad.json()["details"]["causes"][0]["field"]), (422, &json!("status.ready")));
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).json(), applied.json());
+    assert_eq!(status(json!({"ready": false}), "bob&force=true").json()["status"]["ready"], false);
+    assert_eq!(status(json!({}), "bob").json()["status"], json!({}), "bob gives the field up");
+    // A kind without a status has no such path.
+    assert_eq!(apply("/api/v1/nodes/n/status?fieldManager=a", &json!({})).to(&served).code, 404);
+}
+
+#[test]
+fn hooks_change_an_applied_status() {
+    let sites = ServedResource::new(SITE).mutate(|request, site| {
+        if request.status {
+            site["status"]["phase"] = json!(site["status"]["phase"].as_str().unwrap_or_default().to_lowercase());
+            site["status"]["seen"] = json!(true);
+        }
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).build().unwrap();
+    assert_eq!(request(&format!("POST {SITES}")).body(&site("home", "Home")).send_to(&api).code, 201);
+    let applied = || {
+        let status = json!({"status": {"phase": "Up"}});
+        apply(&format!("{HOME}/status?fieldManager=a"), &status).send_to(&api)
+    };
+    let first = applied();
+    assert_eq!((first.code, &first.json()["status"]), (200, &json!({"phase": "up", "seen": true})), "{first:?}");
+    // The field that the hook has added has no owner.
+    let owned = &first.json()["metadata"]["managedFields"][0]["fieldsV1"];
+    assert_eq!(*owned, json!({"f:status": {"f:phase": {}}}));
+    assert_eq!(applied().json(), first.json(), "applying again changes nothing");
 }
 
 #[test]
