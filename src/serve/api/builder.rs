@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::ObjectApi;
 use super::deadlines::WatchDeadlines;
+use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use super::shared::ApiShared;
-use super::{ObjectApi, namespaces};
 use crate::base::clock::Clock;
 use crate::objects::Client;
-use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
+use crate::serve::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
 
 /// The default size limit of an object that is admitted: the same as in the embedded clients.
 const MOST_SIZE: usize = 1_536 * 1_024;
@@ -61,10 +62,14 @@ impl ObjectApiBuilder {
     ///
     /// If a kind is registered twice or has an invalid name, column or schema. The error names the kind.
     pub fn build(self) -> Result<ObjectApi, RegistryError> {
-        let Self { client, resources, clock, most_size } = self;
+        let Self { client, mut resources, clock, most_size } = self;
+        if !resources.iter().any(|resource| *resource.kind() == NAMESPACE) {
+            resources.push(ServedResource::virtual_namespaces());
+        }
         let kinds = KindRegistry::new(resources)?;
         let documents = Arc::new(OpenApiDocuments::new(&kinds));
-        let (namespaces, deadlines) = (namespaces::resource()?, Arc::new(WatchDeadlines::new(clock.clone())));
+        let deadlines = Arc::new(WatchDeadlines::new(clock.clone()));
+        let namespaces = NamespaceFinder::new(&client, &kinds, &deadlines);
         Ok(ObjectApi(Arc::new(ApiShared {
             client,
             kinds,

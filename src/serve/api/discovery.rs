@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::accept::DiscoveryForm;
-use super::route::NAMESPACE;
 use crate::objects::Kind;
-use crate::serve::kinds::{KindRegistry, ServedResource};
+use crate::serve::kinds::{KindRegistry, ObjectSource, ServedResource};
 
 /// The version of Kubernetes that the server resembles.
 const VERSION: (&str, &str) = ("1", "34");
@@ -13,7 +12,7 @@ const VERSION: (&str, &str) = ("1", "34");
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
-const NAMESPACE_VERBS: [&str; 2] = ["get", "list"];
+const NAMESPACE_VERBS: [&str; 6] = ["create", "get", "list", "patch", "update", "watch"];
 
 /// Returns the answer to a request of discovery.
 pub(super) fn discover(kinds: &KindRegistry, segments: &[String], form: DiscoveryForm) -> Option<Value> {
@@ -62,11 +61,6 @@ fn group(name: &str, versions: &[&str]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-/// Returns whether namespaces are virtual: the program does not serve a kind for them.
-pub(super) fn has_virtual_namespaces(kinds: &KindRegistry) -> bool {
-    kinds.find("", "v1", "namespaces").is_none()
-}
-
 /// Returns the list of the kinds of a group and version.
 fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
@@ -86,12 +80,6 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
             }));
         }
     }
-    if (group, version) == ("", "v1") && has_virtual_namespaces(kinds) {
-        resources.push(json!({
-            "name": "namespaces", "singularName": "namespace", "namespaced": false, "kind": "Namespace", "verbs": NAMESPACE_VERBS,
-            "shortNames": ["ns"],
-        }));
-    }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let list =
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources});
@@ -99,7 +87,11 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
 }
 
 fn verbs(resource: &ServedResource) -> &'static [&'static str] {
-    if resource.is_view() { &READ_VERBS } else { &VERBS }
+    match resource.source() {
+        ObjectSource::Stored => &VERBS,
+        ObjectSource::Events => &READ_VERBS,
+        ObjectSource::Namespaces => &NAMESPACE_VERBS,
+    }
 }
 
 fn put_lists(entry: &mut Value, resource: &ServedResource) {
@@ -117,13 +109,7 @@ fn aggregated(kinds: &KindRegistry, is_core: bool, list_version: &str) -> Value 
         let versions: Vec<_> = versions
             .iter()
             .map(|version| {
-                let mut resources: Vec<_> = kinds.of_version(name, version).map(aggregated_resource).collect();
-                if (*name, *version) == ("", "v1") && has_virtual_namespaces(kinds) {
-                    resources.push(json!({
-                        "resource": "namespaces", "responseKind": response_kind(&NAMESPACE), "scope": "Cluster",
-                        "singularResource": "namespace", "verbs": NAMESPACE_VERBS, "shortNames": ["ns"],
-                    }));
-                }
+                let resources: Vec<_> = kinds.of_version(name, version).map(aggregated_resource).collect();
                 json!({"version": version, "resources": resources, "freshness": "Current"})
             })
             .collect();
@@ -164,7 +150,7 @@ mod tests {
         let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site")).short_name("si").category("all");
         let older = ServedResource::new(Kind::namespaced("example.com", "v1beta1", "Site"));
         let node = ServedResource::new(Kind::cluster("", "v1", "Node")).with_status(false);
-        KindRegistry::new([site, older, node]).unwrap()
+        KindRegistry::new([site, older, node, ServedResource::virtual_namespaces()]).unwrap()
     }
 
     fn discovered(path: &str, form: DiscoveryForm) -> Option<Value> {
@@ -185,7 +171,9 @@ mod tests {
         assert_eq!(sites["resources"][1]["name"], "sites/status");
         let core: Vec<_> =
             of("/api/v1").unwrap()["resources"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
-        assert_eq!(core, ["nodes", "namespaces"]);
+        assert_eq!(core, ["namespaces", "nodes"]);
+        let namespaces = &of("/api/v1").unwrap()["resources"][0];
+        assert_eq!((&namespaces["shortNames"], &namespaces["verbs"]), (&json!(["ns"]), &json!(NAMESPACE_VERBS)));
         assert_eq!(of("/apis/example.com/v2"), None);
         assert_eq!(of("/apis/other.com"), None);
         let version = of("/version").unwrap();
@@ -212,6 +200,6 @@ mod tests {
         assert_eq!((&site["resource"], &site["scope"]), (&json!("sites"), &json!("Namespaced")));
         assert_eq!(site["subresources"][0]["verbs"], json!(["get", "patch", "update"]));
         let core = discovered("/api", DiscoveryForm::Aggregated("v2")).unwrap();
-        assert_eq!(core["items"][0]["versions"][0]["resources"][1]["resource"], "namespaces");
+        assert_eq!(core["items"][0]["versions"][0]["resources"][0]["resource"], "namespaces");
     }
 }

@@ -1,8 +1,9 @@
 //! The Kubernetes-compatible API of objects.
 //!
 //! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
-//! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `discovery`, `openapi`, `namespaces` and
-//! `reviews` answer the questions that clients ask beside objects. `status` has the errors.
+//! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
+//! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `status` has the
+//! errors.
 
 mod accept;
 mod age;
@@ -11,6 +12,7 @@ mod builder;
 mod deadlines;
 mod discovery;
 mod merge;
+mod namespace_writes;
 mod namespaces;
 mod openapi;
 mod params;
@@ -40,7 +42,7 @@ use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
 use self::params::VersionMatch;
 use self::remove::DeleteCall;
-use self::route::{ApiTarget, NAMESPACE, ObjectsTarget, target};
+use self::route::{ApiTarget, ObjectsTarget, target};
 use self::shared::{ApiShared, WriteOutcome};
 use self::status::StatusError;
 use self::table::{ObjectView, RowContent};
@@ -49,16 +51,19 @@ use self::write::WriteCall;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
 use crate::serve::access::{Access, AccessTarget};
 use crate::serve::http::{Handler, IncomingRequest, Reply, canonical_path};
-use crate::serve::kinds::ServedResource;
+use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
 ///
-/// It serves the kinds that are registered, and no others. A namespace exists as long as an object is in it. Clones share all state.
+/// It serves the kinds that are registered, and no others. Clones share all state.
 /// It is tested with `kubectl`, the Python client `kubernetes`, kube-rs and `KubernetesClient`.
 ///
 /// # Differences from Kubernetes
 ///
 /// - Objects follow the rules of the client, see [`objects`](crate::objects).
+/// - A namespace exists as long as an object is in it, unless the kind `Namespace` is served. A namespace can be created and applied,
+///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
+///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
 /// - A strategic merge patch must have no arrays and no directives.
 /// - Bodies are JSON. YAML is not read.
 /// - A dry run does not check owners, and deletes no dependents.
@@ -88,9 +93,10 @@ impl ObjectApi {
         ObjectApiBuilder::new(client)
     }
 
-    /// Returns the kinds that are served.
+    /// Returns the kinds that are served, without virtual namespaces.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.0.kinds.iter().map(ServedResource::kind)
+        let served = self.0.kinds.iter().filter(|resource| resource.source() != ObjectSource::Namespaces);
+        served.map(ServedResource::kind)
     }
 }
 
@@ -123,15 +129,6 @@ impl ApiShared {
                 only(request.method == Method::POST)?;
                 Ok(Reply::json(StatusCode::CREATED, &reviews::review(self, request, plural)?))
             }
-            Some(ApiTarget::Namespaces(name)) => {
-                if !is_read {
-                    let message = "namespaces are virtual here: a namespace exists as long as an object is in it";
-                    return Err(StatusError::method_not_allowed(message));
-                }
-                let target = ObjectsTarget { resource: &self.namespaces, namespace: "", name, status: false };
-                self.check(request, &target, if name.is_empty() { "list" } else { "get" })?;
-                self.namespaces(request, &target)
-            }
             Some(ApiTarget::Objects(target)) => self.objects(request, target),
         }
     }
@@ -140,12 +137,14 @@ impl ApiShared {
         let is_one = !target.name.is_empty();
         let is_watch = params::flag(request, "watch")?;
         let is_everywhere = target.kind().is_namespaced() && target.namespace.is_empty();
+        let source = target.resource.source();
         let verb = match (request.method.as_str(), is_one) {
             ("GET" | "HEAD", _) if is_watch && target.status => return Err(not_allowed(request)),
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
-            _ if target.resource.is_view() => return Err(not_allowed(request)),
+            _ if source == ObjectSource::Events => return Err(not_allowed(request)),
+            ("DELETE", false) if source == ObjectSource::Namespaces => return Err(not_allowed(request)),
             ("POST", false) if !is_everywhere => "create",
             ("PUT", true) => "update",
             ("PATCH", true) => "patch",
@@ -167,6 +166,7 @@ impl ApiShared {
                 let list = self.list(request, &target)?;
                 Ok(json_text(StatusCode::OK, view.list(&list)))
             }
+            "delete" if source == ObjectSource::Namespaces => Err(self.refuse_namespace_deletion(target.name)?),
             "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
             "deletecollection" => {
                 let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
@@ -175,11 +175,12 @@ impl ApiShared {
             }
             _ => {
                 let view = self.view(request, target.resource)?;
-                let call = WriteCall::new(self, target, request)?;
+                let call = || WriteCall::new(self, target, request);
                 let WriteOutcome { code, object, warnings } = match verb {
-                    "create" => call.create(request)?,
-                    "update" => call.update(request)?,
-                    _ => call.patch(request)?,
+                    _ if source == ObjectSource::Namespaces => self.write_namespace(request, &target, verb)?,
+                    "create" => call()?.create(request)?,
+                    "update" => call()?.update(request)?,
+                    _ => call()?.patch(request)?,
                 };
                 let mut reply = json_text(code, view.object(&object));
                 for warning in &warnings {
@@ -297,22 +298,6 @@ impl ApiShared {
             timeout: params::timeout(request)?,
         };
         Ok(watch.reply())
-    }
-
-    fn namespaces(&self, request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Result<Reply, StatusError> {
-        if params::flag(request, "watch")? {
-            let message = "namespaces are virtual here and cannot be watched";
-            return Err(StatusError::method_not_allowed(message));
-        }
-        let view = self.view(request, target.resource)?;
-        let query = params::query(request, target)?;
-        let (version, mut items) = namespaces::list(&*self.client, &self.kinds)?;
-        items.retain(|namespace| query.selects(namespace));
-        if target.name.is_empty() {
-            return Ok(json_text(StatusCode::OK, view.list(&ObjectList::new(version, items))));
-        }
-        let found = items.first().ok_or_else(|| StatusError::not_found(&NAMESPACE, target.name))?;
-        Ok(json_text(StatusCode::OK, view.object(found)))
     }
 }
 

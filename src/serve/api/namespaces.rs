@@ -1,44 +1,161 @@
 //! Virtual namespaces: a namespace exists as long as an object is in it. The namespace `default` always exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
-use super::route::NAMESPACE;
-use crate::objects::{Client, ClientError, Query, SharedObject};
-use crate::serve::kinds::{KindRegistry, PrintColumn, RegistryError, ServedResource};
+use super::deadlines::WatchDeadlines;
+use crate::base::cancel::CancellationToken;
+use crate::objects::{
+    Client, ClientError, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent,
+};
+use crate::serve::kinds::{KindRegistry, NAMESPACE, ServedResource};
 
-/// Returns the served form of namespaces, for tables and documents.
-pub(super) fn resource() -> Result<ServedResource, RegistryError> {
-    let status = PrintColumn::new("Status", "string", ".status.phase").description("The phase of the namespace.");
-    let resource = ServedResource::new(NAMESPACE).short_name("ns").with_status(false).column(status);
-    let registry = KindRegistry::new([resource.clone()])?;
-    Ok(registry.iter().next().cloned().unwrap_or(resource))
+/// How often a watch looks for new namespaces.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Finds the namespaces in which objects are.
+#[derive(Clone)]
+pub(super) struct NamespaceFinder {
+    client: Arc<dyn Client>,
+    /// The kinds with namespaces.
+    kinds: Arc<[Kind]>,
+    deadlines: Arc<WatchDeadlines>,
 }
 
-/// Returns the namespaces in which objects are, and `default`, with the version of the list.
-pub(super) fn list(client: &dyn Client, kinds: &KindRegistry) -> Result<(String, Vec<SharedObject>), ClientError> {
-    let mut names = BTreeSet::from(["default".to_owned()]);
-    let mut version = String::new();
-    for kind in kinds.iter().map(ServedResource::kind).filter(|kind| kind.is_namespaced()) {
-        let list = client.list(kind, &Query::all())?;
-        for object in &list.items {
-            if !names.contains(object.namespace()) {
-                names.insert(object.namespace().to_owned());
-            }
-        }
-        version = list.version;
+impl NamespaceFinder {
+    pub(super) fn new(client: &Arc<dyn Client>, kinds: &KindRegistry, deadlines: &Arc<WatchDeadlines>) -> Self {
+        let kinds = kinds.iter().map(ServedResource::kind).filter(|kind| kind.is_namespaced()).cloned().collect();
+        Self { client: Arc::clone(client), kinds, deadlines: Arc::clone(deadlines) }
     }
-    let namespaces = names.iter().map(|name| namespace(name));
-    Ok((version, namespaces.collect()))
+
+    pub(super) fn get(&self, name: &str) -> Result<SharedObject, ClientError> {
+        let (version, names) = self.names()?;
+        let missing = || ClientError::not_found(ObjectRef::new(&NAMESPACE, &ObjectKey::cluster(name)));
+        names.contains(name).then(|| namespace(name, &version)).ok_or_else(missing)
+    }
+
+    pub(super) fn list(&self, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
+        let (version, names) = self.names()?;
+        let namespaces = names.iter().map(|name| namespace(name, &version));
+        let namespaces = namespaces.filter(|namespace| query.selects(namespace)).collect();
+        Ok(ObjectList::new(version, namespaces))
+    }
+
+    /// Streams the namespaces that exist, unless `from` is the current version, and then those that appear and vanish.
+    pub(super) fn watch(&self, query: &Query, from: Option<&str>, stop: &CancellationToken) -> ObjectStream {
+        ObjectStream::new(NamespaceStream {
+            finder: self.clone(),
+            query: query.clone(),
+            from: from.map(str::to_owned),
+            stop: stop.clone(),
+            seen: None,
+            pending: VecDeque::new(),
+            has_failed: false,
+        })
+    }
+
+    /// Returns the namespaces in which objects are, and `default`, with a version that is not later than any of them.
+    fn names(&self) -> Result<(String, BTreeSet<String>), ClientError> {
+        let mut names = BTreeSet::from(["default".to_owned()]);
+        let mut version = None;
+        for kind in &*self.kinds {
+            let list = self.client.list(kind, &Query::all())?;
+            for object in &list.items {
+                if !names.contains(object.namespace()) {
+                    names.insert(object.namespace().to_owned());
+                }
+            }
+            version.get_or_insert(list.version);
+        }
+        Ok((version.unwrap_or_default(), names))
+    }
+
+    /// Returns the version of each kind. As long as they are equal, the namespaces are equal.
+    fn versions(&self) -> Result<Vec<String>, ClientError> {
+        let version = |kind| Ok(self.client.list(kind, &Query::all().limit(1))?.version);
+        self.kinds.iter().map(version).collect()
+    }
 }
 
 /// Returns a namespace as an object.
-fn namespace(name: &str) -> SharedObject {
+pub(super) fn namespace(name: &str, version: &str) -> SharedObject {
     let labels = json!({"kubernetes.io/metadata.name": name});
     json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels},
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels, "resourceVersion": version},
         "spec": {}, "status": {"phase": "Active"},
     })
     .into()
+}
+
+/// The events of a watch.
+struct NamespaceStream {
+    finder: NamespaceFinder,
+    query: Query,
+    from: Option<String>,
+    stop: CancellationToken,
+    /// The names, and the versions of the kinds before these were found. `None` at first.
+    seen: Option<(BTreeSet<String>, Vec<String>)>,
+    pending: VecDeque<WatchEvent<SharedObject>>,
+    has_failed: bool,
+}
+
+impl NamespaceStream {
+    /// Waits until it is time to look again, or until the watch stops.
+    fn wait(&self) {
+        let turn = self.stop.child();
+        let is_local = self.finder.client.capabilities().local;
+        // Without a deadline, only the stop ends the wait.
+        let _deadline = is_local.then(|| self.finder.deadlines.cancel_after(INTERVAL, &turn));
+        turn.wait();
+    }
+
+    /// Finds the events since the last look.
+    fn look(&mut self) -> Result<(), ClientError> {
+        let versions = self.finder.versions()?;
+        if self.seen.as_ref().is_some_and(|(_, seen)| *seen == versions) {
+            return Ok(());
+        }
+        let (version, names) = self.finder.names()?;
+        let is_first = self.seen.is_none();
+        let old = match self.seen.take() {
+            Some((old, _)) => old,
+            None if self.from.as_ref() == Some(&version) => names.clone(),
+            None => BTreeSet::new(),
+        };
+        let selected = |name: &&String| self.query.selects(&namespace(name, &version));
+        let gone = old.difference(&names).filter(selected);
+        self.pending.extend(gone.map(|name| WatchEvent::Deleted(namespace(name, &version))));
+        let new = names.difference(&old).filter(selected);
+        self.pending.extend(new.map(|name| WatchEvent::Added(namespace(name, &version))));
+        if is_first {
+            self.pending.push_back(WatchEvent::Bookmark(version));
+        }
+        self.seen = Some((names, versions));
+        Ok(())
+    }
+}
+
+impl Iterator for NamespaceStream {
+    type Item = Result<WatchEvent<SharedObject>, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.has_failed && !self.stop.is_cancelled() {
+            if let Some(event) = self.pending.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.seen.is_some() {
+                self.wait();
+            }
+            if !self.stop.is_cancelled()
+                && let Err(error) = self.look()
+            {
+                self.has_failed = true;
+                return Some(Err(error));
+            }
+        }
+        None
+    }
 }

@@ -1,50 +1,61 @@
-//! Reads of objects, also of those that are stored in another form.
+//! Reads of objects, also of those that are not stored in the form of their kind.
 
 use std::sync::Arc;
 
+use super::namespaces::NamespaceFinder;
 use super::shared::ApiShared;
 use crate::base::cancel::CancellationToken;
 use crate::objects::{
     Client, ClientError, EventRecorder, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Query, SharedObject,
 };
-use crate::serve::kinds::{ServedResource, core_event, stored_path};
+use crate::serve::kinds::{ObjectSource, ServedResource, core_event, stored_path};
 
 /// Reads the objects of a kind.
-pub(super) struct ObjectReader {
-    client: Arc<dyn Client>,
-    kind: Kind,
-    /// Whether the objects are core events, which are stored as events of `events.k8s.io`.
-    is_view: bool,
+pub(super) enum ObjectReader {
+    Stored(Arc<dyn Client>, Kind),
+    /// Core events, which are stored as events of `events.k8s.io`.
+    Events(Arc<dyn Client>, Kind),
+    Namespaces(NamespaceFinder),
 }
 
 impl ApiShared {
     pub(super) fn reader(&self, resource: &ServedResource) -> ObjectReader {
         let (client, kind) = (Arc::clone(&self.client), resource.kind().clone());
-        ObjectReader { client, kind, is_view: resource.is_view() }
+        match resource.source() {
+            ObjectSource::Stored => ObjectReader::Stored(client, kind),
+            ObjectSource::Events => ObjectReader::Events(client, kind),
+            ObjectSource::Namespaces => ObjectReader::Namespaces(self.namespaces.clone()),
+        }
     }
 }
 
 impl ObjectReader {
     pub(super) fn get(&self, key: &ObjectKey) -> Result<SharedObject, ClientError> {
-        if !self.is_view {
-            return self.client.get(&self.kind, key);
+        match self {
+            Self::Stored(client, kind) => client.get(kind, key),
+            Self::Events(client, kind) => {
+                let event = client.get(&STORED, key).map_err(|error| match error {
+                    ClientError::NotFound { .. } => ClientError::not_found(ObjectRef::new(kind, key)),
+                    error => error,
+                });
+                event.map(|event| core_event(&event))
+            }
+            Self::Namespaces(namespaces) => namespaces.get(key.name()),
         }
-        let event = self.client.get(&STORED, key).map_err(|error| match error {
-            ClientError::NotFound { .. } => ClientError::not_found(ObjectRef::new(&self.kind, key)),
-            error => error,
-        });
-        event.map(|event| core_event(&event))
     }
 
     pub(super) fn list(&self, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        if !self.is_view {
-            return self.client.list(&self.kind, query);
+        match self {
+            Self::Stored(client, kind) => client.list(kind, query),
+            Self::Events(client, _) => {
+                let mut list = client.list(&STORED, &stored_query(query))?;
+                for event in &mut list.items {
+                    *event = core_event(event);
+                }
+                Ok(list)
+            }
+            Self::Namespaces(namespaces) => namespaces.list(query),
         }
-        let mut list = self.client.list(&STORED, &stored_query(query))?;
-        for event in &mut list.items {
-            *event = core_event(event);
-        }
-        Ok(list)
     }
 
     pub(super) fn watch(
@@ -53,11 +64,14 @@ impl ObjectReader {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError> {
-        if !self.is_view {
-            return self.client.watch(&self.kind, query, from, stop);
+        match self {
+            Self::Stored(client, kind) => client.watch(kind, query, from, stop),
+            Self::Events(client, _) => {
+                let events = client.watch(&STORED, &stored_query(query), from, stop)?;
+                Ok(ObjectStream::new(events.map(|event| event?.try_map(|event| Ok(core_event(&event))))))
+            }
+            Self::Namespaces(namespaces) => Ok(namespaces.watch(query, from, stop)),
         }
-        let events = self.client.watch(&STORED, &stored_query(query), from, stop)?;
-        Ok(ObjectStream::new(events.map(|event| event?.try_map(|event| Ok(core_event(&event))))))
     }
 }
 

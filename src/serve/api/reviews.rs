@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::body;
 use super::protobuf::WireMessage;
-use super::route::NAMESPACE;
 use super::shared::ApiShared;
 use super::status::StatusError;
 use crate::serve::access::{Access, AccessTarget, UserInfo};
@@ -98,8 +97,6 @@ fn access(api: &ApiShared, user: &UserInfo, spec: &Value) -> Value {
 /// Returns the status of a rules review: the verbs that the user may use on each served kind in a namespace.
 fn rules(api: &ApiShared, user: &UserInfo, namespace: &str) -> Value {
     let kinds = api.kinds.iter().map(|resource| (resource.kind(), resource.has_status()));
-    let namespaces = NAMESPACE;
-    let kinds = kinds.chain(std::iter::once((&namespaces, false)));
     let mut rules = Vec::new();
     for (kind, has_status) in kinds {
         let namespace = if kind.is_namespaced() { namespace } else { "" };

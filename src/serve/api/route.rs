@@ -3,9 +3,6 @@
 use crate::objects::{Kind, ObjectKey};
 use crate::serve::kinds::{KindRegistry, ServedResource};
 
-/// The virtual kind of namespaces.
-pub(super) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
-
 /// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ApiTarget<'a> {
@@ -13,8 +10,6 @@ pub(super) enum ApiTarget<'a> {
     Discovery(&'a [String]),
     /// `/openapi/…`.
     OpenApi(&'a [String]),
-    /// Virtual namespaces. The name is empty for all.
-    Namespaces(&'a str),
     /// A review of the user or the user's access, by its plural.
     AccessReview(&'a str),
     Objects(ObjectsTarget<'a>),
@@ -71,14 +66,7 @@ pub(super) fn target<'a>(kinds: &'a KindRegistry, segments: &'a [String]) -> Opt
         [plural, rest @ ..] => ("", *plural, rest),
         [] => return None,
     };
-    let Some(resource) = kinds.find(group, version, plural) else {
-        let is_virtual = (group, version, plural) == ("", "v1", "namespaces") && namespace.is_empty();
-        return match rest {
-            [] if is_virtual => Some(ApiTarget::Namespaces("")),
-            [name] if is_virtual => Some(ApiTarget::Namespaces(name)),
-            _ => None,
-        };
-    };
+    let resource = kinds.find(group, version, plural)?;
     let (name, status) = match rest {
         [] => ("", false),
         [name] => (*name, false),

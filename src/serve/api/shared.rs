@@ -5,18 +5,18 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::deadlines::WatchDeadlines;
+use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use crate::base::clock::Clock;
 use crate::objects::{Client, SharedObject};
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
-use crate::serve::kinds::{KindRegistry, ServedResource};
+use crate::serve::kinds::KindRegistry;
 
 #[derive(Clone)]
 pub(super) struct ApiShared {
     pub(super) client: Arc<dyn Client>,
     pub(super) kinds: KindRegistry,
-    /// The virtual kind of namespaces.
-    pub(super) namespaces: ServedResource,
+    pub(super) namespaces: NamespaceFinder,
     pub(super) documents: Arc<OpenApiDocuments>,
     pub(super) clock: Clock,
     pub(super) deadlines: Arc<WatchDeadlines>,

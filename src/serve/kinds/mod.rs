@@ -12,4 +12,6 @@ pub use self::registry::RegistryError;
 pub use self::resource::ServedResource;
 
 pub(crate) use self::core_event::{core_event, stored_path};
+pub(crate) use self::presets::NAMESPACE;
 pub(crate) use self::registry::KindRegistry;
+pub(crate) use self::resource::ObjectSource;

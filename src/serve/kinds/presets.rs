@@ -4,8 +4,11 @@ use serde_json::{Value, json};
 
 use super::column::PrintColumn;
 use super::core_event::CORE_EVENT;
-use super::resource::ServedResource;
+use super::resource::{ObjectSource, ServedResource};
 use crate::objects::{Kind, SharedObject, ValueRef};
+
+/// The kind of namespaces.
+pub(crate) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 
 impl ServedResource {
     /// Returns the kind of the events that an [`EventRecorder`](crate::objects::EventRecorder) writes, with the columns of
@@ -40,7 +43,14 @@ impl ServedResource {
 
     /// Returns the events of [`events`](Self::events) in the form of the core group. They can only be read.
     pub(crate) fn core_event_view() -> Self {
-        Self { is_view: true, ..Self::core_events() }
+        Self { source: ObjectSource::Events, ..Self::core_events() }
+    }
+
+    /// Returns the namespaces of a server that stores none: a namespace exists as long as an object is in it.
+    pub(crate) fn virtual_namespaces() -> Self {
+        let status = PrintColumn::new("Status", "string", ".status.phase").description("The phase of the namespace.");
+        let namespaces = Self::new(NAMESPACE).short_name("ns").with_status(false).column(status);
+        Self { source: ObjectSource::Namespaces, ..namespaces }
     }
 }
 

@@ -58,8 +58,19 @@ pub struct ServedResource {
     pub(super) given_schema: Option<Value>,
     pub(super) schema: Option<StructuralSchema>,
     pub(super) hooks: AdmissionHooks,
-    /// Whether the objects are those of another kind in another form. They cannot be written.
-    pub(super) is_view: bool,
+    pub(super) source: ObjectSource,
+}
+
+/// The source of the objects of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ObjectSource {
+    /// The client stores them.
+    #[default]
+    Stored,
+    /// They are the [core form](ServedResource::core_event_view) of other events. They cannot be written.
+    Events,
+    /// They are [virtual namespaces](ServedResource::virtual_namespaces). Nothing is stored for them.
+    Namespaces,
 }
 
 impl ServedResource {
@@ -76,7 +87,7 @@ impl ServedResource {
             given_schema: None,
             schema: None,
             hooks: AdmissionHooks::default(),
-            is_view: false,
+            source: ObjectSource::default(),
         }
     }
 
@@ -201,9 +212,8 @@ impl ServedResource {
         &self.columns
     }
 
-    /// Returns whether the objects are [core events](Self::core_event_view) that are stored in another form.
-    pub(crate) fn is_view(&self) -> bool {
-        self.is_view
+    pub(crate) fn source(&self) -> ObjectSource {
+        self.source
     }
 
     /// Returns whether a write must be admitted: it has a schema or hooks.

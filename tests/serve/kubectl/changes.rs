@@ -107,3 +107,24 @@ fn wait_and_delete_see_the_end_of_an_object() {
     door.run(&["delete", "sites", "--all"]).ok();
     assert!(door.run(&["get", "sites"]).err.contains("No resources found"));
 }
+
+#[test]
+fn a_namespace_is_applied_with_its_objects() {
+    let door = Door::new();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "blue"}});
+    let mut inside = site("home", "Home");
+    inside["metadata"]["namespace"] = json!("blue");
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [namespace, inside]}).to_string();
+    let apply = |options: &[&str]| door.run_with(&[&["apply", "-f", "-"], options].concat(), &both).ok();
+    assert_eq!(apply(&[]), "namespace/blue created\nsite.example.com/home created\n");
+    for _ in 0..2 {
+        let again = apply(&[]);
+        assert!(again.contains("namespace/blue") && again.contains("site.example.com/home unchanged"), "{again}");
+    }
+    assert!(apply(&["--server-side", "--force-conflicts"]).contains("namespace/blue serverside-applied"));
+    let mut watch = door.follow(&["get", "namespaces", "--watch"]);
+    assert_eq!([watch.words(), watch.words()].map(|words| words[0].clone()), ["NAME", "blue"]);
+    let refused = door.run(&["delete", "namespace", "blue"]).fails();
+    assert!(refused.contains("namespaces are virtual") && refused.contains("delete its objects"), "{refused}");
+    assert_eq!(door.run(&["create", "namespace", "red"]).ok(), "namespace/red created\n");
+}

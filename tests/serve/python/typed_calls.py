@@ -1,6 +1,6 @@
 """Calls with types: built-in kinds that the program serves, discovery, and questions about access."""
 
-from kubernetes import client
+from kubernetes import client, watch
 
 from support import connect, equal, fails, run, site
 
@@ -76,8 +76,14 @@ def namespaces(namespace):
     with fails(404, "NotFound"):
         core.read_namespace("none")
     body = client.V1Namespace(metadata=client.V1ObjectMeta(name="new"))
+    created = core.create_namespace(body)
+    equal((created.metadata.name, created.status.phase), ("new", "Active"))
+    with fails(409, "AlreadyExists"):
+        core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=namespace)))
     with fails(405, "MethodNotAllowed", "virtual"):
-        core.create_namespace(body)
+        core.delete_namespace(namespace)
+    events = watch.Watch().stream(core.list_namespace, timeout_seconds=1)
+    equal({(event["type"], event["object"].metadata.name) for event in events} >= {("ADDED", namespace)}, True)
 
 
 def event_forms(namespace):

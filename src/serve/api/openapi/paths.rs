@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{group_version_kind, reference, schema_name};
-use crate::serve::kinds::ServedResource;
+use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// The parameters of writes.
 const WRITE: [(&str, &str); 3] = [
@@ -28,23 +28,19 @@ pub(super) fn of_resource(resource: &ServedResource) -> Map<String, Value> {
     let namespace = if kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     let many = format!("{root}/{}{namespace}/{}", kind.version(), kind.plural());
     let one = format!("{many}/{{name}}");
-    if resource.is_view() {
+    if resource.source() == ObjectSource::Events {
         return Map::from_iter([
             (many, json!({"get": operation(resource, "list", &LIST)})),
             (one, json!({"get": operation(resource, "get", &[])})),
         ]);
     }
-    let mut paths = Map::from_iter([
-        (
-            many,
-            json!({
-                "get": operation(resource, "list", &LIST),
-                "post": operation(resource, "post", &WRITE),
-                "delete": operation(resource, "deletecollection", &LIST),
-            }),
-        ),
-        (one.clone(), object_operations(resource, true)),
-    ]);
+    let with_delete = resource.source() != ObjectSource::Namespaces;
+    let mut operations =
+        json!({"get": operation(resource, "list", &LIST), "post": operation(resource, "post", &WRITE)});
+    if with_delete {
+        operations["delete"] = operation(resource, "deletecollection", &LIST);
+    }
+    let mut paths = Map::from_iter([(many, operations), (one.clone(), object_operations(resource, with_delete))]);
     if resource.has_status() {
         paths.insert(format!("{one}/status"), object_operations(resource, false));
     }

@@ -3,6 +3,7 @@
 
 mod admission;
 mod discovery;
+mod namespaces;
 mod objects;
 mod reviews;
 mod watches;

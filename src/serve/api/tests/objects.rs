@@ -90,7 +90,9 @@ fn unknown_paths_and_methods_are_refused() {
         ("DELETE /apis/example.com/v1/sites", 405),
         ("DELETE /apis/example.com/v1/namespaces/default/sites/home/status", 405),
         ("GET /apis/example.com/v1/namespaces/default/sites/home/status?watch=true", 405),
-        ("POST /api/v1/namespaces", 405),
+        ("DELETE /api/v1/namespaces", 405),
+        ("DELETE /api/v1/namespaces/default", 405),
+        ("GET /api/v1/namespaces/default/status", 404),
         ("POST /version", 405),
         ("GET /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
         ("GET /api/v1/nodes/n", 404),
@@ -161,29 +163,6 @@ fn a_collection_is_deleted_and_returned_as_it_was() {
     create(&served, "kept", "Kept");
     assert_eq!(request(&format!("DELETE {SITES}")).to(&served).code, 403);
     assert_eq!(request(&format!("GET {SITES}")).to(&served).json()["items"].as_array().unwrap().len(), 2);
-}
-
-#[test]
-fn namespaces_exist_as_long_as_an_object_is_in_them() {
-    let served = served();
-    let names = |served: &Served| {
-        let list = request("GET /api/v1/namespaces").to(served).json();
-        assert_eq!(list["kind"], "NamespaceList");
-        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(names(&served), ["default"]);
-    let path = "/apis/example.com/v1/namespaces/blue/sites";
-    let mut object = site("a", "A");
-    object["metadata"] = json!({"name": "a"});
-    assert_eq!(request(&format!("POST {path}")).body(&object).to(&served).code, 201);
-    assert_eq!(names(&served), ["blue", "default"]);
-    assert_eq!(request("GET /api/v1/namespaces/blue").to(&served).json()["status"]["phase"], "Active");
-    assert_eq!(request("GET /api/v1/namespaces/red").to(&served).json()["details"]["kind"], "namespaces");
-    let table =
-        request("GET /api/v1/namespaces").accept("application/json;as=Table;v=v1;g=meta.k8s.io").to(&served).json();
-    assert_eq!(table["rows"][0]["cells"], json!(["blue", "Active", "<unknown>"]));
-    request(&format!("DELETE {path}/a")).to(&served);
-    assert_eq!(names(&served), ["default"]);
 }
 
 /// As in Kubernetes, only a choice of the caller replaces the finalizers for dependents.

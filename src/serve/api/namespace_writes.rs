@@ -1,0 +1,96 @@
+//! Writes of virtual namespaces: each is checked and answered, but nothing is stored.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::body::{self, PatchBody};
+use super::namespaces::namespace;
+use super::params;
+use super::rehearse::Rehearsal;
+use super::route::ObjectsTarget;
+use super::shared::{ApiShared, WriteOutcome};
+use super::status::StatusError;
+use super::watch::now;
+use crate::objects::json::{key_of, meta_mut};
+use crate::objects::validate::{DNS_LABEL, is_dns_label};
+use crate::objects::{ClientError, Ignore, ObjectKey, ObjectRef, PatchTarget, SharedObject};
+use crate::serve::http::IncomingRequest;
+
+const VIRTUAL: &str = "namespaces are virtual here: a namespace is listed as long as an object is in it, and its labels, annotations and \
+    finalizers are not stored";
+
+/// The labels and annotations whose loss needs no warning.
+const EXPECTED: [&str; 2] = ["kubernetes.io/metadata.name", "kubectl.kubernetes.io/last-applied-configuration"];
+
+impl ApiShared {
+    /// Answers a write as if the namespace were stored. Warns that it is not.
+    pub(super) fn write_namespace(
+        &self,
+        request: &IncomingRequest,
+        target: &ObjectsTarget<'_>,
+        verb: &str,
+    ) -> Result<WriteOutcome, StatusError> {
+        params::write_options(request)?;
+        let find = |name: &str| self.namespaces.get(name).ignore_not_found();
+        let kind = target.kind();
+        let rehearsal = |current| Rehearsal { kind, current, most_size: self.most_size, now: now(&self.clock) };
+        let object = || body::placed(target, body::json(request)?);
+        let (current, next) = match verb {
+            "create" => {
+                let object = object()?;
+                let current = find(key_of(&object).name())?;
+                let created = rehearsal(current.as_ref()).create(object)?;
+                (None, created)
+            }
+            "update" => {
+                let (mut object, current) = (object()?, self.namespaces.get(target.name)?);
+                // The version of a namespace changes with each write of any object.
+                meta_mut(&mut object).insert("resourceVersion".to_owned(), current.resource_version().into());
+                let updated = rehearsal(Some(&current)).update(object, PatchTarget::Object)?;
+                (Some(current), updated)
+            }
+            _ => match body::patch(request)? {
+                PatchBody::Patch(patch) => {
+                    let current = self.namespaces.get(target.name)?;
+                    let patched = rehearsal(Some(&current)).patch(&patch, PatchTarget::Object)?;
+                    (Some(current), patched)
+                }
+                PatchBody::Apply(applied) => {
+                    let (owner, current) = (params::field_owner(request)?, find(target.name)?);
+                    if current.is_none() {
+                        self.check(request, target, "create")?;
+                    }
+                    let applied = body::placed(target, applied)?;
+                    let applied = rehearsal(current.as_ref()).apply(applied, &owner)?;
+                    (current, applied)
+                }
+            },
+        };
+        if !is_dns_label(next.name()) {
+            let object = ObjectRef::new(kind, &ObjectKey::cluster(next.name()));
+            return Err(ClientError::invalid(object, "metadata.name", next.name(), DNS_LABEL).into());
+        }
+        let warnings = if current.is_none() || loses_fields(&next) { vec![VIRTUAL.to_owned()] } else { Vec::new() };
+        let code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
+        let version = current.as_ref().map(SharedObject::resource_version).unwrap_or_default();
+        Ok(WriteOutcome { code, object: namespace(next.name(), version), warnings })
+    }
+
+    /// Returns why a namespace cannot be deleted.
+    pub(super) fn refuse_namespace_deletion(&self, name: &str) -> Result<StatusError, StatusError> {
+        self.namespaces.get(name)?;
+        Ok(StatusError::method_not_allowed(format!(
+            "namespaces are virtual here: the namespace {name:?} ends with the last object in it, so delete its objects, \
+             for example by: kubectl delete KIND --all --namespace {name}"
+        )))
+    }
+}
+
+/// Returns whether a namespace has metadata that are not stored.
+fn loses_fields(next: &SharedObject) -> bool {
+    let next = next.to_value();
+    let names = ["labels", "annotations"].into_iter().filter_map(|field| next["metadata"][field].as_object());
+    let is_lost = |name: &String| !EXPECTED.contains(&name.as_str());
+    names.flat_map(serde_json::Map::keys).any(is_lost)
+        || next["metadata"]["finalizers"].as_array().is_some_and(|finalizers: &Vec<Value>| !finalizers.is_empty())
+}
