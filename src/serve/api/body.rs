@@ -3,6 +3,7 @@
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
+use super::protobuf;
 use super::route::ObjectsTarget;
 use super::status::StatusError;
 use crate::objects::Patch;
@@ -23,11 +24,18 @@ pub(super) fn media_type(request: &IncomingRequest) -> String {
     header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Reads a body as JSON.
+/// Reads a body as JSON, and objects of a few kinds as protocol buffers.
 pub(super) fn json(request: &IncomingRequest) -> Result<Value, StatusError> {
     match media_type(request).as_str() {
         // Python sends bodies without a type. `curl` sends the type of a form by default.
         "" | "application/json" | "application/x-www-form-urlencoded" => parsed(&request.body),
+        protobuf::MEDIA => protobuf::object(&request.body).ok_or_else(|| {
+            StatusError::unsupported_media_type(
+                "the body is in protocol buffers, of which this server reads only ConfigMaps, Secrets and Namespaces without \
+                 finalizers, owners and immutability: send JSON (kubectl create KIND NAME … --dry-run=client -o yaml | kubectl apply \
+                 -f -)",
+            )
+        }),
         other => Err(unsupported(other)),
     }
 }

@@ -65,7 +65,7 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 ///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
 ///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
 /// - A strategic merge patch must have no arrays and no directives.
-/// - Bodies are JSON. YAML is not read.
+/// - Bodies are JSON. YAML is not read. Protocol buffers are read for `kubectl create` of a `ConfigMap`, `Secret` or `Namespace`.
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::body;
-use super::protobuf::WireMessage;
+use super::protobuf::{self, WireMessage};
 use super::shared::ApiShared;
 use super::status::StatusError;
 use crate::serve::access::{Access, AccessTarget, UserInfo};
@@ -43,7 +43,7 @@ pub(super) fn review(api: &ApiShared, request: &IncomingRequest, plural: &str) -
 
 /// Reads the `spec` of a review, as JSON or as protocol buffers.
 fn spec(request: &IncomingRequest, kind: &str) -> Result<Value, StatusError> {
-    if body::media_type(request) != "application/vnd.kubernetes.protobuf" {
+    if body::media_type(request) != protobuf::MEDIA {
         return Ok(body::json(request)?.get_mut("spec").map(Value::take).unwrap_or_default());
     }
     let (_, message) = WireMessage::of_kubernetes(&request.body)

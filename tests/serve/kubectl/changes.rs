@@ -128,3 +128,12 @@ fn a_namespace_is_applied_with_its_objects() {
     assert!(refused.contains("namespaces are virtual") && refused.contains("delete its objects"), "{refused}");
     assert_eq!(door.run(&["create", "namespace", "red"]).ok(), "namespace/red created\n");
 }
+
+/// From version 1.32 on, kubectl sends protocol buffers here.
+#[test]
+fn create_makes_config_maps() {
+    let door = Door::new();
+    door.run(&["create", "configmap", "m", "--from-literal=a=1"]).ok();
+    assert_eq!(door.run(&["get", "cm", "m", "-o", "jsonpath={.data}"]).ok(), r#"{"a":"1"}"#);
+    assert!(door.run(&["create", "configmap", "m"]).fails().contains("already exists"));
+}
