@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::Value;
 
 use super::hosts::{AllowedHosts, check_origin};
 use super::users::{ClientCredentials, KnownUsers};
@@ -56,7 +57,8 @@ impl Service for ServerService {
         };
         if !is_own_review(&request.segments) {
             let IncomingRequest { method, path, query, user, peer, .. } = &request;
-            let by_status = || LoggedOutcome { status: reply.status, dry_run: is_rehearsal(query) };
+            let dry_run = || is_rehearsal(query) || (*method == Method::DELETE && is_rehearsed_deletion(&request.body));
+            let by_status = || LoggedOutcome { status: reply.status, dry_run: dry_run() };
             let LoggedOutcome { status, dry_run } = reply.logged.unwrap_or_else(by_status);
             self.audit(user, method, path, dry_run, peer.ip(), status);
         }
@@ -156,9 +158,15 @@ impl ServerService {
     }
 }
 
-/// Returns whether the query asks to store nothing. The options in the body of a deletion are not looked at.
+/// Returns whether the query asks to store nothing.
 fn is_rehearsal(query: &[(String, String)]) -> bool {
     query.iter().any(|(name, value)| name == "dryRun" && value == "All")
+}
+
+/// Returns whether the options in the body of a deletion ask to store nothing.
+fn is_rehearsed_deletion(body: &[u8]) -> bool {
+    let options: Value = serde_json::from_slice(body).unwrap_or_default();
+    options["dryRun"].as_array().is_some_and(|runs| runs.iter().any(|run| run == "All"))
 }
 
 /// Returns whether a user asks for the own name or access. Such a request writes nothing.

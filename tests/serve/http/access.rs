@@ -107,10 +107,24 @@ fn the_log_of_writes_tells_rehearsals_and_leaves_out_reviews() {
     ] {
         ask(connect(&server), "POST", path, "");
     }
+    let deletions = [
+        ("?dryRun=All", ""),
+        ("", r#"{"kind": "DeleteOptions", "dryRun": ["All"]}"#),
+        ("", r#"{"kind": "DeleteOptions", "dryRun": []}"#),
+        ("", r#"{"dryRun": ["All"]"#),
+        ("", ""),
+    ];
+    for (query, body) in deletions {
+        let path = format!("/apis/a/v1/things{query}");
+        let reply = ask(connect(&server), "DELETE", &path, &format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        assert_eq!(status(&reply), "404", "{reply}");
+    }
     drop(server);
     let lines: Vec<_> = logs.at(Level::Info).into_iter().filter(|line| line.fields.contains_key("method")).collect();
-    let rehearsals: Vec<_> = lines.iter().map(|line| (line.field("path"), line.field("dry_run"))).collect();
-    assert_eq!(rehearsals, [("/apis/a/v1/things", "true"), ("/apis/a/v1/things", "false")]);
+    let rehearsals: Vec<_> = lines.iter().map(|line| (line.field("method"), line.field("dry_run"))).collect();
+    let deletions = ["true", "true", "false", "false", "false"].map(|dry_run| ("DELETE", dry_run));
+    assert_eq!(rehearsals, [&[("POST", "true"), ("POST", "false")][..], &deletions].concat());
+    assert!(lines.iter().all(|line| line.field("path") == "/apis/a/v1/things"), "{lines:?}");
 }
 
 #[test]
