@@ -14,7 +14,7 @@ use super::head::{HttpRefusal, RequestHead};
 use super::idle::{IdleSockets, LAST_WORDS};
 use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
-use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot};
+use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
 use super::service::{PeerInfo, Service};
 use super::transport::ServerTransport;
@@ -135,9 +135,12 @@ impl ConnectionServer<'_> {
                 return Ok(self.send(frame, *refusal)?);
             }
         };
-        let Some((body, reservation)) = self.read_body(&head)? else {
-            frame.closes = true;
-            return Ok(self.send(frame, overloaded("the bodies of other requests use all memory for bodies"))?);
+        let (body, reservation) = match self.read_body(&head)? {
+            Ok(read) => read,
+            Err(overload) => {
+                frame.closes = true;
+                return Ok(self.send(frame, overloaded(overload))?);
+            }
         };
         self.slot.connection.enter(ConnectionPhase::Handles);
         let reply = self.handle(head, body, user);
@@ -170,19 +173,22 @@ impl ConnectionServer<'_> {
         }
     }
 
-    /// Reads a body, and reserves memory for the bytes as they arrive. Returns `None` if other bodies need too much.
-    fn read_body(&mut self, head: &RequestHead) -> Result<Option<(Vec<u8>, BodyReservation)>, RequestFailure> {
+    /// Reads a body, and reserves memory for the bytes as they arrive. The inner error tells that other bodies need too much.
+    fn read_body(
+        &mut self,
+        head: &RequestHead,
+    ) -> Result<Result<(Vec<u8>, BodyReservation), Overload>, RequestFailure> {
         let deadline = self.deadline(self.shared.registry.limits.body_time);
         let mut waits = head.expects_continue && head.has_body();
-        let mut reservation = self.shared.registry.reservation();
+        let mut reservation = self.slot.reservation();
         loop {
             let body = self.parser.body()?;
-            if !reservation.grow_to(body.as_ref().map_or(self.parser.received(), Vec::len)) {
-                return Ok(None);
+            if let Err(overload) = reservation.grow_to(body.as_ref().map_or(self.parser.received(), Vec::len)) {
+                return Ok(Err(overload));
             }
             if let Some(body) = body {
                 self.parser.shrink();
-                return Ok(Some((body, reservation)));
+                return Ok(Ok((body, reservation)));
             }
             if waits && self.parser.is_empty() {
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n", self.write_time())?;
@@ -326,9 +332,21 @@ fn write_time(shared: &HttpShared) -> Duration {
     if shared.registry.is_stopping() { timeout.min(LAST_WORDS) } else { timeout }
 }
 
-fn overloaded(message: &str) -> Reply {
-    Reply::failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
-        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+/// Returns the reply to a request whose body finds no memory.
+fn overloaded(overload: Overload) -> Reply {
+    let (status, reason, message) = match overload {
+        Overload::Server => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            "the bodies of other requests use all memory for bodies",
+        ),
+        Overload::Client => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "TooManyRequests",
+            "the bodies of other requests of this client address use its memory for bodies",
+        ),
+    };
+    Reply::failure(status, reason, message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// Why no request was read.

@@ -34,6 +34,13 @@ pub(crate) struct HttpLimits {
     pub(crate) stream_life: Duration,
 }
 
+impl HttpLimits {
+    /// The most bytes of all bodies of one client address, so that one client cannot hold the memory for all.
+    pub(super) fn bodies_per_client(&self) -> usize {
+        (self.bodies / 2).max(self.body)
+    }
+}
+
 impl Default for HttpLimits {
     fn default() -> Self {
         Self {

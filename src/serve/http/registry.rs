@@ -58,9 +58,11 @@ struct RegistryState {
 struct ClientUse {
     connections: usize,
     streams: usize,
+    /// The bytes of all bodies that are read or handled.
+    bodies: Arc<AtomicUsize>,
 }
 
-/// Why a connection is refused.
+/// Why a connection or a body is refused: the server has too many, or the client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overload {
     Server,
@@ -94,12 +96,13 @@ impl ConnectionRegistry {
             return Err((socket, Overload::Client));
         }
         usage.connections += 1;
+        let bodies = Arc::clone(&usage.bodies);
         let connection = ServedConnection { socket: Arc::new(socket), peer, phase: AtomicU8::new(0) };
         let connection = Arc::new(connection);
         state.next += 1;
         let number = state.next;
         state.open.insert(number, Arc::clone(&connection));
-        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, connection })
+        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, bodies, connection })
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -139,11 +142,6 @@ impl ConnectionRegistry {
             let _ = connection.socket.shutdown(Shutdown::Both);
         }
     }
-
-    /// Returns the reservation of a body that has no bytes yet.
-    pub(super) fn reservation(self: &Arc<Self>) -> BodyReservation {
-        BodyReservation { registry: Arc::clone(self), bytes: 0 }
-    }
 }
 
 impl ServedConnection {
@@ -165,10 +163,17 @@ pub(super) struct ConnectionSlot {
     registry: Arc<ConnectionRegistry>,
     pub(super) number: u64,
     client: IpAddr,
+    /// The bytes of all bodies of the client.
+    bodies: Arc<AtomicUsize>,
     pub(super) connection: Arc<ServedConnection>,
 }
 
 impl ConnectionSlot {
+    /// Returns the reservation of a body that has no bytes yet.
+    pub(super) fn reservation(&self) -> BodyReservation {
+        BodyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.bodies), bytes: 0 }
+    }
+
     /// Counts a stream. Returns `None` if the client has too many.
     pub(super) fn open_stream(&self) -> Option<StreamSlot> {
         let mut state = self.registry.state.lock();
@@ -220,25 +225,34 @@ impl RegistryState {
 /// Memory for a body that is reserved until this is dropped.
 pub(super) struct BodyReservation {
     registry: Arc<ConnectionRegistry>,
+    /// The bytes of all bodies of the client.
+    client: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl BodyReservation {
-    /// Reserves more memory, up to this number of bytes. Returns false if other bodies need too much.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let reserve = |used: usize| used.checked_add(more).filter(|sum| *sum <= self.registry.limits.bodies);
-        let is_reserved = self.registry.bodies.fetch_update(SeqCst, SeqCst, reserve).is_ok();
-        if is_reserved {
-            self.bytes += more;
+    /// Reserves more memory, up to this number of bytes, unless other bodies need too much.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Overload> {
+        let (more, limits) = (bytes.saturating_sub(self.bytes), &self.registry.limits);
+        let reserve = |bodies: &AtomicUsize, most: usize| {
+            bodies.fetch_update(SeqCst, SeqCst, |used| used.checked_add(more).filter(|sum| *sum <= most)).is_ok()
+        };
+        if !reserve(&self.client, limits.bodies_per_client()) {
+            return Err(Overload::Client);
         }
-        is_reserved
+        if !reserve(&self.registry.bodies, limits.bodies) {
+            self.client.fetch_sub(more, SeqCst);
+            return Err(Overload::Server);
+        }
+        self.bytes += more;
+        Ok(())
     }
 }
 
 impl Drop for BodyReservation {
     fn drop(&mut self) {
         self.registry.bodies.fetch_sub(self.bytes, SeqCst);
+        self.client.fetch_sub(self.bytes, SeqCst);
     }
 }
 
@@ -256,15 +270,44 @@ mod tests {
     use super::super::idle::MOST_LINGERING;
     use super::*;
 
+    /// Opens a connection of this client.
+    fn open(registry: &Arc<ConnectionRegistry>, client: &str) -> ConnectionSlot {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        registry.open(socket, SocketAddr::new(client.parse().unwrap(), 1)).map_err(|(_, overload)| overload).unwrap()
+    }
+
     #[test]
     fn the_memory_for_bodies_is_bounded() {
-        let registry = ConnectionRegistry::new(HttpLimits { bodies: 100, ..HttpLimits::default() });
-        let (mut first, mut second) = (registry.reservation(), registry.reservation());
-        assert!(first.grow_to(50) && first.grow_to(60));
-        assert!(!second.grow_to(41) && second.grow_to(40));
-        assert!(!second.grow_to(41) && !registry.reservation().grow_to(usize::MAX));
-        drop((first, second));
-        assert!(registry.reservation().grow_to(100));
+        let registry = ConnectionRegistry::new(HttpLimits { bodies: 100, body: 80, ..HttpLimits::default() });
+        let slots = ["192.0.2.1", "192.0.2.2"].map(|client| open(&registry, client));
+        let [mut first, mut second] = slots.each_ref().map(ConnectionSlot::reservation);
+        assert_eq!((first.grow_to(50), first.grow_to(60)), (Ok(()), Ok(())));
+        assert_eq!((second.grow_to(41), second.grow_to(40)), (Err(Overload::Server), Ok(())));
+        assert_eq!(second.grow_to(41), Err(Overload::Server));
+        assert_eq!(slots[1].reservation().grow_to(usize::MAX), Err(Overload::Client));
+        drop(first);
+        assert_eq!(second.grow_to(80), Ok(()));
+        drop(second);
+        assert_eq!(registry.bodies.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn one_client_cannot_hold_the_memory_for_all_bodies() {
+        let registry = ConnectionRegistry::new(HttpLimits { bodies: 100, body: 20, ..HttpLimits::default() });
+        let slots = ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|client| open(&registry, client));
+        let [mut first, mut second, mut other] = slots.each_ref().map(ConnectionSlot::reservation);
+        assert_eq!((first.grow_to(30), second.grow_to(20)), (Ok(()), Ok(())));
+        assert_eq!((second.grow_to(21), first.grow_to(31)), (Err(Overload::Client), Err(Overload::Client)));
+        // A refusal by the server leaves the client its share.
+        let (rest, mut third) = (open(&registry, "192.0.2.3"), slots[2].reservation());
+        let mut rest = rest.reservation();
+        assert_eq!((other.grow_to(40), rest.grow_to(10)), (Ok(()), Ok(())));
+        assert_eq!(third.grow_to(10), Err(Overload::Server));
+        drop(first);
+        assert_eq!((second.grow_to(50), third.grow_to(1)), (Ok(()), Err(Overload::Server)));
+        drop(second);
+        assert_eq!((third.grow_to(11), third.grow_to(10)), (Err(Overload::Client), Ok(())));
     }
 
     #[test]

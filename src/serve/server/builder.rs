@@ -221,6 +221,9 @@ impl ServerBuilder {
 
     /// Sets the most bytes of a request's body. Larger bodies get status 413.
     ///
+    /// All bodies that are read or handled have at most 96 MiB together, or a request gets status 503. The bodies of one client address have
+    /// at most half of that, or a request gets status 429.
+    ///
     /// Default: 3 MiB; 7 MiB if the server answers [admission reviews](Self::admission_reviews), because a review has the new and the
     /// old object.
     pub fn body_limit(mut self, bytes: usize) -> Self {
@@ -245,6 +248,12 @@ impl ServerBuilder {
     /// Sets the most open streams of one client address. Default: 256. Further streams get status 429.
     pub fn streams_per_client(mut self, count: usize) -> Self {
         self.limits.streams_per_client = count;
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn body_memory(mut self, bytes: usize) -> Self {
+        self.limits.bodies = bytes;
         self
     }
 

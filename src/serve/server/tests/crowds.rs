@@ -93,6 +93,36 @@ fn a_thousand_watches_are_idle() {
     }
 }
 
+#[test]
+fn the_bodies_of_one_client_have_a_share_of_the_memory() {
+    let (begun, begins) = channel();
+    let (go, gone) = channel::<()>();
+    let gone = crate::base::sync::Mutex::new(gone);
+    let server = start(
+        |builder| builder.body_limit(1_500).body_memory(4_000),
+        move |request| {
+            if request.path == "/slow" {
+                begun.send(()).unwrap();
+                gone.lock().recv().unwrap();
+            }
+            Reply::text(http::StatusCode::OK, "done")
+        },
+    );
+    let post = |path: &str, length: usize| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        RawClient::with(&server, head + &"x".repeat(length))
+    };
+    let mut slow = post("/slow", 1_400);
+    begins.recv_timeout(LONG).unwrap();
+    let refused = post("/", 700).reply();
+    assert_eq!((refused.status, refused.head.contains("retry-after: 1")), (429, true), "{refused:?}");
+    assert!(refused.body.contains("this client address"), "{refused:?}");
+    assert_eq!(post("/", 500).reply().status, 200);
+    go.send(()).unwrap();
+    assert_eq!(slow.reply().status, 200);
+    assert_eq!(post("/", 700).reply().status, 200);
+}
+
 struct Usage {
     threads: u64,
     resident_kib: u64,
