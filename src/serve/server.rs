@@ -102,8 +102,11 @@ impl Server {
     ///
     /// Returns an error if an address is in use, if a file for TLS cannot be used, or if the system refuses a thread.
     pub fn start(self) -> Result<Running<ServerControl>, StartError> {
+        self.start_on(Clock::system())
+    }
+
+    fn start_on(self, clock: Clock) -> Result<Running<ServerControl>, StartError> {
         let ServerSettings { name, addresses, limits, options, service, .. } = self.0;
-        let clock = Clock::system();
         #[cfg(feature = "serve-tls")]
         let tls = {
             let files = self.0.tls;

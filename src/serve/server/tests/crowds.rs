@@ -93,6 +93,42 @@ fn a_thousand_watches_are_idle() {
     }
 }
 
+/// On a held clock, no time-out ends. A stop that ends has therefore woken each thread.
+#[test]
+fn a_stop_of_many_connections_waits_for_no_time_out() {
+    let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
+    let (report, reported) = channel();
+    let server = built(
+        |builder| builder.connections(count + 4).connections_per_client(count + 4).streams_per_client(count),
+        move |request| match request.path.as_str() {
+            "/watch" => waiting_stream(&report),
+            _ => Reply::text(http::StatusCode::OK, "fine"),
+        },
+    );
+    let clock = crate::base::clock::ManualClock::new();
+    let mut server = server.start_on(clock.clock()).unwrap();
+    let mut watches: Vec<_> = (0..count).map(|_| RawClient::with(&server, get("/watch"))).collect();
+    for client in &mut watches {
+        client.head();
+        assert_eq!(client.chunk(), "hello");
+    }
+    let mut idle = RawClient::with(&server, get("/"));
+    assert_eq!(idle.reply().status, 200);
+    let body = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf";
+    let others = [RawClient::connect(&server), RawClient::with(&server, "GET / HT"), RawClient::with(&server, body)];
+    wait_for(&server, |counts| counts.open_connections == count + 4);
+    server.stop();
+    server.join_timeout(LONG).unwrap();
+    assert_eq!(reported.try_iter().count(), count, "each handler has ended");
+    assert_eq!(server.run_status().threads, Vec::<String>::new());
+    for client in &mut watches {
+        assert_eq!(client.chunk(), "", "each stream ends properly");
+    }
+    for mut client in others.into_iter().chain([idle]) {
+        assert_eq!(client.rest(), "");
+    }
+}
+
 #[test]
 fn the_bodies_of_one_client_have_a_share_of_the_memory() {
     let (begun, begins) = channel();

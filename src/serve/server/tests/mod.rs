@@ -40,9 +40,16 @@ fn start(
     change: impl FnOnce(ServerBuilder) -> ServerBuilder,
     answer: impl Fn(&IncomingRequest) -> Reply + Send + Sync + 'static,
 ) -> Running<ServerControl> {
+    built(change, answer).start().unwrap()
+}
+
+fn built(
+    change: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    answer: impl Fn(&IncomingRequest) -> Reply + Send + Sync + 'static,
+) -> Server {
     let handler = Arc::new(FunctionHandler(Box::new(answer)));
     let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).page_handler(move |_| handler);
-    change(builder).build().unwrap().start().unwrap()
+    change(builder).build().unwrap()
 }
 
 /// Starts a server that answers with the method, the segments and the body of each request.
