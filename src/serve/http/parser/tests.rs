@@ -14,7 +14,7 @@ fn limits() -> HttpLimits {
     HttpLimits { request_line: 60, head: 300, body: 100, ..HttpLimits::default() }
 }
 
-/// Feeds these pieces to a parser. A refusal ends the connection.
+/// Feeds these pieces to a parser, and checks what it keeps of them. A refusal ends the connection.
 fn outcomes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Outcome> {
     let mut parser = RequestParser::new(&limits());
     let (mut outcomes, mut pending) = (Vec::new(), None);
@@ -34,7 +34,14 @@ fn outcomes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Outcome> {
             };
             match step {
                 Ok(true) => {}
-                Ok(false) => break,
+                Ok(false) => {
+                    let (kept, body) = (parser.buffer.len(), parser.body.len());
+                    assert!(
+                        kept <= limits().head.max(MOST_TRAILERS) && body <= limits().body,
+                        "{kept} and {body} bytes"
+                    );
+                    break;
+                }
                 Err(refusal) => {
                     outcomes.push(Outcome::Refused(refusal.status.as_u16()));
                     return outcomes;
