@@ -92,8 +92,8 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
         .serve(ServedResource::events())
         .build()?;
     let kubeconfig = data.join("kubeconfig");
-    let pages =
-        StatusPages::new(&manager)?.ready_check("data folder", move || at(&data, fs::metadata(&data)).map(drop));
+    let pages = StatusPages::new(&manager)?.objects(&api);
+    let pages = pages.ready_check("data folder", move || at(&data, fs::metadata(&data)).map(drop));
     let server = Server::builder((Ipv4Addr::LOCALHOST, port)).objects(&api).status_pages(pages).build()?.start()?;
     let url = server.url();
     at(&kubeconfig, fs::write(&kubeconfig, cluster(&url).to_string()))?;

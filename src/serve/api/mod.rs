@@ -2,13 +2,14 @@
 //!
 //! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
 //! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
-//! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `status` has the
-//! errors.
+//! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `counts` is for the
+//! status page. `status` has the errors.
 
 mod accept;
 mod age;
 mod body;
 mod builder;
+mod counts;
 mod deadlines;
 mod discovery;
 mod merge;
@@ -40,6 +41,7 @@ use serde_json::Value;
 
 use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
+pub(crate) use self::counts::KindCount;
 use self::params::VersionMatch;
 use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};

@@ -7,6 +7,7 @@ mod data;
 mod escape;
 mod history;
 mod key_page;
+mod objects;
 mod pages;
 mod shell;
 mod sources;

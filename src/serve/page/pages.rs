@@ -10,13 +10,15 @@ use super::data::PageData;
 use super::history::History;
 use super::key_page::Moment;
 use super::shell::{live_part, protect, whole_page};
-use super::{attention, controllers, key_page, sources, summary, timeline};
+use super::{attention, controllers, key_page, objects, sources, summary, timeline};
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::thread::panic_message;
 use crate::manager::{Manager, WeakManager};
+use crate::objects::Kind;
 use crate::run::error::BoxError;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::serve::api::{KindCount, ObjectApi};
 use crate::serve::http::{Handler, IncomingRequest, Reply};
 use crate::serve::server::ServerBuilder;
 use crate::serve::status::{
@@ -34,7 +36,7 @@ const STATUS_PATH: &str = "/statusz";
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/` | the status page: troubles, controllers, runs and sources; it works without scripts |
+/// | `/` | the status page: troubles, controllers, runs, sources and [objects](Self::objects); it works without scripts |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
 /// | `/readyz` | the same for [`Manager::ready`] |
@@ -107,7 +109,8 @@ pub struct StatusPages {
     manager: WeakManager,
     checks: HealthChecks,
     history: Arc<History>,
-    /// Decides who may read the reasons of failed checks. `None`: everyone may.
+    objects: Option<ObjectApi>,
+    /// Decides who may read the reasons of failed checks, and who sees which kinds of objects. `None`: everyone may see all.
     authorizer: Option<Authorizer>,
     /// Ends the sampling thread.
     _sampler: Running<()>,
@@ -127,9 +130,18 @@ impl StatusPages {
             manager: manager.downgrade(),
             checks: HealthChecks::default(),
             history,
+            objects: None,
             authorizer: None,
             _sampler: sampler,
         })
+    }
+
+    /// Shows the kinds of these objects on the status page, each with the number of its objects and a command that lists them.
+    ///
+    /// A user sees the kinds whose objects they may `list`. The objects are counted for each view of the page if the client is
+    /// [local](crate::objects::Capabilities::local). Otherwise the page shows no numbers.
+    pub fn objects(self, api: &ObjectApi) -> Self {
+        Self { objects: Some(api.clone()), ..self }
     }
 
     /// Adds a check to `/livez`. It should return at once: it is called for each request.
@@ -209,6 +221,16 @@ impl StatusPages {
         }
     }
 
+    /// Returns the kinds whose objects a user may list.
+    fn counts_for(&self, user: &UserInfo) -> Vec<KindCount> {
+        let may_list = |kind: &Kind| {
+            let target = AccessTarget::objects(kind.group(), kind.plural(), "", "");
+            let request = AccessRequest::new(user.clone(), "list", target);
+            self.authorizer.as_ref().is_none_or(|authorizer| authorizer(&request) == Access::Allow)
+        };
+        self.objects.as_ref().map(|api| api.counts(may_list)).unwrap_or_default()
+    }
+
     fn status(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
         if request.parameter("format") == Some("text") {
             return Reply::text(StatusCode::OK, manager.status().to_string());
@@ -239,6 +261,7 @@ impl StatusPages {
         controllers::section(&mut live, &data);
         timeline::section(&mut live, &data);
         sources::section(&mut live, &data);
+        objects::section(&mut live, &self.counts_for(&request.user));
         live.push_str("</main>");
         page(request, StatusCode::OK, manager.name(), live)
     }

@@ -1,10 +1,16 @@
 //! The pages, as a client gets them from a server.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::serve::{Server, StatusPages};
+use homeostat::objects::{Client, Kind, MemoryClient};
+use homeostat::serve::{
+    Access, AccessTarget, ObjectApi, ObjectApiBuilder, ServedResource, Server, StatusPages, UserInfo,
+};
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
+
+use serde_json::json;
 
 use super::Site;
 
@@ -68,4 +74,45 @@ fn a_server_can_be_a_component_of_the_manager_that_it_shows() {
     let running = manager.start().unwrap();
     running.shutdown(Duration::from_secs(10));
     is_gone.recv().unwrap();
+}
+
+#[test]
+fn a_user_sees_the_kinds_whose_objects_they_may_list() {
+    let site = Kind::namespaced("example.com", "v1", "Site");
+    let (old, node) = (Kind::namespaced("example.com", "v1beta1", "Site"), Kind::cluster("", "v1", "Node"));
+    let client = MemoryClient::new();
+    for number in 0..1_200 {
+        let metadata = json!({"namespace": "default", "name": format!("site-{number}")});
+        let object = json!({"apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata});
+        client.create(&site, object).unwrap();
+    }
+    let api = ObjectApi::builder(Arc::new(client)).serve_events();
+    let api = [site, old, node].map(ServedResource::new).into_iter().fold(api, ObjectApiBuilder::serve).build();
+    let manager = Manager::builder().build().unwrap();
+    let pages = StatusPages::new(&manager).unwrap().objects(&api.unwrap());
+    let served = Site::served(pages, |builder| {
+        builder.token("all", UserInfo::new("ada")).token("some", UserInfo::new("bob")).authorize(|request| {
+            match &request.target {
+                AccessTarget::Objects { resource, .. } if request.user.name == "bob" && resource != "nodes" => {
+                    Access::Deny("only nodes".to_owned())
+                }
+                _ => Access::Allow,
+            }
+        })
+    });
+    let all = served.get_as("all", "/").body;
+    for part in [
+        "Objects <small>4</small>",
+        "kubectl get sites.v1.example.com -A</code>",
+        "kubectl get sites.v1beta1.example.com -A</code>",
+        "kubectl get events -A</code>",
+        "kubectl get nodes</code>",
+        ">1,200</span>",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(!all.contains("Namespace"), "a virtual kind has no objects");
+    let some = served.get_as("some", "/").body;
+    assert!(some.contains("Objects <small>1</small>") && some.contains("kubectl get nodes"), "{some}");
+    assert!(!some.contains("kubectl get sites"), "{some}");
 }
