@@ -112,6 +112,7 @@ mod config;
 pub mod conformance;
 mod difference;
 mod factory;
+mod machine;
 mod reactor;
 mod scheduler;
 mod simulation;
@@ -126,6 +127,7 @@ pub use self::case::{Given, Subject, TestCase};
 pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;
 pub use self::factory::{Factory, Sample};
+pub use self::machine::SimulatedMachine;
 pub use self::reactor::{Call, Reactor, Verb};
 pub use self::simulation::{SimulatedTurn, Simulation};
 pub use self::subjects::{

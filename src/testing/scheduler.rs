@@ -61,13 +61,19 @@ struct SchedulerState {
     /// The reason for the end.
     given_up: Option<String>,
     closed: bool,
+    /// The clock of the simulation and those of its machines, if there are machines. They own the scheduler, so the end of the
+    /// simulation removes them.
+    clock: Option<ManualClock>,
+    machines: Vec<ManualClock>,
 }
 
 struct TaskEntry {
     name: Arc<str>,
+    /// The clock of its machine, or of the simulation.
+    clock: ManualClock,
     /// `None` during its turn.
     task: Option<Box<dyn Task>>,
-    /// The time of its next turn.
+    /// The time of its next turn, by its clock.
     next: Nanos,
 }
 
@@ -81,7 +87,7 @@ pub(crate) struct TraceEntry {
 
 /// The next move.
 enum NextMove {
-    Play(u64, Box<dyn Task>),
+    Play(u64, Box<dyn Task>, ManualClock),
     /// Nothing is due before this time.
     Wait(Nanos),
 }
@@ -101,6 +107,8 @@ impl SimulationScheduler {
             trace: VecDeque::new(),
             given_up: None,
             closed: false,
+            clock: None,
+            machines: Vec::new(),
         };
         Arc::new(Self { seed, home: thread::current().id(), state: Mutex::new(state) })
     }
@@ -109,6 +117,29 @@ impl SimulationScheduler {
     pub(crate) fn set_up(self: &Arc<Self>, clock: ManualClock) -> ManualClock {
         clock.set_scheduler(Arc::clone(self) as Arc<dyn Scheduler>);
         clock
+    }
+
+    /// Creates the clock of a machine in the simulation of `clock`.
+    pub(crate) fn machine(&self, clock: &ManualClock, percent: u32) -> ManualClock {
+        let machine = clock.machine(percent);
+        let mut state = self.state.lock();
+        state.clock.get_or_insert_with(|| clock.clone());
+        state.machines.push(machine.clone());
+        machine
+    }
+
+    /// Advances the clock of the simulation, and those of its machines. No task may be due before.
+    pub(crate) fn advance(&self, clock: &ManualClock, to: Nanos) {
+        clock.advance_to(to);
+        let machines = self.state.lock().machines.clone();
+        for machine in machines {
+            machine.advance_to(machine.local_time(to));
+        }
+    }
+
+    /// Returns the clock of the simulation for one of its clocks.
+    fn clock_of(&self, clock: &ManualClock) -> ManualClock {
+        self.state.lock().clock.as_ref().unwrap_or(clock).clone()
     }
 
     /// Returns the number of turns that a wait may last.
@@ -147,8 +178,8 @@ impl SimulationScheduler {
         self.check();
         let next = self.next(clock);
         match next {
-            NextMove::Play(number, task) => self.play(clock, number, task),
-            NextMove::Wait(at) if at <= end && at != Nanos::NEVER => clock.advance_to(at),
+            NextMove::Play(number, task, machine) => self.play(&machine, number, task),
+            NextMove::Wait(at) if at <= end && at != Nanos::NEVER => self.advance(clock, at),
             NextMove::Wait(_) => return false,
         }
         if !self.is_playing() {
@@ -160,7 +191,11 @@ impl SimulationScheduler {
 
     /// Ends the simulation, and drops all tasks.
     pub(crate) fn close(&self) {
-        self.state.lock().closed = true;
+        let _clocks = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            (state.clock.take(), std::mem::take(&mut state.machines))
+        };
         while self.drop_one() {}
     }
 
@@ -184,6 +219,7 @@ impl SimulationScheduler {
 
     /// Ends the simulation. Returns the reason.
     fn fail(&self, clock: &ManualClock, why: &str) -> String {
+        let clock = self.clock_of(clock);
         let mut state = self.state.lock();
         let why = format!("{why}{}", state.show(clock.nanos(), self.seed));
         state.given_up.get_or_insert(why);
@@ -196,7 +232,8 @@ impl SimulationScheduler {
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
         for (number, slot) in &mut tasks {
             if let Some(task) = &mut slot.task {
-                match task.due(slot.next) {
+                let time = slot.clock.simulated_time(task.due(slot.next));
+                match time.max(slot.clock.paused_until()) {
                     time if time <= now => due.push(*number),
                     time => next = next.min(time),
                 }
@@ -206,7 +243,9 @@ impl SimulationScheduler {
         // Tasks that have arrived meanwhile.
         tasks.append(&mut state.tasks);
         state.tasks = tasks;
-        (due, next.min(clock.alarm()))
+        let alarms = state.machines.iter().map(|machine| machine.simulated_time(machine.alarm()));
+        let alarm = alarms.fold(clock.alarm(), Nanos::min);
+        (due, next.min(alarm))
     }
 
     fn next(&self, clock: &ManualClock) -> NextMove {
@@ -225,15 +264,16 @@ impl SimulationScheduler {
                 "the simulation does not come to rest: time stands still, and there is always something to do",
             );
         }
-        let slot = state.tasks.get_mut(&number).and_then(|slot| Some((Arc::clone(&slot.name), slot.task.take()?)));
-        let Some((name, task)) = slot else { return NextMove::Wait(next) };
+        let slot = state.tasks.get_mut(&number);
+        let slot = slot.and_then(|slot| Some((Arc::clone(&slot.name), slot.task.take()?, slot.clock.clone())));
+        let Some((name, task, machine)) = slot else { return NextMove::Wait(next) };
         state.steps += 1;
         state.trace.push_back(TraceEntry { at: now, name, what: None });
         if state.trace.len() > TRACE {
             state.trace.pop_front();
         }
         state.playing.push((number, 0));
-        NextMove::Play(number, task)
+        NextMove::Play(number, task, machine)
     }
 
     fn play(&self, clock: &ManualClock, number: u64, mut task: Box<dyn Task>) {
@@ -279,12 +319,14 @@ impl Scheduler for SimulationScheduler {
         }
         let number = state.entered;
         state.entered += 1;
-        state.tasks.insert(number, TaskEntry { name: name.as_str().into(), task: Some(task), next: Nanos::ZERO });
+        let entry = TaskEntry { name: name.as_str().into(), clock: clock.clone(), task: Some(task), next: Nanos::ZERO };
+        state.tasks.insert(number, entry);
         drop(state);
         Ok(Joiner::of_task(name, Ticket { scheduler: self, clock: clock.clone(), number }))
     }
 
     fn pass(&self, clock: &ManualClock) {
+        let clock = &self.clock_of(clock);
         if panicking() && !self.is_playing() {
             // The test fails and drops all its values. No task may run during the unwinding.
             self.state.lock().closed = true;

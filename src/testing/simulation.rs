@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::machine::SimulatedMachine;
 use super::scheduler::{SimulationScheduler, TraceEntry};
 use crate::base::clock::{Clock, ManualClock};
 use crate::base::thread::panic_message;
@@ -124,6 +125,20 @@ impl Simulation {
         self.clock.clock()
     }
 
+    /// Returns a new machine. Its clock runs at `percent` of the rate of [`clock`](Self::clock), and begins with the same time of day.
+    ///
+    /// The simulation measures by `clock`: its trace, its waits, and the components that use `clock`, such as a store that several
+    /// machines share.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `percent` is zero.
+    #[must_use]
+    pub fn machine(&self, percent: u32) -> SimulatedMachine {
+        assert!(percent > 0, "the rate of a machine's clock must be at least 1 %");
+        SimulatedMachine::new(self.scheduler.machine(&self.clock, percent), self.clock.clone())
+    }
+
     /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -179,7 +194,7 @@ impl Simulation {
     pub fn run_for(&self, duration: Duration) {
         let end = self.end(duration);
         while self.scheduler.step(&self.clock, end) {}
-        self.clock.advance_to(end);
+        self.scheduler.advance(&self.clock, end);
     }
 
     /// Runs until `condition` holds, for at most `timeout` by the clock. The condition is checked after each turn.
@@ -198,7 +213,7 @@ impl Simulation {
                     .give_up(&self.clock, "the condition of `run_until` did not hold within the limit of turns");
             }
             if !self.scheduler.step(&self.clock, end) {
-                self.clock.advance_to(end);
+                self.scheduler.advance(&self.clock, end);
                 if condition() {
                     return;
                 }

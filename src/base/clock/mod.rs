@@ -10,7 +10,11 @@
 //! - All system clocks count from one instant, so a time by one of them is a time by any other.
 
 mod boot;
+#[cfg(feature = "testing")]
+mod machine;
 mod random;
+#[cfg(feature = "testing")]
+mod rate;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +22,8 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "testing")]
+use self::rate::MachineTime;
 use crate::base::backoff::Draws;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::task::Task;
@@ -260,6 +266,9 @@ struct Held {
     fell_asleep: Condvar,
     /// Set once, by the simulation that creates the clock.
     scheduler: OnceLock<Arc<dyn Scheduler>>,
+    /// Set once, if this is the clock of a machine in a simulation.
+    #[cfg(feature = "testing")]
+    machine: OnceLock<MachineTime>,
 }
 
 struct HeldState {
@@ -305,6 +314,8 @@ impl ManualClock {
             }),
             fell_asleep: Condvar::new(),
             scheduler: OnceLock::new(),
+            #[cfg(feature = "testing")]
+            machine: OnceLock::new(),
         }))
     }
 

@@ -5,6 +5,7 @@ mod ends;
 mod events;
 mod fleet;
 mod leases;
+mod machines;
 mod manager;
 mod moves;
 mod order;

@@ -1,0 +1,54 @@
+//! Machines of a simulation.
+
+use std::time::{Duration, SystemTime};
+
+use crate::base::clock::{Clock, ManualClock};
+
+/// A machine of a [`Simulation`](super::Simulation), with its own clock. Cheap to clone.
+///
+/// The clocks of two machines differ in their rate and their time of day, as real ones do. Give [`clock`](Self::clock) to all
+/// components of a process on this machine.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::testing::Simulation;
+/// use std::time::Duration;
+///
+/// let sim = Simulation::new(1);
+/// let (slow, fast) = (sim.machine(80), sim.machine(120));
+/// let begin = (slow.clock().now(), fast.clock().now());
+/// sim.run_for(Duration::from_secs(10));
+/// assert_eq!(slow.clock().now() - begin.0, Duration::from_secs(8));
+/// assert_eq!(fast.clock().now() - begin.1, Duration::from_secs(12));
+/// ```
+#[derive(Clone, Debug)]
+pub struct SimulatedMachine {
+    clock: ManualClock,
+    simulation: ManualClock,
+}
+
+impl SimulatedMachine {
+    pub(super) fn new(clock: ManualClock, simulation: ManualClock) -> Self {
+        Self { clock, simulation }
+    }
+
+    /// Returns the clock for the components on this machine.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock.clock()
+    }
+
+    /// Sets the time of day of this machine, as an administrator or a time server does. Delays and deadlines do not change.
+    pub fn set_time_of_day(&self, time_of_day: SystemTime) {
+        self.clock.set_time_of_day(time_of_day);
+    }
+
+    /// Pauses the processes on this machine for `duration` by the clock of the simulation, as the signal `SIGSTOP` does.
+    ///
+    /// The clock of the machine goes on, but no task begins a turn until the pause ends. A longer pause stays. A turn that is in
+    /// progress is not paused: let it sleep by the clock of the simulation.
+    pub fn pause(&self, duration: Duration) {
+        self.clock.pause_until(self.simulation.nanos().after(duration));
+    }
+}
