@@ -14,6 +14,7 @@ use serde_json::Value;
 
 type Answer = Result<SharedObject, ClientError>;
 type CallHook = dyn FnMut(&mut Call<'_>) -> Option<ClientError> + Send;
+type ReadHook = dyn Fn(&Kind, Option<&Query>) -> Option<ObjectList<SharedObject>> + Send + Sync;
 type ListHook = dyn Fn(&mut ObjectList<SharedObject>) + Send + Sync;
 type StreamHook = dyn Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync;
 
@@ -59,6 +60,7 @@ struct Hooks {
     on_call: Mutex<OnCall>,
     /// Held while `on_call` runs. Other threads wait, but calls from within the hook pass.
     turn: ReentrantMutex<()>,
+    on_read: Mutex<Option<Arc<ReadHook>>>,
     on_list: Mutex<Option<Arc<ListHook>>>,
     on_stream: Mutex<Option<Arc<StreamHook>>>,
     capabilities: Mutex<Option<Capabilities>>,
@@ -113,6 +115,14 @@ impl HookedClient {
     /// Removes the hook of calls.
     pub(crate) fn heal(&self) {
         self.hooks.on_call.lock().replace(None);
+    }
+
+    /// Lets `hook` answer reads with an older state: all objects of a kind, for a get or for the query of a list.
+    pub(crate) fn on_read(
+        &self,
+        hook: impl Fn(&Kind, Option<&Query>) -> Option<ObjectList<SharedObject>> + Send + Sync + 'static,
+    ) {
+        *self.hooks.on_read.lock() = Some(Arc::new(hook));
     }
 
     /// Passes each list through `hook`.
@@ -179,6 +189,12 @@ impl HookedClient {
         error.map_or(Ok(()), Err)
     }
 
+    /// Returns the older state that answers a read.
+    fn older(&self, kind: &Kind, query: Option<&Query>) -> Option<ObjectList<SharedObject>> {
+        let hook = self.hooks.on_read.lock().clone();
+        hook.and_then(|hook| hook(kind, query))
+    }
+
     fn send(&self, verb: &'static str, kind: &Kind, mut object: Value) -> Result<Value, ClientError> {
         self.call(verb, &ObjectRef::new(kind, &key_of(&object)), None, Some(&mut object))?;
         Ok(object)
@@ -212,6 +228,10 @@ impl Client for HookedClient {
             return objects.iter().find(is_it).cloned().ok_or_else(|| ClientError::not_found(object));
         }
         self.call("get", &object, None, None)?;
+        if let Some(older) = self.older(kind, None) {
+            let is_it = |seen: &SharedObject| seen.key() == *key;
+            return older.items.into_iter().find(is_it).ok_or_else(|| ClientError::not_found(object));
+        }
         self.inner.get(kind, key)
     }
 
@@ -221,7 +241,13 @@ impl Client for HookedClient {
             return Ok(ObjectList::new("1", items));
         }
         self.call("list", &all_of(kind, query), Some(query), None)?;
-        let mut list = self.inner.list(kind, query)?;
+        let mut list = match self.older(kind, Some(query)) {
+            Some(mut older) => {
+                older.items.retain(|seen| query.selects(seen));
+                older
+            }
+            None => self.inner.list(kind, query)?,
+        };
         let hook = self.hooks.on_list.lock().clone();
         if let Some(hook) = hook {
             hook(&mut list);
