@@ -1,16 +1,20 @@
-//! Members in random worlds: old reads, writes that race, members that hang, die, leave and join, and runs that do not end.
+//! Members in random worlds: clocks of different rates, old reads, writes that race, members that hang, die, leave and join, and runs
+//! that do not end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::super::machine::MOST_EARLIER;
 use super::*;
 use crate::base::backoff::Draws;
+use crate::objects::lease::LeaseTiming;
 use crate::run::permit::Permit;
 
 /// `HOMEOSTAT_FLEET_SEEDS` sets another number.
 const SEEDS: u64 = 100;
 const STEPS: usize = 3_000;
 const KEYS: usize = 12;
+/// The number of earlier states of the store that a read can find.
+const OLD_STATES: usize = 50;
 
 /// Counts the events of all worlds. The test checks that there were enough.
 #[derive(Debug, Default)]
@@ -24,6 +28,7 @@ struct WorldCounts {
     /// Divisions that keep more than one earlier division, and as many as they can.
     long_divisions: usize,
     longest_divisions: usize,
+    old_reads: usize,
 }
 
 struct StoredLease {
@@ -61,6 +66,19 @@ impl GroupStore {
         };
         self.leases.iter().map(found).collect()
     }
+
+    fn state(&self) -> GroupState {
+        let division = self.division.as_ref().map(|(version, division)| (version.to_string(), division.clone()));
+        GroupState { version: self.version, division, members: self.members() }
+    }
+}
+
+/// The objects of the group at one version of the store.
+#[derive(Clone)]
+struct GroupState {
+    version: u64,
+    division: Option<(String, Division)>,
+    members: Vec<FoundMember>,
 }
 
 /// A look at the group, which takes several steps.
@@ -75,6 +93,11 @@ enum Reading {
 struct WorldMember {
     name: String,
     machine: MemberMachine,
+    /// The rate of its clock in hundredths, and the time of its clock at the start of the world.
+    rate: u64,
+    offset: u64,
+    /// The time by its clock when its lease was last written.
+    renewed: Nanos,
     /// The division that is in effect, and the runs.
     shards: Shards,
     running: BTreeMap<usize, Permit>,
@@ -90,6 +113,11 @@ struct WorldMember {
 }
 
 impl WorldMember {
+    /// Returns the time by its clock.
+    fn local(&self, now: u64) -> Nanos {
+        Nanos(self.offset + now / 100 * self.rate)
+    }
+
     /// Lets the latest division take effect, as `MemberTask::divide` does.
     fn divide(&self) {
         let table = self.machine.table();
@@ -110,6 +138,9 @@ struct World<'a> {
     draws: Draws,
     now: u64,
     store: GroupStore,
+    /// Earlier states of the store, the latest last.
+    old_states: VecDeque<GroupState>,
+    is_calm: bool,
     members: Vec<WorldMember>,
     joined: usize,
     /// The number and the member of the last run of each key.
@@ -127,9 +158,15 @@ impl World<'_> {
         let name = format!("m{}", self.joined);
         let version = self.store.next_version();
         self.store.leases.insert(name.clone(), StoredLease { version, is_gone: false, announced: 0 });
-        self.members.push(WorldMember {
+        // The extremes are the interesting ones.
+        let rate = [80, 80, 100, 120, 120][self.draw(5)];
+        let offset = self.draws.next() % 1_000_000_000_000;
+        let mut member = WorldMember {
             machine: machine(&name),
             name,
+            rate,
+            offset,
+            renewed: Nanos::ZERO,
             shards: Shards::new(LEASE),
             running: BTreeMap::new(),
             reading: Reading::Nothing,
@@ -138,10 +175,18 @@ impl World<'_> {
             announced: 0,
             is_stuck: false,
             is_paused: false,
-        });
+        };
+        member.renewed = member.local(self.now);
+        self.members.push(member);
     }
 
     fn step(&mut self) {
+        if self.old_states.back().is_none_or(|last| last.version != self.store.version) {
+            self.old_states.push_back(self.store.state());
+            if self.old_states.len() > OLD_STATES {
+                self.old_states.pop_front();
+            }
+        }
         self.now += self.draws.next() % 100_000_000;
         if self.members.is_empty() || (self.members.len() < 5 && self.draw(40) == 0) {
             return self.join();
@@ -169,20 +214,27 @@ impl World<'_> {
 
     /// Goes on with a look at the group.
     fn read(&mut self, index: usize) {
-        let (now, store) = (Nanos(self.now), &self.store);
+        let state = self.found_state();
         let member = &mut self.members[index];
         member.reading = match std::mem::take(&mut member.reading) {
-            Reading::Nothing => {
-                let division = store.division.as_ref();
-                Reading::Division(division.map(|(version, division)| (version.to_string(), division.clone())))
-            }
-            Reading::Division(division) => Reading::All(FoundGroup { division, members: store.members() }),
+            Reading::Nothing => Reading::Division(state.division),
+            Reading::Division(division) => Reading::All(FoundGroup { division, members: state.members }),
             Reading::All(found) => {
-                member.writes = member.machine.look(now, &found);
+                member.writes = member.machine.look(member.local(self.now), &found);
                 member.divide();
                 Reading::Nothing
             }
         };
+    }
+
+    /// Returns the state of the store that a read finds. It may be old.
+    fn found_state(&mut self) -> GroupState {
+        if self.is_calm || self.old_states.is_empty() || self.draw(6) > 0 {
+            return self.store.state();
+        }
+        self.counts.old_reads += 1;
+        let late = self.draw(self.old_states.len());
+        self.old_states[late].clone()
     }
 
     fn write(&mut self, index: usize) {
@@ -208,7 +260,11 @@ impl World<'_> {
                     let version = self.store.next_version();
                     self.store.leases.insert(name.clone(), StoredLease { version, is_gone: true, announced: 0 });
                     let living = self.members.len();
-                    // The limit of its runs has passed before.
+                    let deadline = LeaseTiming::default().renew_deadline;
+                    for member in self.members.iter().filter(|member| member.name == name) {
+                        let end = member.renewed.after(deadline);
+                        assert!(member.local(self.now) >= end, "{name} is expelled before its runs have ended");
+                    }
                     self.members.retain(|member| member.name != name);
                     self.counts.expelled += living - self.members.len();
                 }
@@ -228,6 +284,7 @@ impl World<'_> {
             None => member.announcing = Some(member.to_announce()),
             Some(number) => {
                 member.announced = number;
+                member.renewed = member.local(self.now);
                 let announce = |lease: &mut StoredLease| lease.announced = number;
                 self.store.change(&self.members[index].name, announce);
             }
@@ -235,6 +292,7 @@ impl World<'_> {
     }
 
     fn renew(&mut self, index: usize) {
+        self.members[index].renewed = self.members[index].local(self.now);
         self.store.change(&self.members[index].name, |_| {});
     }
 
@@ -277,6 +335,7 @@ impl World<'_> {
 
     /// Lets all runs end, and all members look at the group until nothing changes.
     fn settle(&mut self) {
+        self.is_calm = true;
         for _ in 0..100 {
             (0..self.members.len()).for_each(|index| self.renew(index));
             for index in 0..self.members.len() {
@@ -302,6 +361,8 @@ fn a_key_runs_at_one_member_at_a_time_and_at_last_at_one() {
             draws: Draws::new(seed),
             now: 0,
             store: GroupStore::default(),
+            old_states: VecDeque::new(),
+            is_calm: false,
             members: Vec::new(),
             joined: 0,
             last: BTreeMap::new(),
@@ -326,5 +387,5 @@ fn a_key_runs_at_one_member_at_a_time_and_at_last_at_one() {
     let seeds = usize::try_from(seeds).unwrap();
     let enough = counts.runs > 15 * seeds && counts.moves > 5 * seeds && counts.moves_beside_lost_runs > 2 * seeds;
     let rare = 4 * counts.expelled > seeds && 20 * counts.longest_divisions > seeds;
-    assert!(enough && rare, "too little happens: {counts:?}");
+    assert!(enough && rare && counts.old_reads > 20 * seeds, "too little happens: {counts:?}");
 }
