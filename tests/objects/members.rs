@@ -216,6 +216,28 @@ fn changes_beside_running_keys() -> bool {
 }
 
 #[test]
+fn a_process_that_stops_keeps_its_lease_until_its_last_run_has_ended() {
+    let client = MemoryClient::new();
+    let (mut a, running, release) = busy(&client);
+    let of_a = a.members.status().name;
+    a.manager.stop();
+    let (note, of_b) = noted();
+    let b = Process::start(&client, "b", note);
+    until(|| b.members.status().number == 2);
+    assert_eq!(b.members.status().members.first(), Some(&of_a));
+    assert_eq!((b.members.status().waits_for, b.owned()), (vec![of_a], Vec::new()));
+    assert!(of_b.is_empty());
+    drop(release);
+    a.running.take().unwrap().wait().unwrap();
+    shares(&[&b]);
+    let mut ran = BTreeSet::new();
+    until(|| {
+        ran.extend(of_b.try_iter().map(|(key, _)| key));
+        running.iter().all(|key| ran.contains(key))
+    });
+}
+
+#[test]
 fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     let client = MemoryClient::new();
     let (note, runs) = noted();
