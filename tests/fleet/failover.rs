@@ -1,4 +1,4 @@
-//! The figures of runs: counts, and the time until the keys of a killed worker run again.
+//! The figures of runs: counts, and the time until the keys of a worker that was killed or cut off run again.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::LEADER;
 use super::check::{Counts, by_key};
 use super::record::RunRecord;
 
-/// A change of the workers.
+/// A change of the workers or their networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disturbance {
     pub(super) at: u64,
@@ -23,7 +23,32 @@ pub(super) enum DisturbanceKind {
     Pause,
     Resume,
     End,
+    /// All connections are cut.
+    Cut,
+    /// The network passes nothing on.
+    Hole,
+    /// The network passes bytes on in one direction only.
+    OneWay,
+    /// The network is slow.
+    Slow,
+    /// All connections are cut, and new ones are refused.
+    Refuse,
+    /// The network works again.
+    Heal,
 }
+
+/// The names of the disturbances that are counted.
+const NAMES: [(DisturbanceKind, &str); 9] = [
+    (DisturbanceKind::Start, "starts"),
+    (DisturbanceKind::Kill, "kills"),
+    (DisturbanceKind::Pause, "pauses"),
+    (DisturbanceKind::End, "ends"),
+    (DisturbanceKind::Cut, "cuts"),
+    (DisturbanceKind::Hole, "holes"),
+    (DisturbanceKind::OneWay, "one-way networks"),
+    (DisturbanceKind::Slow, "slow networks"),
+    (DisturbanceKind::Refuse, "refusals"),
+];
 
 /// The figures of one run or several.
 #[derive(Clone, Default)]
@@ -34,14 +59,16 @@ pub(super) struct Summary {
     made: u64,
     refused: u64,
     unknown: u64,
-    /// The number of disturbances of each kind: starts, kills, pauses and ends.
-    disturbances: [u64; 4],
+    /// The number of disturbances of each kind with a name.
+    disturbances: [u64; NAMES.len()],
     /// The time from a kill until all keys of the worker run again, less the lease duration, in milliseconds: of kills that were the only
     /// disturbance for a while, and of the others.
     alone: Vec<i64>,
     crowded: Vec<i64>,
     /// The same for the leader.
     leaders: Vec<i64>,
+    /// The same for workers whose network has passed nothing on, if that was the only disturbance for a while.
+    cut_off: Vec<i64>,
 }
 
 /// The facts about the failovers of one run.
@@ -64,35 +91,32 @@ impl Failovers<'_> {
         let mut summary = Summary { runs, moves, late, made, refused, unknown, ..Summary::default() };
         let keys = by_key(self.runs);
         let lease = u64::try_from(self.lease.as_nanos()).unwrap();
-        for disturbance in self.disturbances {
-            match disturbance.kind {
-                DisturbanceKind::Start => summary.disturbances[0] += 1,
-                DisturbanceKind::Kill => summary.disturbances[1] += 1,
-                DisturbanceKind::Pause => summary.disturbances[2] += 1,
-                DisturbanceKind::Resume => {}
-                DisturbanceKind::End => summary.disturbances[3] += 1,
-            }
+        for (count, (kind, _)) in summary.disturbances.iter_mut().zip(NAMES) {
+            *count = self.disturbances.iter().filter(|disturbance| disturbance.kind == kind).count() as u64;
         }
-        for kill in self.disturbances.iter().filter(|disturbance| disturbance.kind == DisturbanceKind::Kill) {
-            let after = |key: &str| taken_over(keys.get(key).map(Vec::as_slice).unwrap_or_default(), kill);
-            let beyond = |at: u64| (i64::try_from(at - kill.at).unwrap() - i64::try_from(lease).unwrap()) / 1_000_000;
-            summary.leaders.extend(after(LEADER).map(beyond));
-            let last = lasting(kill.at).filter_map(after).max().map(beyond);
-            if self.is_alone(kill, lease + 1_500_000_000) {
-                summary.alone.extend(last);
-            } else {
-                summary.crowded.extend(last);
+        for loss in self.disturbances {
+            let after = |key: &str| taken_over(keys.get(key).map(Vec::as_slice).unwrap_or_default(), loss);
+            let beyond = |at: u64| (i64::try_from(at - loss.at).unwrap() - i64::try_from(lease).unwrap()) / 1_000_000;
+            let last = || lasting(loss.at).filter_map(after).max().map(beyond);
+            let is_alone = self.is_alone(loss, lease + 1_500_000_000);
+            match loss.kind {
+                DisturbanceKind::Kill => {
+                    summary.leaders.extend(after(LEADER).map(beyond));
+                    if is_alone { &mut summary.alone } else { &mut summary.crowded }.extend(last());
+                }
+                DisturbanceKind::Hole if is_alone => summary.cut_off.extend(last()),
+                _ => {}
             }
         }
         summary
     }
 
-    /// Returns whether no other disturbance was there in this time before the kill, or after it. A disturbance is over once the workers
+    /// Returns whether no other disturbance was there in this time before the loss, or after it. A disturbance is over once the workers
     /// have handled everything.
-    fn is_alone(&self, kill: &Disturbance, window: u64) -> bool {
-        let settled = self.settled.iter().filter(|time| **time < kill.at).max().copied().unwrap_or_default();
-        let mut others = self.disturbances.iter().filter(|other| *other != kill && other.at > settled);
-        !others.any(|other| other.at.abs_diff(kill.at) < window)
+    fn is_alone(&self, loss: &Disturbance, window: u64) -> bool {
+        let settled = self.settled.iter().filter(|time| **time < loss.at).max().copied().unwrap_or_default();
+        let mut others = self.disturbances.iter().filter(|other| *other != loss && other.at > settled);
+        !others.any(|other| other.at.abs_diff(loss.at) < window)
     }
 }
 
@@ -110,14 +134,15 @@ impl Summary {
         self.alone.extend(other.alone);
         self.crowded.extend(other.crowded);
         self.leaders.extend(other.leaders);
+        self.cut_off.extend(other.cut_off);
     }
 }
 
-/// Returns the time at which another process runs the key, if it belonged to the killed one.
-fn taken_over(runs: &[&RunRecord], kill: &Disturbance) -> Option<u64> {
-    let (before, after) = runs.split_at(runs.partition_point(|run| run.begin <= kill.at));
-    let belonged = before.iter().rfind(|run| run.until > 0)?.process == kill.process;
-    let next = after.iter().find(|run| run.until > 0 && run.process != kill.process)?;
+/// Returns the time at which another process runs the key, if it belonged to the lost one.
+fn taken_over(runs: &[&RunRecord], loss: &Disturbance) -> Option<u64> {
+    let (before, after) = runs.split_at(runs.partition_point(|run| run.begin <= loss.at));
+    let belonged = before.iter().rfind(|run| run.until > 0)?.process == loss.process;
+    let next = after.iter().find(|run| run.until > 0 && run.process != loss.process)?;
     belonged.then_some(next.begin)
 }
 
@@ -129,15 +154,17 @@ fn times(of: &[i64]) -> String {
     let mut sorted = of.to_vec();
     sorted.sort_unstable();
     let at = |percent: usize| sorted[(sorted.len() - 1) * percent / 100];
-    format!("{} kills, lease {:+} / {:+} / {:+} ms", of.len(), at(50), at(90), at(100))
+    format!("{} times, lease {:+} / {:+} / {:+} ms", of.len(), at(50), at(90), at(100))
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, moves, late, made, refused, unknown, disturbances: [starts, kills, pauses, ends], .. } = self;
-        write!(f, "{starts} starts, {kills} kills, {pauses} pauses, {ends} ends; {runs} runs, {moves} moves, ")?;
+        let Self { runs, moves, late, made, refused, unknown, .. } = self;
+        let counts = self.disturbances.iter().zip(NAMES).map(|(count, (_, name))| format!("{count} {name}"));
+        write!(f, "{}; {runs} runs, {moves} moves, ", counts.collect::<Vec<_>>().join(", "))?;
         write!(f, "{late} late runs; writes: {made} made, {refused} refused, {unknown} unknown; ")?;
         let (alone, crowded, leaders) = (times(&self.alone), times(&self.crowded), times(&self.leaders));
-        write!(f, "failover (median / 90 % / longest): alone {alone}; crowded {crowded}; leader {leaders}")
+        write!(f, "failover (median / 90 % / longest): kills alone {alone}; crowded {crowded}; leader {leaders}; ")?;
+        write!(f, "cut off {}", times(&self.cut_off))
     }
 }

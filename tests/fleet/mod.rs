@@ -1,4 +1,5 @@
-//! Processes that divide keys and elect a leader over real servers, while they are killed, paused, stopped and started.
+//! Processes that divide keys and elect a leader over real servers, while they are killed, paused, stopped and started, and while their
+//! networks fail.
 //!
 //! The test of a back end calls [`works`] first, and then [`drive`]. `drive` starts workers: each is a process of the same test, in which
 //! `works` does not return before the end. A worker records its runs. After the end of all workers, the records decide; how long something
@@ -57,8 +58,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The servers of one run, and the namespace of its objects.
 pub(crate) struct Ground {
     pub(crate) client: Arc<dyn Client>,
-    /// The text by which workers find the servers.
-    pub(crate) address: String,
+    /// The host and port of the server. Each worker reaches it through a network of its own.
+    pub(crate) server: String,
+    /// Returns the text by which a worker finds the servers, from the host and port of its network.
+    pub(crate) address: Box<dyn Fn(&str) -> String>,
     pub(crate) namespace: String,
     /// The servers, which end when this is dropped.
     pub(crate) _servers: Box<dyn Any>,
@@ -150,7 +153,7 @@ pub(crate) fn drive(test: &str, mut ground: impl FnMut(u64) -> Ground) {
     }
     println!("{runs} runs: {total}");
     assert!(failed.is_empty(), "the seeds {failed:?} have faults; set HOMEOSTAT_FLEET_SEED and HOMEOSTAT_FLEET_RUNS=1");
-    // Each object runs before the first disturbance. Keys of a worker that has ended or was killed run elsewhere.
+    // Each object runs before the first disturbance. Keys of a worker that has ended, was killed or was cut off run elsewhere.
     assert!(total.runs > runs * 17 && total.moves > 0, "{total}");
 }
 

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Orders, WORKER};
+use crate::forwarder::Forwarder;
 
 /// The process of a worker. Dropping it kills it.
 ///
@@ -19,6 +20,10 @@ pub(super) struct WorkerProcess {
     output: File,
     errors: File,
     pub(super) state: WorkerState,
+    /// Its network, which all of its connections pass.
+    pub(super) network: Forwarder,
+    /// The time at which the network works again. `None` if it works.
+    pub(super) faulty_until: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub(super) enum WorkerState {
 
 impl WorkerProcess {
     /// Starts a worker: the test with this full name, in a process of its own.
-    pub(super) fn start(test: &str, orders: &Orders) -> Self {
+    pub(super) fn start(test: &str, orders: &Orders, network: Forwarder) -> Self {
         let (output, errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(std::env::current_exe().unwrap());
@@ -44,7 +49,8 @@ impl WorkerProcess {
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start setpriv (Debian: util-linux): {error}"));
         let input = child.stdin.take();
-        Self { name: orders.name.clone(), child, input, output, errors, state: WorkerState::Running }
+        let (name, state) = (orders.name.clone(), WorkerState::Running);
+        Self { name, child, input, output, errors, state, network, faulty_until: None }
     }
 
     /// Kills the process (`kill -9`), and waits for its end.

@@ -21,9 +21,12 @@ use super::{Dice, FINALIZER, GENERATION, JOB, LEADER, OWNER, Orders, WRITES, pau
 struct Worker {
     orders: Orders,
     client: Arc<dyn Client>,
+    /// The jobs for runs: a call without an answer ends while the others still wait for the lease of this process.
     jobs: Api<DynamicObject>,
     recorder: Recorder,
     dice: Mutex<Dice>,
+    /// Held by a run of the leader. A run that ignores the end of its term ends before the next one begins.
+    leading: Mutex<()>,
 }
 
 /// Works until standard input ends.
@@ -32,9 +35,10 @@ pub(super) fn work(orders: Orders, client: Arc<dyn Client>) {
     if log::set_logger(Box::leak(Box::new(WorkerLog(orders.name.clone())))).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }
-    let jobs = Api::of_kind(client.clone(), JOB);
+    let limited = client.with_timeout(orders.lease.mul_f64(0.5)).unwrap();
+    let jobs = Api::of_kind(limited, JOB);
     let (recorder, dice) = (Recorder::new(), Mutex::new(Dice::new(orders.seed)));
-    let worker = Arc::new(Worker { orders, client, jobs, recorder, dice });
+    let worker = Arc::new(Worker { orders, client, jobs, recorder, dice, leading: Mutex::new(()) });
     let stop = CancellationToken::new();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -67,7 +71,8 @@ impl Worker {
             .call_timeout(self.part(0.3))
             .build()?;
         let backoff = Exponential::new(Duration::from_millis(20), Duration::from_millis(500));
-        let watch = ObjectWatch::new(self.jobs.clone()).query(Query::all().namespace(namespace));
+        let watch = ObjectWatch::new(Api::<DynamicObject>::of_kind(self.client.clone(), JOB))
+            .query(Query::all().namespace(namespace));
         let watch = watch.backoff(backoff.clone()).start()?;
         let worker = Arc::clone(self);
         let reconcile = move |cx: &Context, key: &ObjectKey| worker.reconcile(cx, key);
@@ -126,7 +131,9 @@ impl Worker {
         let key = ObjectKey::new(&self.orders.namespace, LEADER);
         loop {
             // The next round repeats a write that has failed.
+            let turn = self.leading.lock();
             let _ = self.run(cx, &key, &cx.fence()?);
+            drop(turn);
             cx.sleep(Duration::from_millis(50))?;
         }
     }

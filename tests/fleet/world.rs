@@ -10,6 +10,7 @@ use super::objects::{Objects, Observer};
 use super::process::{WorkerProcess, WorkerState};
 use super::record::{RunRecord, now, parse};
 use super::{Dice, Ground, Orders, PATIENCE, check, pause};
+use crate::forwarder::{Flow, Forwarder};
 
 /// The most workers at one time.
 const MOST: usize = 5;
@@ -27,8 +28,7 @@ struct World<'a> {
     seed: u64,
     ground: &'a Ground,
     lease: Duration,
-    /// Whether there are only kills, with time between them.
-    is_calm: bool,
+    plan: Plan,
     dice: Dice,
     objects: Objects,
     workers: Vec<WorkerProcess>,
@@ -38,6 +38,26 @@ struct World<'a> {
     faults: Vec<String>,
 }
 
+/// The kinds of disturbances in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Mixed,
+    /// Only kills, with time between them.
+    Kills,
+    /// Only networks that pass nothing on for longer than the lease, with time between them.
+    Holes,
+}
+
+impl Plan {
+    fn of_seed(seed: u64) -> Self {
+        match seed % 6 {
+            2 => Self::Kills,
+            5 => Self::Holes,
+            _ => Self::Mixed,
+        }
+    }
+}
+
 /// Runs the fleet with the plan of this seed.
 pub(super) fn run(test: &str, seed: u64, ground: &Ground) -> Outcome {
     let mut world = World {
@@ -45,7 +65,7 @@ pub(super) fn run(test: &str, seed: u64, ground: &Ground) -> Outcome {
         seed,
         ground,
         lease: Duration::from_secs(1 + seed % 2),
-        is_calm: seed % 3 == 2,
+        plan: Plan::of_seed(seed),
         dice: Dice::new(seed),
         objects: Objects::new(ground),
         workers: Vec::new(),
@@ -75,20 +95,26 @@ impl Drop for CancelOnDrop<'_> {
 
 impl World<'_> {
     fn live(&mut self) {
-        for _ in 0..if self.is_calm { 4 } else { 3 } {
+        for _ in 0..if self.plan == Plan::Mixed { 3 } else { 4 } {
             self.start();
         }
         self.settle();
-        let steps = if self.is_calm { 2 } else { 4 + self.dice.roll(4) };
+        let steps = if self.plan == Plan::Mixed { 5 + self.dice.roll(5) } else { 2 };
         for _ in 0..steps {
             if !self.faults.is_empty() {
                 break;
             }
             self.disturb();
-            let rest = if self.is_calm { self.lease + Duration::from_millis(1_600) } else { self.dice.millis(50..900) };
+            let rest = match self.plan {
+                Plan::Mixed => self.dice.millis(50..900),
+                Plan::Kills => self.failover(),
+                Plan::Holes => self.failover() * 2,
+            };
             self.pass(rest);
         }
-        while self.workers.iter().any(|worker| matches!(worker.state, WorkerState::Paused(_))) {
+        let is_disturbed =
+            |worker: &WorkerProcess| matches!(worker.state, WorkerState::Paused(_)) || worker.faulty_until.is_some();
+        while self.workers.iter().any(is_disturbed) {
             self.pass(Duration::from_millis(20));
         }
         self.pass(Duration::from_millis(300));
@@ -96,18 +122,24 @@ impl World<'_> {
         self.end_all();
     }
 
+    /// Returns a time in which other workers take over all keys of a lost one.
+    fn failover(&self) -> Duration {
+        self.lease + Duration::from_millis(1_600)
+    }
+
     /// Starts a worker.
     fn start(&mut self) {
         let number = self.workers.len();
+        let network = Forwarder::to(&self.ground.server);
         let orders = Orders {
             name: format!("w{number}"),
-            address: self.ground.address.clone(),
+            address: (self.ground.address)(&network.address),
             namespace: self.ground.namespace.clone(),
             lease: self.lease,
             seed: self.seed * 1_000 + number as u64,
         };
         self.note(DisturbanceKind::Start, number);
-        self.workers.push(WorkerProcess::start(self.test, &orders));
+        self.workers.push(WorkerProcess::start(self.test, &orders, network));
     }
 
     fn note(&mut self, kind: DisturbanceKind, process: usize) {
@@ -123,14 +155,18 @@ impl World<'_> {
         self.those(|state| state == WorkerState::Running)
     }
 
-    /// Kills, pauses, ends or starts a worker. At least two workers run afterwards.
+    /// Kills, pauses, ends or starts a worker, or disturbs its network. At least two workers run afterwards.
     fn disturb(&mut self) {
         let running = self.running();
         let killable = self.those(|state| matches!(state, WorkerState::Running | WorkerState::Paused(_)));
-        let choice = if self.is_calm { 0 } else { self.dice.roll(8) };
+        let choice = match self.plan {
+            Plan::Mixed => self.dice.roll(16),
+            Plan::Kills => 0,
+            Plan::Holes => 7,
+        };
         match choice {
             0..=2 => {
-                if let Some(number) = self.dice.pick(if self.is_calm { &running } else { &killable }) {
+                if let Some(number) = self.dice.pick(&killable) {
                     self.note(DisturbanceKind::Kill, number);
                     self.workers[number].kill();
                 }
@@ -150,6 +186,13 @@ impl World<'_> {
                     self.workers[number].end();
                 }
             }
+            7..=13 => {
+                let sound: Vec<_> =
+                    running.into_iter().filter(|number| self.workers[*number].faulty_until.is_none()).collect();
+                if let Some(number) = self.dice.pick(&sound) {
+                    self.disturb_network(number);
+                }
+            }
             _ if running.len() < MOST => self.start(),
             _ => {}
         }
@@ -161,13 +204,41 @@ impl World<'_> {
     fn pause_one(&mut self, running: &[usize], time: Duration) {
         if let Some(number) = self.dice.pick(running) {
             self.note(DisturbanceKind::Pause, number);
-            self.workers[number].pause_until(now() + u64::try_from(time.as_nanos()).unwrap());
+            self.workers[number].pause_until(after(time));
         }
     }
 
-    /// Lets time pass: users change objects, and paused workers go on when it is time.
+    /// Disturbs the network of a worker, most often for longer than the lease.
+    fn disturb_network(&mut self, number: usize) {
+        let long = self.lease + self.dice.millis(300..1_500);
+        let short = self.lease.mul_f64(0.5) + self.dice.millis(0..500);
+        let (choice, is_lossy, reaches_server) = (self.dice.roll(6), self.dice.roll(2) == 0, self.dice.roll(2) == 0);
+        let (passing, stopped) = (Flow::Passing, if is_lossy { Flow::Lost } else { Flow::Held });
+        // A list of all objects takes half a second, or several.
+        let slow = Flow::Slow(usize::try_from(3 + self.dice.roll(40)).unwrap());
+        let (kind, flows, time) = match choice {
+            _ if self.plan == Plan::Holes => (DisturbanceKind::Hole, [stopped; 2], self.failover()),
+            0 => (DisturbanceKind::Cut, [passing; 2], Duration::ZERO),
+            1 => (DisturbanceKind::Refuse, [passing; 2], long),
+            2 => (DisturbanceKind::Slow, [slow; 2], long),
+            3 if reaches_server => (DisturbanceKind::OneWay, [passing, stopped], long),
+            3 => (DisturbanceKind::OneWay, [stopped, passing], long),
+            4 => (DisturbanceKind::Hole, [stopped; 2], short),
+            _ => (DisturbanceKind::Hole, [stopped; 2], long),
+        };
+        self.note(kind, number);
+        let worker = &mut self.workers[number];
+        worker.faulty_until = (!time.is_zero()).then(|| after(time));
+        worker.network.set_flows(flows);
+        worker.network.refuse(kind == DisturbanceKind::Refuse);
+        if flows == [passing; 2] {
+            worker.network.cut();
+        }
+    }
+
+    /// Lets time pass: users change objects, paused workers go on and networks work again when it is time.
     fn pass(&mut self, time: Duration) {
-        let end = now() + u64::try_from(time.as_nanos()).unwrap();
+        let end = after(time);
         while now() < end {
             self.look_after_workers();
             if self.dice.roll(3) == 0 {
@@ -177,7 +248,7 @@ impl World<'_> {
         }
     }
 
-    /// Resumes workers whose pause is over, and notes those that have ended.
+    /// Resumes workers whose pause is over, repairs networks, and notes the workers that have ended.
     fn look_after_workers(&mut self) {
         for number in 0..self.workers.len() {
             if let WorkerState::Paused(until) = self.workers[number].state
@@ -185,6 +256,13 @@ impl World<'_> {
             {
                 self.note(DisturbanceKind::Resume, number);
                 self.workers[number].resume();
+            }
+            if self.workers[number].faulty_until.is_some_and(|until| now() >= until) {
+                self.note(DisturbanceKind::Heal, number);
+                let worker = &mut self.workers[number];
+                worker.faulty_until = None;
+                worker.network.refuse(false);
+                worker.network.set_flow(Flow::Passing);
             }
             let worker = &mut self.workers[number];
             let was_told = worker.state == WorkerState::Ending;
@@ -198,7 +276,7 @@ impl World<'_> {
 
     /// Waits until the running workers have handled everything. Returns at once if the run has failed.
     fn settle(&mut self) {
-        let deadline = now() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+        let deadline = after(PATIENCE);
         loop {
             self.look_after_workers();
             if !self.faults.is_empty() {
@@ -225,7 +303,7 @@ impl World<'_> {
             self.note(DisturbanceKind::End, number);
             self.workers[number].end();
         }
-        let deadline = now() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+        let deadline = after(PATIENCE);
         loop {
             self.look_after_workers();
             let ending = self.those(|state| state == WorkerState::Ending);
@@ -273,4 +351,9 @@ impl World<'_> {
         lines.sort_by_key(|line| line.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default());
         lines.join("\n")
     }
+}
+
+/// Returns the time after this duration from now.
+fn after(time: Duration) -> u64 {
+    now() + u64::try_from(time.as_nanos()).unwrap()
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cases::silent::{client_through, target};
 use crate::cluster;
-use crate::forwarder::Forwarder;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::pause;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
@@ -98,7 +98,7 @@ fn a_renewal_into_a_black_hole_ends_the_term_in_time() {
     let forwarder = Forwarder::to(&target(&lease.direct));
     let through = client_through(&forwarder, Duration::from_secs(60));
     let mut term = short(lease.builder(&through, "one")).campaign(&Context::detached()).unwrap();
-    forwarder.swallow(true);
+    forwarder.set_flow(Flow::Lost);
     let fence = term.fence().clone();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {

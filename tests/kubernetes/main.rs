@@ -12,6 +12,7 @@ mod definitions;
 #[cfg(target_os = "linux")]
 #[path = "../fleet/mod.rs"]
 mod fleet;
+#[path = "../forwarder.rs"]
 mod forwarder;
 mod harness;
 mod kinds;

@@ -10,6 +10,9 @@ mod connection;
 #[cfg(target_os = "linux")]
 #[path = "../fleet/mod.rs"]
 mod fleet;
+#[path = "../forwarder.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod forwarder;
 mod kumori;
 mod kv;
 mod objects;

@@ -11,6 +11,10 @@ mod divided;
 #[cfg(all(target_os = "linux", feature = "kubernetes"))]
 #[path = "../fleet/mod.rs"]
 mod fleet;
+#[cfg(all(target_os = "linux", feature = "kubernetes"))]
+#[path = "../forwarder.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod forwarder;
 mod http;
 #[cfg(unix)]
 mod kubectl;

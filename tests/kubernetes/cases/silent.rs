@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat::kubernetes::KubernetesClient;
 use homeostat::objects::{Client, ObjectKey};
-use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, Follower, Scratch, delete, fresh};
 use crate::cluster;
-use crate::forwarder::Forwarder;
+use crate::forwarder::{Flow, Forwarder};
 
 /// Returns a client of the shared cluster that connects through a forwarder, and gives silent connections up after this time.
 pub(crate) fn client_through(forwarder: &Forwarder, silence: Duration) -> KubernetesClient {
-    let path = cluster::own().join("kubeconfig");
-    let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", forwarder.address));
-    let config = Kubeconfig::parse(&kubeconfig.to_string(), path.parent().unwrap()).unwrap().config().unwrap();
+    let config = cluster::config_through(&forwarder.address, &cluster::own().join("kubeconfig"));
     let builder = KubernetesClient::builder(config).watch_read_timeout(silence).read_timeout(silence);
     builder.connect_timeout(silence).build().unwrap()
 }
@@ -31,13 +27,13 @@ fn case_07_a_watch_recovers_from_a_silent_black_hole() {
     let forwarder = Forwarder::to(&target(&scratch.client));
     let client = client_through(&forwarder, Duration::from_secs(2));
     let follower = Follower::start(&client, &CONFIG_MAP, scratch.query()).synced();
-    forwarder.swallow(true);
+    forwarder.set_flow(Flow::Lost);
     let created = scratch.client.create(&CONFIG_MAP, scratch.map("a")).unwrap();
     // The connection stays open and silent, until the watch gives it up.
     let before = forwarder.accepted();
     crate::support::wait_for("a new connection", super::PATIENCE, || (forwarder.accepted() > before).then_some(()));
     assert!(!follower.watch.watch().store().contains(&created.key()));
-    forwarder.swallow(false);
+    forwarder.set_flow(Flow::Passing);
     follower.waits_for(&created.key(), true);
 }
 

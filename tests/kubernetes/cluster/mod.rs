@@ -9,7 +9,8 @@ pub(crate) mod servers;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat::kubernetes::{ClusterConfig, Kubeconfig, KubernetesClient};
+use serde_json::{Value, json};
 
 pub(crate) use self::servers::{Options, Servers};
 
@@ -31,6 +32,14 @@ pub(crate) fn own() -> PathBuf {
 /// Starts a cluster for one test, which may kill its servers. It ends with the thread that calls this.
 pub(crate) fn private(options: &Options) -> Servers {
     Servers::start(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kubernetes"), options)
+}
+
+/// Returns the settings of a kubeconfig, with connections through this host and port.
+pub(crate) fn config_through(address: &str, kubeconfig: &Path) -> ClusterConfig {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let mut settings: Value = serde_json::from_str(&text).unwrap();
+    settings["clusters"][0]["cluster"]["server"] = json!(format!("https://{address}"));
+    Kubeconfig::parse(&settings.to_string(), kubeconfig.parent().unwrap()).unwrap().config().unwrap()
 }
 
 /// Returns a client with the settings of a kubeconfig.

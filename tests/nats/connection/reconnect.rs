@@ -5,7 +5,7 @@ use std::time::Duration;
 use homeostat::Exponential;
 use homeostat::nats::{NatsConnection, NatsHeaders};
 
-use crate::support::proxy::Proxy;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::{INFO, serve};
 use crate::support::server::{TestServer, free_port};
 use crate::support::{LONG, options, pause, spawn, wait_for};
@@ -47,22 +47,22 @@ fn subscriptions_are_restored_and_calls_wait_for_the_new_connection() {
 #[test]
 fn a_request_that_was_sent_fails_at_the_disconnect_with_the_server_and_the_reason() {
     let server = TestServer::with_arguments(&[]);
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url()).connect().unwrap();
+    let proxy = Forwarder::to(&server.address());
+    let connection = options(&proxy.address).connect().unwrap();
     let silent = connection.subscribe("silent").unwrap();
     let caller = connection.clone();
     let request = spawn(move || caller.request("silent", b"").unwrap_err());
     silent.recv().unwrap();
     let caller = connection.clone();
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     let flush = spawn(move || caller.flush().unwrap_err());
     pause(Duration::from_millis(20));
     proxy.cut();
-    proxy.resume();
+    proxy.set_flow(Flow::Passing);
     for error in [request.join().unwrap(), flush.join().unwrap()] {
         assert!(error.is_disconnected(), "{error}");
         let text = error.to_string();
-        let server = proxy.url().replace("nats://", "");
+        let server = &proxy.address;
         assert!(text.starts_with(&format!("the connection to {server} was lost before the answer arrived")), "{text}");
     }
     wait_for_connects(&connection, 2);
@@ -125,17 +125,17 @@ fn the_first_connect_can_be_retried() {
 #[test]
 fn a_stalled_connection_is_found_by_its_pings() {
     let server = TestServer::with_arguments(&[]);
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url())
+    let proxy = Forwarder::to(&server.address());
+    let connection = options(&proxy.address)
         .ping_interval(Duration::from_millis(30))
         .connect_timeout(Duration::from_millis(200))
         .connect()
         .unwrap();
     let subscription = connection.subscribe("a").unwrap();
     connection.flush().unwrap();
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     wait_for("stale connection", || (!connection.status().connected).then_some(()));
-    proxy.resume();
+    proxy.set_flow(Flow::Passing);
     wait_for_connects(&connection, 2);
     connection.publish("a", b"1").unwrap();
     assert_eq!(subscription.recv().unwrap().payload, b"1");
@@ -144,10 +144,10 @@ fn a_stalled_connection_is_found_by_its_pings() {
 #[test]
 fn a_throttled_connection_delivers_everything_in_order() {
     let server = TestServer::with_arguments(&[]);
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url()).connect().unwrap();
+    let proxy = Forwarder::to(&server.address());
+    let connection = options(&proxy.address).connect().unwrap();
     let subscription = connection.subscribe("a").unwrap();
-    proxy.throttle(997);
+    proxy.set_flow(Flow::Slow(997));
     for number in 0..100_u8 {
         connection.publish("a", &vec![number; 1 + usize::from(number) * 20]).unwrap();
     }
@@ -161,8 +161,8 @@ fn a_throttled_connection_delivers_everything_in_order() {
 #[test]
 fn connections_that_are_cut_again_and_again_come_back() {
     let server = TestServer::with_arguments(&[]);
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url()).connect().unwrap();
+    let proxy = Forwarder::to(&server.address());
+    let connection = options(&proxy.address).connect().unwrap();
     let service = connection.subscribe("echo").unwrap();
     let other = connection.clone();
     let answering = spawn(move || {

@@ -8,7 +8,7 @@ use homeostat::ManualClock;
 use homeostat::nats::protocol::Frame;
 use socket2::{Domain, Socket, Type};
 
-use crate::support::proxy::Proxy;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::serve;
 use crate::support::server::TestServer;
 use crate::support::{LONG, now, options, spawn, wait_for};
@@ -19,11 +19,11 @@ const PROMPT: Duration = Duration::from_secs(5);
 #[test]
 fn a_close_ends_every_blocked_call() {
     let server = TestServer::with_arguments(&[]);
-    let proxy = Proxy::start(server.port());
-    let connection = options(&proxy.url()).outbound_buffer(1 << 16).request_timeout(LONG).connect().unwrap();
+    let proxy = Forwarder::to(&server.address());
+    let connection = options(&proxy.address).outbound_buffer(1 << 16).request_timeout(LONG).connect().unwrap();
     let subscription = connection.subscribe("a").unwrap();
     connection.flush().unwrap();
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     let (report, ended) = mpsc::channel();
     let call = |name: &'static str, body: Box<dyn Fn() -> homeostat::nats::NatsError + Send>| {
         let report = report.clone();

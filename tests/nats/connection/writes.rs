@@ -3,7 +3,7 @@
 use homeostat::nats::NatsOptions;
 
 use super::tls::{Certificates, TLS};
-use crate::support::proxy::Proxy;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
 use crate::support::{options, spawn, wait_for};
 
@@ -11,7 +11,7 @@ const THREADS: u8 = 16;
 
 /// Sends large requests through a proxy that stalls until the socket is full. Each thread must get its own bytes back.
 fn large_requests_arrive_whole(server: &TestServer, configure: impl Fn(NatsOptions) -> NatsOptions) {
-    let proxy = Proxy::start(server.port());
+    let proxy = Forwarder::to(&server.address());
     let answering = configure(options(&server.url())).connect().unwrap();
     let service = answering.subscribe("echo").unwrap();
     answering.flush().unwrap();
@@ -21,11 +21,11 @@ fn large_requests_arrive_whole(server: &TestServer, configure: impl Fn(NatsOptio
             other.reply(&request, &request.payload).unwrap();
         }
     });
-    let connection = configure(options(&proxy.url())).connect().unwrap();
+    let connection = configure(options(&proxy.address)).connect().unwrap();
     let body = |thread: u8, round: u8| -> Vec<u8> {
         (0..1_000_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1] ^ thread ^ (round << 5)).collect()
     };
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let connection = connection.clone();
@@ -39,7 +39,7 @@ fn large_requests_arrive_whole(server: &TestServer, configure: impl Fn(NatsOptio
         .collect();
     // More bytes than the buffers of both sockets hold.
     wait_for("full socket", || (connection.status().requests >= 10).then_some(()));
-    proxy.resume();
+    proxy.set_flow(Flow::Passing);
     for thread in threads {
         thread.join().unwrap();
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsConnection};
 
 use super::{bucket, next, take, watching};
-use crate::support::proxy::Proxy;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
 use crate::support::{options, spawn, wait_for};
 
@@ -27,15 +27,15 @@ struct Proxied {
     direct: NatsConnection,
     /// The bucket on the direct connection.
     writer: KvBucket,
-    proxy: Proxy,
+    proxy: Forwarder,
     _server: TestServer,
 }
 
 fn proxied() -> Proxied {
     let server = TestServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Forwarder::to(&server.address());
     let direct = options(&server.url()).connect().unwrap();
-    let connection = options(&proxy.url()).connect().unwrap();
+    let connection = options(&proxy.address).connect().unwrap();
     let kv = KvBucket::create(&connection, &KvConfig::new("TEST")).unwrap();
     let writer = KvBucket::bind(&direct, "TEST").unwrap();
     Proxied { kv, connection, direct, writer, proxy, _server: server }
@@ -127,11 +127,11 @@ fn missed_heartbeats_lead_to_a_new_consumer() {
     let mut watch = kv.watch(&watching()).unwrap();
     assert_eq!(next(&mut watch), "synced");
     let first = consumers(direct);
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     writer.put("a", b"1").unwrap();
     // Two and a half intervals without a sign of life.
     assert!(watch.recv_timeout(Duration::from_millis(600)).unwrap_err().is_timeout());
-    proxy.resume();
+    proxy.set_flow(Flow::Passing);
     assert_eq!(next(&mut watch), "a=1@1");
     writer.put("a", b"2").unwrap();
     assert_eq!(next(&mut watch), "a=2@2");
@@ -247,7 +247,7 @@ fn a_marker_stays_until_a_slow_watch_has_received_it() {
     assert_eq!(take(&mut watch, 3), ["a=1@1", "b=2@2", "synced"]);
     let mut other = writer.watch(&options.clone().filter("b")).unwrap();
     assert_eq!(take(&mut other, 2), ["b=2@2", "synced"]);
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     // More than a consumer sends without a sign of life.
     let large = vec![b'x'; 1 << 19];
     for _ in 0..24 {
@@ -257,7 +257,7 @@ fn a_marker_stays_until_a_slow_watch_has_received_it() {
     let deleted = writer.delete("b").unwrap();
     assert_eq!(next(&mut other), format!("b DEL@{deleted}"));
     assert_eq!(writer.remove_markers(Duration::ZERO).unwrap(), 0);
-    proxy.resume();
+    proxy.set_flow(Flow::Passing);
     let mut found = String::new();
     while !found.starts_with("a ") {
         found = match watch.recv_timeout(crate::support::LONG).unwrap() {

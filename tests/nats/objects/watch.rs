@@ -13,7 +13,7 @@ use homeostat::{CancellationToken, Running, Watch};
 use serde_json::json;
 
 use super::{WIDGET, client, client_of, connect, entry, key, widget};
-use crate::support::proxy::Proxy;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
 use crate::support::{LONG, options, pause, removes_markers, spawn, wait_for};
 
@@ -68,7 +68,7 @@ struct Pair {
     near: NatsClient,
     /// Connected through the proxy.
     far: NatsClient,
-    proxy: Proxy,
+    proxy: Forwarder,
     /// Last field: the server ends after the clients.
     server: TestServer,
 }
@@ -88,9 +88,9 @@ fn delete_consumers(server: &TestServer) {
 impl Pair {
     fn start(create: impl Fn(&NatsConnection) -> NatsClient) -> Self {
         let server = TestServer::start();
-        let proxy = Proxy::start(server.port());
+        let proxy = Forwarder::to(&server.address());
         let near = create(&connect(&server));
-        let far = create(&options(&proxy.url()).connect().unwrap());
+        let far = create(&options(&proxy.address).connect().unwrap());
         Self { near, far, proxy, server }
     }
 }
@@ -270,11 +270,11 @@ fn a_cancelled_watch_ends_also_without_a_connection() {
 #[test]
 fn a_stop_ends_the_opening_of_a_watch_that_waits_for_the_server() {
     let mut server = TestServer::start();
-    let proxy = Proxy::start(server.port());
+    let proxy = Forwarder::to(&server.address());
     let connection = |url: &str| options(url).request_timeout(Duration::from_secs(3600)).connect().unwrap();
-    let (killed, stalled) = (client_of(&connection(&server.url())), client_of(&connection(&proxy.url())));
+    let (killed, stalled) = (client_of(&connection(&server.url())), client_of(&connection(&proxy.address)));
     let from = version(&killed);
-    proxy.stall();
+    proxy.set_flow(Flow::Held);
     server.kill();
     for client in [killed, stalled] {
         for from in [None, Some(from.clone())] {

@@ -1,8 +1,7 @@
-//! Servers, proxies and waits for the tests.
+//! Servers and waits for the tests.
 
 pub(crate) mod cluster;
 pub(crate) mod keys;
-pub(crate) mod proxy;
 pub(crate) mod scripted;
 pub(crate) mod server;
 

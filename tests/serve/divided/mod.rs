@@ -4,6 +4,7 @@ mod rules;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
 use homeostat::objects::{Client, Kind, MemoryClient};
@@ -14,7 +15,9 @@ use crate::fleet::{Ground, JOB, drive, works};
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
 fn connect(address: &str) -> Arc<dyn Client> {
-    Arc::new(KubernetesClient::new(ClusterConfig::new(address).unwrap()).unwrap())
+    // A silent connection is given up soon.
+    let (builder, silence) = (KubernetesClient::builder(ClusterConfig::new(address).unwrap()), Duration::from_secs(2));
+    Arc::new(builder.connect_timeout(silence).read_timeout(silence).watch_read_timeout(silence).build().unwrap())
 }
 
 /// Starts a server with its objects in memory.
@@ -23,12 +26,14 @@ fn ground() -> Ground {
     let (jobs, leases) = (ServedResource::new(JOB), ServedResource::new(LEASE));
     let api = ObjectApi::builder(client.clone()).serve(jobs).serve(leases).build().unwrap();
     let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).build().unwrap().start().unwrap();
-    Ground { client, address: server.url(), namespace: "default".to_owned(), _servers: Box::new(server) }
+    let at = server.url().strip_prefix("http://").unwrap().to_owned();
+    let (address, namespace) = (Box::new(|at: &str| format!("http://{at}")), "default".to_owned());
+    Ground { client, server: at, address, namespace, _servers: Box::new(server) }
 }
 
 #[test]
-fn processes_that_are_killed_and_paused_run_each_key_in_one_place() {
+fn processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place() {
     if !works(connect) {
-        drive("divided::processes_that_are_killed_and_paused_run_each_key_in_one_place", |_seed| ground());
+        drive("divided::processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place", |_seed| ground());
     }
 }

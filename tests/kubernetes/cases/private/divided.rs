@@ -2,19 +2,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use homeostat::kubernetes::KubernetesClient;
 use homeostat::objects::Client;
 
-use crate::cluster::{self, Options};
+use crate::cluster::{self, Options, config_through};
 use crate::fleet::{Ground, JOB, drive, works};
 use crate::kinds;
 
 fn connect(address: &str) -> Arc<dyn Client> {
-    Arc::new(cluster::client(Path::new(address)))
+    let (network, kubeconfig) = address.split_once(' ').unwrap();
+    let builder = KubernetesClient::builder(config_through(network, Path::new(kubeconfig)));
+    // A silent connection is given up soon.
+    let silence = Duration::from_secs(2);
+    Arc::new(builder.connect_timeout(silence).read_timeout(silence).watch_read_timeout(silence).build().unwrap())
 }
 
 #[test]
-fn processes_that_are_killed_and_paused_run_each_key_in_one_place() {
+fn processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place() {
     if works(connect) {
         return;
     }
@@ -22,12 +28,14 @@ fn processes_that_are_killed_and_paused_run_each_key_in_one_place() {
     let client = servers.client();
     kinds::define(&client, &kinds::definition(&JOB));
     let kubeconfig = servers.directory.path().join("kubeconfig");
-    let test = "cases::private::divided::processes_that_are_killed_and_paused_run_each_key_in_one_place";
+    let server = client.server().strip_prefix("https://").unwrap();
+    let test = "cases::private::divided::processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place";
     drive(test, |seed| {
         // The objects of earlier runs stay in their namespaces.
         let namespace = format!("fleet-{seed}");
         kinds::create_namespace(&client, &namespace);
-        let address = kubeconfig.to_str().unwrap().to_owned();
-        Ground { client: Arc::new(client.clone()), address, namespace, _servers: Box::new(()) }
+        let (client, kubeconfig) = (Arc::new(client.clone()), kubeconfig.display().to_string());
+        let address = Box::new(move |network: &str| format!("{network} {kubeconfig}"));
+        Ground { client, server: server.to_owned(), address, namespace, _servers: Box::new(()) }
     });
 }
