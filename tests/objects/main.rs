@@ -1,6 +1,7 @@
 //! Tests of objects, clients and the helpers for reconcilers of objects.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod buckets;
 mod declared;
 mod embedded;
 mod events;

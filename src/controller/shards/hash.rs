@@ -26,6 +26,28 @@ impl ShardHash {
         Self(stable_hash(parts.as_ref().iter().map(AsRef::as_ref)))
     }
 
+    /// Returns the bucket of this key: a number from zero to `count - 1`.
+    ///
+    /// It is the same in every process and version, so an object can have it in a label, by which servers select objects. The
+    /// [guide](crate::guide::sharding) shows how processes then watch only the objects of their own buckets.
+    ///
+    /// # Panics
+    ///
+    /// If `count` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::controller::ShardHash;
+    ///
+    /// assert_eq!(ShardHash::of(["default", "web"]).bucket(64), 32);
+    /// ```
+    #[must_use]
+    pub fn bucket(self, count: u64) -> u64 {
+        assert!(count > 0, "the number of buckets is zero");
+        mixed(self.0) % count
+    }
+
     /// Returns the weight of a member for this key.
     fn weight(self, member: Self) -> u64 {
         mixed(self.0 ^ mixed(member.0))
@@ -69,6 +91,25 @@ mod tests {
             let fair = KEYS / count;
             assert!(owned.iter().all(|keys| keys.abs_diff(fair) < fair / 25), "{owned:?}");
         }
+    }
+
+    /// Objects have the number of their bucket in a label, so it must never change.
+    #[test]
+    fn the_bucket_of_a_key_never_changes() {
+        let buckets = |key: &[&str]| [1, 7, 16, 64].map(|count| ShardHash::of(key).bucket(count));
+        assert_eq!(buckets(&["default", "web"]), [0, 6, 0, 32]);
+        assert_eq!(buckets(&["default", "db"]), [0, 1, 8, 8]);
+        assert_eq!(buckets(&["a"]), [0, 2, 5, 53]);
+    }
+
+    #[test]
+    fn buckets_have_equal_shares_of_the_keys() {
+        let mut sizes = vec![0_usize; 64];
+        for key in keys() {
+            sizes[usize::try_from(key.bucket(64)).unwrap()] += 1;
+        }
+        let fair = KEYS / 64;
+        assert!(sizes.iter().all(|size| size.abs_diff(fair) < fair / 8), "{sizes:?}");
     }
 
     #[test]
