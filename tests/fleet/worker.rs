@@ -18,6 +18,9 @@ use parking_lot::Mutex;
 use super::record::{Recorder, now};
 use super::{Dice, FINALIZER, GENERATION, JOB, LEADER, OWNER, Orders, WRITES, pause};
 
+/// The time between two runs of a job. So a worker that is cut off tries to run its jobs.
+const PERIOD: Duration = Duration::from_millis(500);
+
 struct Worker {
     orders: Orders,
     client: Arc<dyn Client>,
@@ -96,10 +99,8 @@ impl Worker {
     }
 
     fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
-        if key.name() != LEADER {
-            self.run(cx, key, &cx.fence()?)?;
-        }
-        Ok(Action::await_change())
+        let exists = key.name() != LEADER && self.run(cx, key, &cx.fence()?)?;
+        Ok(if exists { Action::requeue_after(PERIOD) } else { Action::await_change() })
     }
 
     /// Is a candidate until `stop`, and again after each loss of the leadership.
@@ -138,10 +139,10 @@ impl Worker {
         }
     }
 
-    /// Writes the owner, the number and the generation of a job into it.
-    fn run(&self, cx: &Context, key: &ObjectKey, fence: &Fence) -> Result<(), BoxError> {
+    /// Writes the owner, the number and the generation of a job into it. Returns whether it exists.
+    fn run(&self, cx: &Context, key: &ObjectKey, fence: &Fence) -> Result<bool, BoxError> {
         let run = self.recorder.begin(key.name(), fence);
-        let Some(mut job) = self.jobs.get(key).ignore_not_found()? else { return Ok(()) };
+        let Some(mut job) = self.jobs.get(key).ignore_not_found()? else { return Ok(false) };
         self.take_time(cx)?;
         {
             let meta: &mut ObjectMeta = &mut job.meta_mut();
@@ -155,7 +156,7 @@ impl Worker {
             }
         }
         run.write(|| self.jobs.update(&job))?;
-        Ok(())
+        Ok(true)
     }
 
     /// Lets some runs take longer, so that members come and go meanwhile. Few of them do not heed their cancellation.
