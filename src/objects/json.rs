@@ -23,8 +23,13 @@ pub(crate) fn text_of<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str
 }
 
 pub(crate) fn key_of<'a>(json: impl Into<ValueRef<'a>>) -> ObjectKey {
-    let json = json.into();
-    ObjectKey::new(text_of(json, "namespace"), text_of(json, "name"))
+    let (namespace, name) = names_of(json);
+    ObjectKey::new(namespace, name)
+}
+
+/// Returns the namespace and name of an object; empty where it has none.
+pub(crate) fn names_of<'a>(json: impl Into<ValueRef<'a>>) -> (&'a str, &'a str) {
+    json.into().get("metadata").map_or(("", ""), |meta| (string(meta, "namespace"), string(meta, "name")))
 }
 
 /// Returns the kind of an object or of an owner reference.

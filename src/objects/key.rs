@@ -34,7 +34,7 @@ impl ObjectKey {
         if namespace.is_empty() {
             return Self::cluster(name);
         }
-        Self { path: format!("{namespace}/{name}").into(), name: namespace.len() + 1 }
+        Self { path: [namespace, "/", name].concat().into(), name: namespace.len() + 1 }
     }
 
     /// Returns the key of a cluster-wide object.

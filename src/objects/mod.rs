@@ -163,6 +163,8 @@ pub use self::object::{Object, StatusField};
 pub use self::openapi::OpenApiScope;
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::packed::ReadBuffers;
 pub use self::primary::{
     Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun, PrimarySettings,
     Secondary,

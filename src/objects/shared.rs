@@ -39,17 +39,13 @@ pub struct SharedObject(Arc<str>);
 
 impl SharedObject {
     /// Reads an object from a server. Leaves out `metadata.managedFields`. Sets `apiVersion` and `kind` if `kind` is given.
-    ///
-    /// Takes any buffer. Pass the same buffer for many objects, to save allocations.
     #[cfg(feature = "kubernetes")]
     pub(crate) fn read<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
         kind: Option<&Kind>,
-        buffer: &mut String,
+        buffers: &mut super::packed::ReadBuffers,
     ) -> Result<Self, D::Error> {
-        buffer.clear();
-        super::packed::read_object(deserializer, kind, buffer)?;
-        Ok(Self(buffer.as_str().into()))
+        super::packed::read_object(deserializer, kind, buffers).map(|packed| Self(packed.into()))
     }
 
     /// Returns a view of the whole object.

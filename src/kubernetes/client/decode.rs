@@ -2,6 +2,7 @@
 //!
 //! `metadata.managedFields` are left out: they often take half of an object, and an update without them keeps them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -9,7 +10,7 @@ use serde::{Deserialize, de};
 use serde_json::Value;
 
 use super::split;
-use crate::objects::{Kind, SharedObject};
+use crate::objects::{Kind, ReadBuffers, SharedObject};
 
 /// The initial events of a watch end with a bookmark that has this annotation.
 const INITIAL_EVENTS_END: &str = "/metadata/annotations/k8s.io~1initial-events-end";
@@ -44,22 +45,29 @@ pub(super) struct BadObject {
 
 /// Reads an object. Sets its `apiVersion` and `kind` if `kind` is given.
 pub(super) fn object(text: &[u8], kind: Option<&Kind>) -> Result<SharedObject, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let object = SharedObject::read(&mut deserializer, kind, &mut String::new())?;
-    deserializer.end()?;
-    Ok(object)
+    read(text, ObjectSeed { kind, buffers: &mut ReadBuffers::default() })
+}
+
+/// Reads a JSON text.
+fn read<'de, S: DeserializeSeed<'de>>(text: &'de [u8], seed: S) -> Result<S::Value, serde_json::Error> {
+    fn whole<'de, R: serde_json::de::Read<'de>, S: DeserializeSeed<'de>>(
+        mut deserializer: serde_json::Deserializer<R>,
+        seed: S,
+    ) -> Result<S::Value, serde_json::Error> {
+        let value = seed.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
+    // To check the whole text takes less time than to check each string. Strings that are left out may be invalid.
+    match str::from_utf8(text) {
+        Ok(text) => whole(serde_json::Deserializer::from_str(text), seed),
+        Err(_) => whole(serde_json::Deserializer::from_slice(text), seed),
+    }
 }
 
 /// Reads a list of objects of this kind. An object that cannot be decoded does not hide the others.
 pub(super) fn list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
-    read_list(text, kind).or_else(|error| list_one_by_one(text, kind).ok_or(error))
-}
-
-fn read_list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let page = deserializer.deserialize_map(ListVisitor { kind })?;
-    deserializer.end()?;
-    Ok(page)
+    read(text, ListSeed { kind }).or_else(|error| list_one_by_one(text, kind).ok_or(error))
 }
 
 /// Reads a list that has objects that cannot be decoded. `None` if the list itself is malformed, or such an object has no name.
@@ -98,15 +106,15 @@ impl Page {
     }
 }
 
-/// Reads an event. Its objects have this kind. Pass the same buffer for many events, to save allocations.
-pub(super) fn event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<RawEvent, BadObject> {
+/// Reads an event. Its objects have this kind. Pass the same buffers for many events, to save allocations.
+pub(super) fn event(line: &[u8], kind: &Kind, buffers: &mut ReadBuffers) -> Result<RawEvent, BadObject> {
     let bad = |fault: String| {
         let named: Named = serde_json::from_slice(line).unwrap_or_default();
         let ObjectName { namespace, name } = named.object.metadata;
         BadObject { namespace, name, fault }
     };
-    let (event, object) = read_event(line, kind, buffer).map_err(|error| bad(error.to_string()))?;
-    match event.as_str() {
+    let (event, object) = read(line, EventSeed { kind, buffers }).map_err(|error| bad(error.to_string()))?;
+    match &*event {
         "ERROR" => {
             let status: Unnamed = serde_json::from_slice(line).map_err(|error| bad(error.to_string()))?;
             Ok(RawEvent::Error(status.object))
@@ -122,13 +130,6 @@ pub(super) fn event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<Raw
         "DELETED" => Ok(RawEvent::Deleted(object)),
         other => Err(bad(format!("the type of the event is {other:?}"))),
     }
-}
-
-fn read_event(line: &[u8], kind: &Kind, buffer: &mut String) -> Result<(String, SharedObject), serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(line);
-    let event = deserializer.deserialize_map(EventVisitor { kind, buffer })?;
-    deserializer.end()?;
-    Ok(event)
 }
 
 /// The object of an event as the server has sent it.
@@ -155,27 +156,63 @@ struct ObjectName {
     name: String,
 }
 
-/// Reads an object of this kind.
+/// Reads an object, of this kind if it is given.
 struct ObjectSeed<'a> {
-    kind: &'a Kind,
-    buffer: &'a mut String,
+    kind: Option<&'a Kind>,
+    buffers: &'a mut ReadBuffers,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
     type Value = SharedObject;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<SharedObject, D::Error> {
-        SharedObject::read(deserializer, Some(self.kind), self.buffer)
+        SharedObject::read(deserializer, self.kind, self.buffers)
     }
 }
 
-struct EventVisitor<'a> {
-    kind: &'a Kind,
-    buffer: &'a mut String,
+/// Reads a text, without a copy if it can.
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
 }
 
-impl<'de> Visitor<'de> for EventVisitor<'_> {
-    type Value = (String, SharedObject);
+impl<'de> DeserializeSeed<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+/// Reads the type and the object of an event.
+struct EventSeed<'a> {
+    kind: &'a Kind,
+    buffers: &'a mut ReadBuffers,
+}
+
+impl<'de> DeserializeSeed<'de> for EventSeed<'_> {
+    type Value = (Cow<'de, str>, SharedObject);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EventSeed<'_> {
+    type Value = (Cow<'de, str>, SharedObject);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an event with a type and an object")
@@ -183,11 +220,11 @@ impl<'de> Visitor<'de> for EventVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let (mut event, mut object) = (None, None);
-        while let Some(name) = map.next_key::<String>()? {
-            match name.as_str() {
-                "type" => event = Some(map.next_value()?),
+        while let Some(name) = map.next_key_seed(TextVisitor)? {
+            match &*name {
+                "type" => event = Some(map.next_value_seed(TextVisitor)?),
                 "object" => {
-                    let seed = ObjectSeed { kind: self.kind, buffer: &mut *self.buffer };
+                    let seed = ObjectSeed { kind: Some(self.kind), buffers: &mut *self.buffers };
                     object = Some(map.next_value_seed(seed)?);
                 }
                 _ => {
@@ -208,11 +245,19 @@ struct ListMeta {
     continue_token: String,
 }
 
-struct ListVisitor<'a> {
+struct ListSeed<'a> {
     kind: &'a Kind,
 }
 
-impl<'de> Visitor<'de> for ListVisitor<'_> {
+impl<'de> DeserializeSeed<'de> for ListSeed<'_> {
+    type Value = Page;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Page, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ListSeed<'_> {
     type Value = Page;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -263,8 +308,8 @@ impl<'de> Visitor<'de> for ItemsSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let (mut items, mut buffer) = (Vec::new(), String::new());
-        while let Some(item) = seq.next_element_seed(ObjectSeed { kind: self.kind, buffer: &mut buffer })? {
+        let (mut items, mut buffers) = (Vec::new(), ReadBuffers::default());
+        while let Some(item) = seq.next_element_seed(ObjectSeed { kind: Some(self.kind), buffers: &mut buffers })? {
             items.push(item);
         }
         Ok(items)
@@ -328,7 +373,9 @@ mod tests {
     #[test]
     fn events_have_a_type_and_an_object() {
         let line = |event: &str, object: &Value| json!({"type": event, "object": object}).to_string();
-        let read = |event: &str, object: &Value| super::event(line(event, object).as_bytes(), &POD, &mut String::new());
+        let read = |event: &str, object: &Value| {
+            super::event(line(event, object).as_bytes(), &POD, &mut ReadBuffers::default())
+        };
         assert_eq!(read("ADDED", &pod("a")), Ok(RawEvent::Added(pod("a").into())));
         assert_eq!(read("MODIFIED", &pod("a")), Ok(RawEvent::Modified(pod("a").into())));
         assert_eq!(read("DELETED", &pod("a")), Ok(RawEvent::Deleted(pod("a").into())));
@@ -346,7 +393,7 @@ mod tests {
         let line = format!(
             r#"{{"type": "ADDED", "object": {{"metadata": {{"namespace": "n", "name": "x"}}, "spec": {deep}}}}}"#
         );
-        let bad = event(line.as_bytes(), &POD, &mut String::new()).unwrap_err();
+        let bad = event(line.as_bytes(), &POD, &mut ReadBuffers::default()).unwrap_err();
         assert_eq!((bad.namespace.as_str(), bad.name.as_str()), ("n", "x"));
         assert!(bad.fault.contains("recursion limit"), "{}", bad.fault);
         let faults = [
@@ -356,7 +403,7 @@ mod tests {
             ("<html>", "", "expected value at line 1 column 1"),
         ];
         for (line, name, fault) in faults {
-            let bad = event(line.as_bytes(), &POD, &mut String::new()).unwrap_err();
+            let bad = event(line.as_bytes(), &POD, &mut ReadBuffers::default()).unwrap_err();
             assert_eq!((bad.name.as_str(), bad.fault.as_str()), (name, fault));
         }
     }

@@ -13,7 +13,7 @@ use super::{ApiReply, JSON, KubernetesClient};
 use crate::base::cancel::CancellationToken;
 use crate::kubernetes::http::path::RequestPath;
 use crate::objects::client::{ReadableList, delete_each};
-use crate::objects::json::{key_of, string, text_of};
+use crate::objects::json::{key_of, names_of, string, text_of};
 use crate::objects::meta::Misfit;
 use crate::objects::validate::{DNS_LABEL, is_dns_label};
 use crate::objects::{
@@ -210,7 +210,7 @@ impl KubernetesClient {
             Ok(page)
         })?;
         // The server orders the paths of objects, in which a slash follows the namespace.
-        if !items.is_sorted_by_key(SharedObject::key) {
+        if !is_sorted(&items) {
             items.sort_by_cached_key(SharedObject::key);
         }
         let list = ObjectList::new(version, items).continue_token(continue_token);
@@ -259,6 +259,20 @@ impl KubernetesClient {
 /// Returns the path of a part of an object.
 fn in_part(object: RequestPath, target: PatchTarget) -> RequestPath {
     if target == PatchTarget::Status { object.subresource("status") } else { object }
+}
+
+/// Returns whether objects are in the order of their keys. It makes no keys of objects that are in one namespace.
+fn is_sorted(items: &[SharedObject]) -> bool {
+    let mut last = ("", "");
+    items.iter().all(|item| {
+        let (namespace, name) = names_of(item);
+        let (last_namespace, last_name) = std::mem::replace(&mut last, (namespace, name));
+        if namespace == last_namespace {
+            last_name <= name
+        } else {
+            ObjectKey::new(last_namespace, last_name) <= ObjectKey::new(namespace, name)
+        }
+    })
 }
 
 /// Returns the errors of objects that cannot be decoded.
@@ -327,4 +341,23 @@ fn deletion(reply: &ApiReply) -> Result<Deletion<SharedObject>, ClientError> {
         return Ok(Deletion::Gone);
     }
     Ok(Deletion::Deleting(reply.object()?))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_sorted_if_their_keys_are() {
+        let names =
+            [("", "z"), ("a", "b"), ("a", "b-c"), ("a", "c"), ("a-b", "a"), ("a.b", "a"), ("ab", "a"), ("b", "")];
+        let objects = names
+            .map(|(namespace, name)| SharedObject::from(json!({"metadata": {"namespace": namespace, "name": name}})));
+        for one in &objects {
+            for other in &objects {
+                let pair = [one.clone(), other.clone()];
+                assert_eq!(is_sorted(&pair), one.key() <= other.key(), "{} and {}", one.key(), other.key());
+            }
+        }
+    }
 }

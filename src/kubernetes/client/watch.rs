@@ -15,7 +15,7 @@ use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
 use crate::kubernetes::http::request_error::{RequestFault, cause_of};
 use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};
 use crate::objects::{
-    ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent,
+    ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, ReadBuffers, SharedObject, WatchEvent,
 };
 
 /// The most bytes of an event.
@@ -90,8 +90,8 @@ struct Connection {
     line: RequestLine,
     /// The line of the last event.
     line_buffer: Vec<u8>,
-    /// Takes the object of an event while it is read.
-    object_buffer: String,
+    /// Take the object of an event while it is read.
+    object_buffers: ReadBuffers,
     /// The fields that the client selects by, because the server does not know them.
     fields: FieldSelector,
     /// Ends the connection when the watch is stopped. The last field: it waits for a shutdown that is under way.
@@ -170,7 +170,7 @@ impl EventStream {
             reader,
             line,
             line_buffer: Vec::new(),
-            object_buffer: String::new(),
+            object_buffers: ReadBuffers::default(),
             fields,
             _guard: guard,
         });
@@ -202,7 +202,7 @@ impl EventStream {
             Err(cause) => ReadStep::Item(Err(connection.line.error(cause))),
             Ok(true) => {
                 self.client.shared.transport.counters.receive(connection.line_buffer.len());
-                let event = decode::event(&connection.line_buffer, &self.kind, &mut connection.object_buffer);
+                let event = decode::event(&connection.line_buffer, &self.kind, &mut connection.object_buffers);
                 self.convert(event).map_or(ReadStep::Skipped, ReadStep::Item)
             }
         }
@@ -284,7 +284,7 @@ impl Connection {
             self.line_buffer.clear();
             // Keeps little memory after a big event.
             self.line_buffer.shrink_to(1 << 20);
-            self.object_buffer.shrink_to(1 << 20);
+            self.object_buffers.shrink_to(1 << 20);
             let mut limited = (&mut self.reader).take(MOST_EVENT + 1);
             let length = limited.read_until(b'\n', &mut self.line_buffer);
             let length = length.map_err(|error| cause_of(error.into()))?;

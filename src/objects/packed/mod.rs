@@ -25,6 +25,8 @@
 //! - Except for reading texts (`read`), reading into types (`de`) and [`Serialize`], nothing here recurses, so it takes values of
 //!   any depth.
 
+#[cfg(feature = "kubernetes")]
+mod buffers;
 mod de;
 #[cfg(feature = "kubernetes")]
 mod read;
@@ -35,6 +37,8 @@ mod write;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Number, Value};
 
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::buffers::ReadBuffers;
 #[cfg(feature = "kubernetes")]
 pub(super) use self::read::read_object;
 pub(super) use self::write::pack;

@@ -1,28 +1,29 @@
 //! Reads JSON straight into its packed form, without a [`Value`] in between. The result is the same as with [`pack`]. Fields are always
 //! sorted by name.
-//!
-//! It writes from the beginning to the end. The header of an array or object is inserted before its content when its length is known.
 
 use std::fmt;
-use std::ops::Range;
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value, json};
 
-use super::write::encode;
-use super::{ARRAY, DIGITS, FALSE, FieldIter, NULL, OBJECT, Packed, SHORT, STRING, TRUE, pack};
+use super::buffers::{FieldPlace, ReadBuffers};
+use super::{ARRAY, FALSE, NULL, TRUE, pack};
 use crate::objects::Kind;
 
 /// The first and only field of a number's digits, if a program uses `serde_json` with `arbitrary_precision`.
 const NUMBER: &str = "$serde_json::private::Number";
 
-/// Reads an object without `metadata.managedFields`, and appends it to a text. Sets its `apiVersion` and `kind` if `kind` is given.
-pub(in crate::objects) fn read_object<'de, D: Deserializer<'de>>(
+/// Reads an object without `metadata.managedFields`. Sets its `apiVersion` and `kind` if `kind` is given. Replaces the content of the
+/// buffers, and returns the packed object.
+pub(in crate::objects) fn read_object<'de, 'b, D: Deserializer<'de>>(
     deserializer: D,
     kind: Option<&Kind>,
-    text: &mut String,
-) -> Result<(), D::Error> {
-    ValueSeed { part: ReadPart::Object(kind), writer: &mut Writer(text) }.deserialize(deserializer)
+    buffers: &'b mut ReadBuffers,
+) -> Result<&'b str, D::Error> {
+    buffers.text.clear();
+    buffers.fields.clear();
+    ValueSeed { part: ReadPart::Object(kind), writer: buffers }.deserialize(deserializer)?;
+    Ok(&buffers.text)
 }
 
 /// A part of an object.
@@ -50,106 +51,37 @@ impl ReadPart<'_> {
     }
 }
 
-/// A text to which packed values are appended.
-struct Writer<'t>(&'t mut String);
+/// Reads the name of a field. Returns its beginning.
+struct NameSeed<'w>(&'w mut ReadBuffers);
 
-impl Writer<'_> {
-    fn byte(&mut self, byte: u8) {
-        self.0.push(char::from(byte));
-    }
-
-    fn integer(&mut self, integer: u64) {
-        self.0.extend(digits(integer));
-    }
-
-    /// Writes a string with its length before it. Returns its position.
-    fn name(&mut self, name: &str) -> Range<usize> {
-        self.integer(name.len() as u64);
-        self.0.push_str(name);
-        self.0.len() - name.len()..self.0.len()
-    }
-
-    fn string(&mut self, string: &str) {
-        if string.len() >= usize::from(SHORT) {
-            self.byte(STRING);
-        }
-        self.name(string);
-    }
-
-    fn number(&mut self, number: &Number) {
-        if let Some((tag, integer)) = encode(number) {
-            self.byte(tag);
-            self.integer(integer);
-        } else {
-            self.byte(DIGITS);
-            self.name(&number.to_string());
-        }
-    }
-
-    /// Inserts the header of an array or object before its content, which begins at `start`.
-    fn header(&mut self, tag: u8, start: usize) {
-        let length = (self.0.len() - start) as u64;
-        self.0.insert(start, char::from(tag));
-        for (at, digit) in digits(length).enumerate() {
-            self.0.insert(start + 1 + at, digit);
-        }
-    }
-
-    /// Sorts the fields that begin at `start`. The last of several fields with the same name stays.
-    fn sort(&mut self, start: usize) {
-        let mut fields = FieldIter(&self.0[start..]).collect::<Vec<_>>();
-        fields.sort_by_key(|(name, _)| *name);
-        let mut sorted = String::with_capacity(self.0.len() - start);
-        for (name, Packed(value)) in fields.chunk_by(|one, next| one.0 == next.0).filter_map(<[_]>::last) {
-            Writer(&mut sorted).name(name);
-            sorted.push_str(value);
-        }
-        self.0.truncate(start);
-        self.0.push_str(&sorted);
-    }
-}
-
-/// Returns the digits of an integer, the lowest first.
-fn digits(integer: u64) -> impl Iterator<Item = char> {
-    let mut rest = Some(integer);
-    std::iter::from_fn(move || {
-        let integer = rest?;
-        let digit = integer.to_le_bytes()[0] % SHORT;
-        rest = Some(integer / u64::from(SHORT)).filter(|rest| *rest > 0);
-        Some(char::from(if rest.is_some() { digit + SHORT } else { digit }))
-    })
-}
-
-/// Reads the name of a field. Returns its position.
-struct NameSeed<'w, 't>(&'w mut Writer<'t>);
-
-impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
-    type Value = Range<usize>;
+impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
+    type Value = usize;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for NameSeed<'_, '_> {
-    type Value = Range<usize>;
+impl Visitor<'_> for NameSeed<'_> {
+    type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.name(name))
+        self.0.name(name);
+        Ok(self.0.text.len() - name.len())
     }
 }
 
 /// Reads a value.
-struct ValueSeed<'a, 'w, 't> {
+struct ValueSeed<'a, 'w> {
     part: ReadPart<'a>,
-    writer: &'w mut Writer<'t>,
+    writer: &'w mut ReadBuffers,
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -161,7 +93,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
+impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -210,7 +142,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let start = self.writer.0.len();
+        let start = self.writer.text.len();
         while seq.next_element_seed(ValueSeed { part: ReadPart::Other, writer: self.writer })?.is_some() {}
         self.writer.header(ARRAY, start);
         Ok(())
@@ -218,45 +150,48 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { part, writer } = self;
-        let start = writer.0.len();
-        let mut last = None;
+        let (start, first) = (writer.text.len(), writer.fields.len());
         let mut is_sorted = true;
         if let ReadPart::Object(Some(kind)) = part {
-            writer.name("apiVersion");
-            writer.string(&kind.api_version());
-            last = Some(writer.name("kind"));
-            writer.string(kind.name());
+            for (name, value) in [("apiVersion", &*kind.api_version()), ("kind", kind.name())] {
+                let begin = writer.text.len();
+                writer.name(name);
+                let at = writer.text.len();
+                writer.string(value);
+                writer.fields.push(FieldPlace { begin, name: at - name.len(), value: at, end: writer.text.len() });
+            }
         }
         loop {
-            let end = writer.0.len();
-            let Some(position) = map.next_key_seed(NameSeed(writer))? else { break };
-            let name = &writer.0[position.clone()];
+            let begin = writer.text.len();
+            let Some(at) = map.next_key_seed(NameSeed(writer))? else { break };
+            let mut field = FieldPlace { begin, name: at, value: writer.text.len(), end: 0 };
+            let name = &writer.text[at..];
             if part.leaves_out(name) {
-                writer.0.truncate(end);
+                writer.text.truncate(begin);
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            is_sorted &= last.is_none_or(|last| writer.0[last] < *name);
-            let field = part.field(name);
-            if name == NUMBER && end == start {
+            if let Some(last) = writer.fields[first..].last() {
+                is_sorted &= last.name(&writer.text) < name.as_bytes();
+            }
+            if name == NUMBER && begin == start {
                 let digits = map.next_value::<Value>()?;
                 match Value::deserialize(json!({NUMBER: digits})).map_err(de::Error::custom)? {
                     Value::Number(number) => {
-                        writer.0.truncate(end);
+                        writer.text.truncate(begin);
                         writer.number(&number);
                         return Ok(());
                     }
-                    object => writer.0.push_str(&pack(&object[NUMBER])),
+                    object => writer.text.push_str(&pack(&object[NUMBER])),
                 }
             } else {
-                map.next_value_seed(ValueSeed { part: field, writer })?;
+                let part = part.field(name);
+                map.next_value_seed(ValueSeed { part, writer })?;
             }
-            last = Some(position);
+            field.end = writer.text.len();
+            writer.fields.push(field);
         }
-        if !is_sorted {
-            writer.sort(start);
-        }
-        writer.header(OBJECT, start);
+        writer.end_object(start, first, is_sorted);
         Ok(())
     }
 }
@@ -269,11 +204,12 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8], part: ReadPart<'_>) -> Result<String, String> {
-        let mut packed = "before".to_owned();
+        let mut buffers = ReadBuffers::default();
+        buffers.text.push_str("before");
         let mut deserializer = serde_json::Deserializer::from_slice(text);
-        let seed = ValueSeed { part, writer: &mut Writer(&mut packed) };
+        let seed = ValueSeed { part, writer: &mut buffers };
         seed.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(|error| error.to_string())?;
-        Ok(packed.strip_prefix("before").unwrap().to_owned())
+        Ok(buffers.text.strip_prefix("before").unwrap().to_owned())
     }
 
     /// Reads the text as a [`Value`] and packs that.
