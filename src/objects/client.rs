@@ -68,6 +68,8 @@ pub trait Client: Send + Sync {
     /// Some clients cannot read every object that others have stored, for example if its arrays are nested too deeply. Then
     /// [`list`](Self::list) fails, and an [`ObjectWatch`](super::ObjectWatch) calls this instead.
     ///
+    /// If `stop` is cancelled, a client of a server ends this early with an error.
+    ///
     /// Default: calls `list`, for a client that can read all objects. A client that wraps another one should pass this call on.
     ///
     /// # Errors
@@ -77,6 +79,7 @@ pub trait Client: Send + Sync {
         &self,
         kind: &Kind,
         query: &Query,
+        _stop: &CancellationToken,
     ) -> Result<(ObjectList<SharedObject>, Vec<ClientError>), ClientError> {
         self.list(kind, query).map(|list| (list, Vec::new()))
     }
@@ -197,6 +200,21 @@ pub trait Client: Send + Sync {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError>;
+
+    /// Streams all objects that the query selects, then their changes, if the server can begin a stream with the objects.
+    ///
+    /// Does the same as [`watch`](Self::watch) without a version. The difference: if the server cannot stream the objects, `watch`
+    /// lists the newest ones, and this fails. An [`ObjectWatch`](super::ObjectWatch) calls this, because it can list
+    /// them at less cost for the server: in pages, and from a cache.
+    ///
+    /// Default: calls `watch`. A client that wraps another one should pass this call on.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`watch`](Self::watch), and [`Invalid`](ClientError::Invalid) if the server cannot stream the objects.
+    fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
+        self.watch(kind, query, None, stop)
+    }
 
     /// Returns a client of the same objects with separate connections. Its calls end within `timeout`.
     ///

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
+use crate::kubernetes::http::agent::StoppableCall;
 use crate::kubernetes::http::answer::ApiStatus;
 use crate::kubernetes::http::path::RequestPath;
 use crate::kubernetes::http::transport::{HttpRequest, HttpTransport};
@@ -128,7 +129,8 @@ fn read(transport: &HttpTransport, object: &ObjectRef, stop: Option<&Cancellatio
         .map_err(|cause| ClientError::with_causes(object.clone(), vec![cause]))?;
     let request = HttpRequest { method: Method::GET, path: &path, body: None, accept: "application/json" };
     let line = transport.line("GET", &path, object, "");
-    let (head, body) = transport.call(&request, stop).map_err(|error| line.error(error))?;
+    let (head, body) =
+        transport.call(&request, stop.map(StoppableCall::new).as_ref()).map_err(|error| line.error(error))?;
     let read_at = transport.clock().nanos();
     if head.code == 404 {
         return Ok(Group { read_at, kinds: None });

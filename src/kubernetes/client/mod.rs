@@ -22,6 +22,7 @@ pub use self::discovery::ServedKind;
 pub use self::reads::{ObjectTable, Scale, TableColumn, TableRow};
 use super::config::cluster::ClusterConfig;
 use super::config::error::ConfigError;
+use super::http::agent::{PageConnections, StoppableCall};
 use super::http::answer::{ApiStatus, RequestLine};
 use super::http::path::RequestPath;
 use super::http::request_error::RequestFault;
@@ -83,6 +84,7 @@ pub(super) struct Shared {
     pub(super) unknown_fields: Mutex<HashMap<Kind, HashSet<String>>>,
     /// The kinds for which the server does not stream lists.
     pub(super) unstreamed: Mutex<HashSet<Kind>>,
+    pub(super) pages: PageConnections,
 }
 
 /// The settings in which clones differ.
@@ -188,6 +190,7 @@ impl KubernetesClientBuilder {
             discovery: Discovery::default(),
             unknown_fields: Mutex::default(),
             unstreamed: Mutex::default(),
+            pages: PageConnections::default(),
         };
         Ok(KubernetesClient { shared: Arc::new(shared), mode: Mode { field_manager, ..Mode::default() } })
     }
@@ -216,6 +219,7 @@ impl KubernetesClient {
             discovery: Discovery::default(),
             unknown_fields: Mutex::default(),
             unstreamed: Mutex::default(),
+            pages: PageConnections::default(),
         };
         Self { shared: Arc::new(shared), mode: self.mode.clone() }
     }
@@ -303,20 +307,21 @@ impl KubernetesClient {
         self.request_until(None, object, method, line, content, path_of)
     }
 
-    /// Sends a request and reads the answer. A cancellation of `stop` ends this with an error.
+    /// Sends a request and reads the answer. A stop ends this with an error.
     pub(super) fn request_until(
         &self,
-        stop: Option<&CancellationToken>,
+        stoppable: Option<&StoppableCall<'_>>,
         object: &ObjectRef,
         method: &Method,
         line: (&'static str, &str),
         (body, accept): (Option<(&'static str, &Value)>, &'static str),
         path_of: impl Fn(&str) -> Result<RequestPath, Cause>,
     ) -> Result<ApiReply, ClientError> {
+        let stop = stoppable.map(StoppableCall::stop);
         let (body, line) = self.exchange(object, line, stop, path_of, |path| {
             let body = body.map(|(content_type, body)| (content_type, body.to_string().into_bytes()));
             let request = HttpRequest { method: method.clone(), path, body, accept };
-            let (head, body) = self.shared.transport.call(&request, stop)?;
+            let (head, body) = self.shared.transport.call(&request, stoppable)?;
             Ok(if head.is_success() { Ok(body) } else { Err((head, body)) })
         })?;
         Ok(ApiReply { line, body })

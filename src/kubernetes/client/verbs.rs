@@ -38,8 +38,12 @@ impl Client for KubernetesClient {
         unreadable.into_iter().next().map_or(Ok(list), Err)
     }
 
-    fn list_readable(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
-        self.list_until(kind, query, None)
+    fn list_readable(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ReadableList, ClientError> {
+        self.list_until(kind, query, Some(stop))
+    }
+
+    fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
+        watch::stream_list(self, kind, query, stop)
     }
 
     fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
@@ -187,9 +191,10 @@ impl KubernetesClient {
         query: &Query,
         stop: Option<&CancellationToken>,
     ) -> Result<ReadableList, ClientError> {
+        let token = query.continue_token.as_deref();
+        let call = stop.map(|stop| self.shared.pages.call(token, stop));
         let Page { version, continue_token, mut items, bad } = self.with_fields(kind, query, |fields| {
             let limit = query.limit.filter(|limit| *limit > 0).map(|limit| limit.to_string());
-            let token = query.continue_token.as_deref();
             let object = objects(kind, query);
             let path = |plural: &str| {
                 let path = selected(kind, plural, query, &fields.selector)?;
@@ -204,11 +209,14 @@ impl KubernetesClient {
             };
             let version = token.unwrap_or_default();
             let content = (None, self.accept(true));
-            let reply = self.request_until(stop, &object, &Method::GET, ("LIST", version), content, path);
+            let reply = self.request_until(call.as_ref(), &object, &Method::GET, ("LIST", version), content, path);
             let mut page = reply.map_err(|error| with_token(error, version))?.parse(|body| decode::list(body, kind))?;
             page.items.retain(|item| fields.rest.selects(item));
             Ok(page)
         })?;
+        if let (Some(call), Some(token)) = (call, &continue_token) {
+            self.shared.pages.keep(token, call);
+        }
         // The server orders the paths of objects, in which a slash follows the namespace.
         if !is_sorted(&items) {
             items.sort_by_cached_key(SharedObject::key);

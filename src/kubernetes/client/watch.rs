@@ -26,7 +26,7 @@ const LIFE: u64 = 300;
 
 type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
-/// Begins a watch.
+/// Begins a watch. Without a version, lists the objects if the server does not stream them.
 pub(super) fn watch(
     client: &KubernetesClient,
     kind: &Kind,
@@ -34,12 +34,33 @@ pub(super) fn watch(
     from: Option<&str>,
     stop: &CancellationToken,
 ) -> Result<ObjectStream, ClientError> {
-    let from = from.filter(|from| !matches!(*from, "" | "0"));
+    begin(client, kind, query, from.filter(|from| !matches!(*from, "" | "0")), true, stop)
+}
+
+/// Begins a watch of all objects. Fails if the server does not stream them.
+pub(super) fn stream_list(
+    client: &KubernetesClient,
+    kind: &Kind,
+    query: &Query,
+    stop: &CancellationToken,
+) -> Result<ObjectStream, ClientError> {
+    begin(client, kind, query, None, false, stop)
+}
+
+fn begin(
+    client: &KubernetesClient,
+    kind: &Kind,
+    query: &Query,
+    from: Option<&str>,
+    may_list: bool,
+    stop: &CancellationToken,
+) -> Result<ObjectStream, ClientError> {
     let mut stream = EventStream {
         client: client.clone(),
         kind: kind.clone(),
         query: Query { limit: None, continue_token: None, ..query.clone() },
         stop: stop.clone(),
+        may_list,
         listed: Vec::new().into_iter(),
         unreadable: Vec::new().into_iter(),
         listed_at: None,
@@ -67,6 +88,8 @@ struct EventStream {
     kind: Kind,
     query: Query,
     stop: CancellationToken,
+    /// Whether to list the objects if the server does not stream them.
+    may_list: bool,
     /// The objects of the first list, if the server does not stream it.
     listed: vec::IntoIter<SharedObject>,
     /// The errors of the objects of that list that cannot be read.
@@ -111,15 +134,23 @@ enum ReadStep {
 impl EventStream {
     /// Begins with all objects. The server streams them if it can.
     fn begin(&mut self) -> Result<(), ClientError> {
-        if self.client.mode_streams(&self.kind) {
+        let refusal = if self.client.mode_streams(&self.kind) {
             match self.connect("") {
                 Err(error @ ClientError::Invalid { .. }) => {
                     self.client.note_refused_streaming(&self.kind, &error.to_string());
+                    error
                 }
                 result => return result,
             }
-        }
-        self.list()
+        } else {
+            self.not_streamed("the server has refused to stream lists")
+        };
+        if self.may_list { self.list() } else { Err(refusal) }
+    }
+
+    /// Returns the error of a list that the server does not stream.
+    fn not_streamed(&self, rule: &str) -> ClientError {
+        ClientError::invalid(objects(&self.kind, &self.query), "sendInitialEvents", "true", rule)
     }
 
     /// Lists all objects, to be watched from the version of the list on.
@@ -222,9 +253,16 @@ impl EventStream {
                 let status = ApiStatus::of_event(&status);
                 // Servers of which the storage cannot stream.
                 if self.is_initial && is_first && matches!(status.code(), 400 | 422 | 500 | 501) {
-                    self.client.note_refused_streaming(&self.kind, status.message());
-                    self.connection = None;
-                    return self.list().err().map(Err);
+                    let is_lasting = self.client.note_refused_streaming(&self.kind, status.message());
+                    if self.may_list {
+                        self.connection = None;
+                        return self.list().err().map(Err);
+                    }
+                    if is_lasting {
+                        let refusal = self.not_streamed(status.message());
+                        self.connection = None;
+                        return Some(Err(refusal));
+                    }
                 }
                 let head = ResponseHead { code: 200, ..ResponseHead::default() };
                 return Some(Err(status.error(&connection.line, &head)));
@@ -348,12 +386,15 @@ impl KubernetesClient {
         !self.shared.unstreamed.lock().contains(kind)
     }
 
-    /// Streams no more lists of a kind if the server refuses that as such: servers before 1.27, and those that switch it off. Other
-    /// refusals concern one query or one moment.
-    fn note_refused_streaming(&self, kind: &Kind, message: &str) {
-        // Servers before 1.27 refuse `resourceVersionMatch` for a watch.
-        if ["sendInitialEvents", "resourceVersionMatch"].iter().any(|parameter| message.contains(parameter)) {
+    /// Streams no more lists of a kind if the server refuses that as such: servers before 1.27, those that switch it off, and those
+    /// of which the storage cannot do it. Returns whether that is so. Other refusals concern one query or one moment.
+    fn note_refused_streaming(&self, kind: &Kind, message: &str) -> bool {
+        // Servers before 1.27 refuse `resourceVersionMatch` for a watch. Servers with an older etcd name a feature of the storage.
+        const REFUSALS: [&str; 3] = ["sendInitialEvents", "resourceVersionMatch", "required storage feature"];
+        let is_lasting = REFUSALS.iter().any(|refusal| message.contains(refusal));
+        if is_lasting {
             self.shared.unstreamed.lock().insert(kind.clone());
         }
+        is_lasting
     }
 }

@@ -1,5 +1,6 @@
 //! The agents that send requests: pools of connections, and connections that a stop ends.
 
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::tls::Tls;
 use super::tunnel::TunnelConnector;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
 /// Makes the agents of a client.
@@ -31,12 +33,64 @@ pub(super) struct AgentFactory {
 }
 
 /// An agent for one request. A cancellation ends its connection and fails its calls.
-pub(super) struct StoppableAgent {
+pub(in crate::kubernetes) struct StoppableAgent {
     pub(super) agent: Agent,
     /// The longest silence of the server. It may change while an answer is read.
     pub(super) silence: SilenceLimit,
     /// The last field: its drop waits for a shutdown that is under way.
     _guard: OnCancel,
+}
+
+/// A call that a stop ends. It can take the connection of an earlier call, and leaves it for a later one.
+pub(in crate::kubernetes) struct StoppableCall<'a> {
+    pub(super) stop: &'a CancellationToken,
+    pub(super) agent: Mutex<Option<StoppableAgent>>,
+}
+
+impl<'a> StoppableCall<'a> {
+    pub(in crate::kubernetes) fn new(stop: &'a CancellationToken) -> Self {
+        Self { stop, agent: Mutex::new(None) }
+    }
+
+    pub(in crate::kubernetes) fn stop(&self) -> &'a CancellationToken {
+        self.stop
+    }
+}
+
+/// The connections of unfinished lists in pages, by the token of the next page.
+///
+/// Each page of a list that a stop can end would otherwise need a new connection.
+#[derive(Default)]
+pub(in crate::kubernetes) struct PageConnections(Mutex<HashMap<String, (CancellationToken, StoppableAgent)>>);
+
+impl PageConnections {
+    /// Returns a call for a page, which uses the connection of the page before it.
+    pub(in crate::kubernetes) fn call<'a>(
+        &self,
+        token: Option<&str>,
+        stop: &'a CancellationToken,
+    ) -> StoppableCall<'a> {
+        let kept = token.and_then(|token| self.0.lock().remove(token));
+        let agent = kept.map(|(_, agent)| agent.stopped_by(stop));
+        StoppableCall { stop, agent: Mutex::new(agent) }
+    }
+
+    /// Keeps the connection of a call for the next page.
+    pub(in crate::kubernetes) fn keep(&self, token: &str, call: StoppableCall<'_>) {
+        let Some(agent) = call.agent.into_inner() else { return };
+        let mut kept = self.0.lock();
+        // A list that was stopped does not go on.
+        kept.retain(|_, (stop, _)| !stop.is_cancelled());
+        kept.insert(token.to_owned(), (call.stop.clone(), agent));
+    }
+}
+
+impl StoppableAgent {
+    /// Makes another token end the connection.
+    fn stopped_by(self, stop: &CancellationToken) -> Self {
+        let ended = self.agent.clone();
+        Self { _guard: stop.on_cancel(move || ended.shutdown()), ..self }
+    }
 }
 
 impl AgentFactory {

@@ -1,6 +1,6 @@
 //! Requests: connections, TLS, repetitions, metrics, and the errors of servers.
 
-mod agent;
+pub(super) mod agent;
 pub(super) mod answer;
 mod connector;
 pub(super) mod path;

@@ -9,7 +9,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderN
 use http::{HeaderMap, Method, Request, Response};
 use ureq::{Agent, Body, BodyReader};
 
-use super::agent::{AgentFactory, LimitedBody, head_of, parse_proxy, run};
+use super::agent::{AgentFactory, LimitedBody, StoppableCall, head_of, parse_proxy, run};
 use super::answer::{ApiStatus, MOST_STATUS, RequestLine, ResponseHead};
 use super::path::RequestPath;
 use super::request_error::{RequestFault, cause_of};
@@ -199,19 +199,27 @@ impl HttpTransport {
 
     /// Sends a request and reads the answer. Repeats it where that is safe, within the time of a call.
     ///
-    /// A cancellation of `stop` ends the call with an error. Then the request has a connection of its own.
+    /// A stop ends the call with an error. Then the request has a connection of its own.
     pub(crate) fn call(
         &self,
         request: &HttpRequest<'_>,
-        stop: Option<&CancellationToken>,
+        stoppable: Option<&StoppableCall<'_>>,
     ) -> Result<Answer, RequestFault> {
+        let stop = stoppable.map(|call| call.stop);
         self.repeat(request, stop, |until| {
             let (used, pooled) = (self.authorization(until, stop)?, self.call_agent());
-            let own = stop.map(|stop| self.agents.stoppable(stop, self.limits.read));
+            let own = stoppable.map(|call| {
+                let kept = call.agent.lock().take();
+                kept.unwrap_or_else(|| self.agents.stoppable(call.stop, self.limits.read))
+            });
             let agent = own.as_ref().map_or(&pooled, |own| &own.agent);
             let left = until.since(self.clock.nanos());
             let response = self.send(agent, request, used.as_ref(), Some(left))?;
-            Ok((used, self.read(response, Nanos::NEVER)?))
+            let answer = self.read(response, Nanos::NEVER)?;
+            if let Some(call) = stoppable {
+                *call.agent.lock() = own;
+            }
+            Ok((used, answer))
         })
     }
 

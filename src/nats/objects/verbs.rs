@@ -71,11 +71,16 @@ impl Client for NatsClient {
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        let (list, unreadable) = self.list_readable(kind, query)?;
+        let (list, unreadable) = self.list_readable(kind, query, &CancellationToken::new())?;
         unreadable.into_iter().next().map_or(Ok(list), Err)
     }
 
-    fn list_readable(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
+    fn list_readable(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        _stop: &CancellationToken,
+    ) -> Result<ReadableList, ClientError> {
         check_selector(kind, &query.labels)?;
         self.store.list(kind, query)
     }

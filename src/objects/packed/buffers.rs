@@ -13,7 +13,7 @@ use super::{DIGITS, OBJECT, SHORT, STRING};
 pub(crate) struct ReadBuffers {
     /// The packed values so far.
     pub(super) text: String,
-    /// The fields so far of all objects that have not ended, those of inner objects last.
+    /// The fields so far of all objects that have not ended. The fields of inner objects come last.
     pub(super) fields: Vec<FieldPlace>,
     /// The fields of one object while they are sorted.
     sorted: String,

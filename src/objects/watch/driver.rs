@@ -142,12 +142,15 @@ impl<T: Object> WatchDriver<T> {
         while !self.stop.is_cancelled() {
             match self.machine.next(self.now()) {
                 WatchCall::List(query) => {
-                    let answer = client.list_readable(self.api.kind(), &query);
+                    let answer = client.list_readable(self.api.kind(), &query, &self.stop);
                     self.react(|machine, now| machine.listed(now, answer));
                 }
                 WatchCall::Open(from) => {
                     let stop = self.stop.child();
-                    let opened = client.watch(self.api.kind(), &self.query, from.as_deref(), &stop);
+                    let opened = match from {
+                        Some(version) => client.watch(self.api.kind(), &self.query, Some(&version), &stop),
+                        None => client.stream_list(self.api.kind(), &self.query, &stop),
+                    };
                     let answer = opened.map(|events| self.stream = Some(OpenStream { events, stop }));
                     self.react(|machine, now| machine.opened(now, answer));
                 }

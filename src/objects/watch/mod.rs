@@ -79,7 +79,8 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 ///
 /// With a client that is not [local](super::Capabilities::local), the watch begins with a stream of all objects instead of a list,
 /// unless the query has a [limit](Query::limit). If that stream does not complete the objects, the watch lists them: after an error,
-/// 30 seconds without a new object, or five minutes. A stream that is silent for two minutes although it had bookmarks, or for
+/// 30 seconds without a new object, or five minutes. If the server cannot [stream](Client::stream_list) objects, the watch lists them
+/// always. It accepts an old list from a cache, and reads the newest list in pages of 500 objects. A stream that is silent for two minutes although it had bookmarks, or for
 /// five minutes, is opened again. After two such streams, the watch also lists the objects. A second thread (`<name>-watchdog`) ends
 /// these streams. After a failure, the watch lists one object before it resumes: a server that was restored has an older version, and
 /// would keep the stream waiting.

@@ -120,6 +120,139 @@ fn case_03_a_list_survives_an_expired_page() {
     assert!(server.requests().iter().any(|request| request.parameter("continue").is_some()));
 }
 
+/// Makes a server refuse streamed lists, as servers before 1.27 do.
+fn refuses_streams(server: &ApiServer) {
+    let refusal = ServerAnswer::error(422, "Invalid", "resourceVersionMatch is forbidden for watch");
+    server.rule(watches().when(is_streaming).otherwise(refusal));
+}
+
+/// Returns the lists of all objects so far as texts: the version that each must have reached, its limit, its token.
+fn ladder(server: &ApiServer) -> Vec<String> {
+    let requests = server.requests();
+    let is_list = |request: &&ServerRequest| request.path == MAPS && !request.is_watch();
+    // Before it resumes, a watch lists one object.
+    let lists = requests.iter().filter(is_list).filter(|request| request.parameter("limit") != Some("1"));
+    let text = |request: &ServerRequest| {
+        let parameters = ["resourceVersion", "resourceVersionMatch", "limit", "continue"];
+        parameters.map(|name| request.parameter(name).unwrap_or("-")).join(" ")
+    };
+    lists.map(text).collect()
+}
+
+/// Makes the version of the next watch expire.
+fn expires(server: &ApiServer) {
+    let expired = ServerAnswer::new(200).error_event(410, "Expired", "too old resource version: 1 (5)");
+    server.rule(watches().when(|request| !is_streaming(request)).answer(expired));
+    server.disconnect();
+}
+
+fn page_of(server: &ApiServer, count: usize, token: &str) -> ServerAnswer {
+    let list = server.client().list(&CONFIG_MAP, &in_default()).unwrap();
+    let items = serde_json::to_value(&list.items[..count]).unwrap();
+    ServerAnswer::json(200, json!({"metadata": {"resourceVersion": list.version, "continue": token}, "items": items}))
+}
+
+#[test]
+fn case_03_a_list_that_the_watch_divides_into_pages_survives_an_expired_page() {
+    let server = server_with(&["a", "b", "c", "d"]);
+    refuses_streams(&server);
+    server.rule(lists().answer(page_of(&server, 2, "second")).answer(page_of(&server, 3, "third")));
+    server.rule(lists().answer(ServerAnswer::error(410, "Expired", "The provided continue parameter is too old")));
+    let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
+    equals(&follower, &server);
+    let expected = ["0 NotOlderThan 500 -", "- - 500 second", "- - 500 third", "0 NotOlderThan - -"];
+    assert_eq!(ladder(&server), expected);
+    // All pages of one list share a connection, although a stop of the watch could end it.
+    let requests = server.requests();
+    let pages = requests.iter().filter(|request| request.parameter("limit") == Some("500"));
+    let connections: Vec<_> = pages.map(|request| request.connection).collect();
+    assert!(connections.len() == 3 && connections.iter().all(|one| *one == connections[0]), "{connections:?}");
+}
+
+#[test]
+fn case_05_a_server_without_streamed_lists_is_listed_as_its_cache_allows() {
+    let server = server_with(&["a", "b", "c"]);
+    refuses_streams(&server);
+    let client = client_of(&server);
+    // A cache ignores the limit of a list of any version.
+    server.rule(lists().query("resourceVersion", "0").answer(page_of(&server, 3, "")));
+    let api = Api::<DynamicObject>::of_kind(Arc::new(client.clone()), CONFIG_MAP);
+    let follower = Follower::of(ObjectWatch::new(api).query(in_default().limit(2)));
+    equals(&follower, &server);
+    assert_eq!(ladder(&server), ["0 NotOlderThan 2 -"]);
+    drop(follower);
+    let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
+    let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;
+    server.wait_for_requests(|all| {
+        all.iter().filter(|request| request.is_watch() && !is_streaming(request)).count() == 2
+    });
+    expires(&server);
+    delete(server.client(), &CONFIG_MAP, &ObjectKey::new("default", "a"));
+    equals(&follower, &server);
+    assert_eq!(follower.deletions(), [ObjectKey::new("default", "a")]);
+    let lists = ladder(&server);
+    assert_eq!(lists[1], "0 NotOlderThan 500 -");
+    assert!(lists.contains(&format!("{version} NotOlderThan - -")), "{lists:?}");
+    let streaming = server.requests().iter().filter(|request| is_streaming(request)).count();
+    assert_eq!(streaming, 1, "the client remembers the refusal");
+}
+
+#[test]
+fn case_05_a_cache_that_is_behind_leads_to_the_newest_list() {
+    let server = server_with(&["a", "b"]);
+    refuses_streams(&server);
+    let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
+    server.wait_for_requests(|all| all.iter().any(|request| request.is_watch() && !is_streaming(request)));
+    let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+    let behind = ServerAnswer::json(
+        504,
+        json!({
+            "kind": "Status", "status": "Failure", "code": 504, "reason": "Timeout",
+            "message": "Timeout: Too large resource version: 9, current: 8",
+            "details": {"causes": [cause], "retryAfterSeconds": 1},
+        }),
+    );
+    let asks_for_version = |request: &ServerRequest| {
+        request.parameter("limit").is_none()
+            && request.parameter("resourceVersion").is_some_and(|version| version != "0")
+    };
+    server.rule(lists().when(asks_for_version).answer(behind));
+    expires(&server);
+    server.client().create(&CONFIG_MAP, map("default", "c", 0)).unwrap();
+    follower.waits_for(&ObjectKey::new("default", "c"), true);
+    equals(&follower, &server);
+    let lists = ladder(&server);
+    assert_eq!((lists.len(), lists[0].as_str(), lists[2].as_str()), (3, "0 NotOlderThan 500 -", "- - 500 -"));
+}
+
+/// A stop ends the waits for a list, for its next page, and for the version of the server.
+#[test]
+fn a_watch_that_lists_ends_when_it_is_stopped() {
+    let silent = || ServerAnswer::new(200).text("{").wait(&CancellationToken::new());
+    let hour = Duration::from_secs(3600);
+    for (what, count) in [("a list", 2), ("a page", 3), ("the version of the server", 4)] {
+        let server = server_with(&["a", "b"]);
+        refuses_streams(&server);
+        match what {
+            "a list" => server.rule(lists().otherwise(silent())),
+            "a page" => server.rule(lists().answer(page_of(&server, 1, "second")).otherwise(silent())),
+            _ => server.rule(lists().answer(ServerAnswer::stored()).otherwise(silent())),
+        }
+        let config = homeostat::kubernetes::ClusterConfig::new(&server.url()).unwrap();
+        let client = KubernetesClient::builder(config).read_timeout(hour).call_timeout(hour).build().unwrap();
+        let follower = Follower::start(&client, &CONFIG_MAP, in_default());
+        if what.starts_with("the version") {
+            server.wait_for_requests(|all| all.len() == 3);
+            server.disconnect();
+        }
+        server.wait_for_requests(|all| all.len() == count);
+        // By now the client usually waits for the body. Any earlier wait must end too.
+        crate::support::pause(Duration::from_millis(100));
+        follower.watch.stop();
+        follower.watch.join();
+    }
+}
+
 #[test]
 fn case_04_a_streamed_list_ends_with_its_marker() {
     let server = server_with(&["a", "b"]);

@@ -165,7 +165,7 @@ fn an_object_that_cannot_be_decoded_does_not_hide_the_others_of_a_list() {
     let client = client(&server);
     let error = client.list(&CONFIG_MAP, &Query::all()).unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
-    let (list, unreadable) = client.list_readable(&CONFIG_MAP, &Query::all()).unwrap();
+    let (list, unreadable) = client.list_readable(&CONFIG_MAP, &Query::all(), &CancellationToken::new()).unwrap();
     assert_eq!((list.version.as_str(), list.items.len(), list.items[0].name()), ("9", 1, "z"));
     assert_eq!((unreadable.len(), unreadable[0].to_string()), (1, error.clone()));
     // The list in place of a streamed one.

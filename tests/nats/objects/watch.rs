@@ -328,7 +328,7 @@ fn a_list_has_the_objects_beside_an_entry_that_cannot_be_read() {
     let error = client.list(&WIDGET, &Query::all()).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("default/b"), "{error}");
     let names = |query: &Query| {
-        let (list, unreadable) = client.list_readable(&WIDGET, query).unwrap();
+        let (list, unreadable) = client.list_readable(&WIDGET, query, &CancellationToken::new()).unwrap();
         assert!(unreadable.iter().all(ClientError::is_invalid), "{unreadable:?}");
         let found: Vec<_> = list.items.iter().map(|object| object.name().to_owned()).collect();
         let odd: Vec<_> = unreadable.iter().map(|error| error.object().key().name().to_owned()).collect();

@@ -14,6 +14,9 @@ const MARKER_SILENCE: Duration = Duration::from_secs(30);
 /// The longest time of a streaming list. New objects may come for ever if the end marker is missing.
 const MARKER_DEADLINE: Duration = Duration::from_secs(300);
 
+/// The size of the pages that the watch chooses itself, as client-go does.
+const PAGE_SIZE: usize = 500;
+
 /// A list in pages, or in one page without a limit.
 pub(super) struct PagedListing {
     least: Least,
@@ -45,7 +48,12 @@ pub(super) enum PageEffect {
 }
 
 impl PagedListing {
-    pub(super) fn new(least: Least, limit: Option<usize>) -> Self {
+    /// `limit` is the page size of the query. Without it, `may_page` says whether the watch may choose one.
+    ///
+    /// It chooses none for a list that must have reached a version: servers answer it from a cache only if it has no limit. For a
+    /// list of any version, a cache ignores the limit, and a server without a cache needs it.
+    pub(super) fn new(least: Least, limit: Option<usize>, may_page: bool) -> Self {
+        let limit = limit.or((may_page && !matches!(least, Least::Version(_))).then_some(PAGE_SIZE));
         Self { least, limit, token: None, version: None, items: Vec::new(), unreadable: Vec::new() }
     }
 

@@ -11,7 +11,8 @@
 //!
 //! Lists follow the ladder of client-go (`tools/cache/reflector.go`): the first list may be of any version, a later one must have
 //! reached the last version that the watch has seen. If the server cannot do that, the newest list counts. If a page is gone, or
-//! the version of a list in pages, all objects are listed at once. A watch that gets no end marker lists from then on.
+//! the version of a list in pages, all objects are listed at once. A watch that gets no end marker lists from then on. If the server
+//! refuses streaming lists, the watch chooses pages for the lists that no cache answers.
 //!
 //! After a failure, a remote watch lists one object before it resumes: that list must have reached the last version. A server that
 //! was restored to an older state would otherwise keep the stream waiting.
@@ -357,7 +358,7 @@ impl WatchMachine {
     /// Takes an error of a streaming list.
     fn streaming_failed(&mut self, now: Nanos, error: &ClientError) -> WatchReaction {
         if error.is_invalid() {
-            self.streaming = Streaming::Off;
+            self.streaming = Streaming::Refused;
             self.list_again();
             return note("the client has no streaming lists, lists from now on", error);
         }
@@ -397,7 +398,7 @@ impl WatchMachine {
     fn list_again(&mut self) {
         self.phase = match self.streaming {
             Streaming::Preferred(_) => WatchPhase::OpeningStreamingList,
-            Streaming::Skipped(_) | Streaming::Off => self.listing(),
+            Streaming::Skipped(_) | Streaming::Off | Streaming::Refused => self.listing(),
         };
     }
 
@@ -407,7 +408,9 @@ impl WatchMachine {
             (false, true) => Least::Any,
             (false, false) => Least::Version(self.version.clone()),
         };
-        WatchPhase::Listing(PagedListing::new(least, self.query.limit.filter(|_| self.in_pages)))
+        let is_refused = matches!(self.streaming, Streaming::Refused);
+        let limit = self.query.limit.filter(|_| self.in_pages);
+        WatchPhase::Listing(PagedListing::new(least, limit, self.in_pages && is_refused))
     }
 
     /// Begins the next attempt after a pause: resumes the stream if there was one, or lists.

@@ -18,6 +18,8 @@ pub(super) enum Streaming {
     /// The next listing is not, because the last one failed.
     Skipped(u32),
     Off,
+    /// The server has no streaming lists. Then it answers exact lists from its storage, at best in pages.
+    Refused,
 }
 
 /// A stream of changes.

@@ -59,6 +59,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         2 => refusal().prop_map(Fault::Open),
         6 => (0..8_u8, stream_fault()).prop_map(|(after, fault)| Fault::Stream(after, fault)),
         1 => Just(Fault::NoMarker),
+        1 => Just(Fault::Behind),
     ]
 }
 
@@ -155,10 +156,13 @@ proptest! {
     fn whatever_fails_the_store_ends_equal_to_a_fresh_list(
         (local, bookmarks, streaming) in server(),
         limit in prop_oneof![Just(None), (1..4_usize).prop_map(Some)],
+        (cached, most) in (any::<bool>(), prop_oneof![Just(usize::MAX), 1..4_usize]),
         seed in any::<u64>(),
         ops in prop::collection::vec(op(), 1..60),
     ) {
-        let mut watcher = Watcher::new(Server::new(local, bookmarks && !local, streaming), limit, seed);
+        let mut server = Server::new(local, bookmarks && !local, streaming);
+        (server.cached, server.most) = (cached, most);
+        let mut watcher = Watcher::new(server, limit, seed);
         for op in ops {
             apply(&mut watcher, op);
         }

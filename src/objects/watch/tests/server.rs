@@ -56,6 +56,8 @@ pub(super) enum Fault {
     Stream(u8, StreamFault),
     /// The next streaming list has no end marker.
     NoMarker,
+    /// A cache has not reached the version that the next list must have reached.
+    Behind,
 }
 
 /// How a server serves streaming lists.
@@ -76,6 +78,10 @@ pub(super) struct Server {
     pub(super) faults: VecDeque<Fault>,
     pub(super) bookmarks: bool,
     pub(super) streaming: StreamingLists,
+    /// Whether a cache answers lists of any version. It ignores their limit.
+    pub(super) cached: bool,
+    /// The most objects of a page.
+    pub(super) most: usize,
     /// Whether a watch from a future version is gone, as with embedded clients. Otherwise it waits.
     local: bool,
     /// The number of deletions of each object.
@@ -153,6 +159,8 @@ impl Server {
             faults: VecDeque::new(),
             bookmarks,
             streaming,
+            cached: false,
+            most: usize::MAX,
             local,
             deletions: BTreeMap::new(),
             restores: 0,
@@ -235,6 +243,11 @@ impl Server {
             (version.parse().unwrap(), Some(after.parse::<u8>().unwrap()))
         } else {
             let least = query.not_older_than.as_deref().map(|least| least.parse::<u64>().unwrap());
+            if least.is_some_and(|least| least > 0)
+                && self.fault(|fault| (fault == Fault::Behind).then_some(())).is_some()
+            {
+                return Err(gone());
+            }
             if least.is_some_and(|least| least > self.head) && !self.local {
                 return Err(gone());
             }
@@ -253,7 +266,8 @@ impl Server {
             return Err(gone());
         };
         let rest = state.iter().filter(|(name, _)| after.is_none_or(|after| **name > after));
-        let limit = query.limit.unwrap_or(usize::MAX);
+        let is_cached = self.cached && query.continue_token.is_none() && query.not_older_than.as_deref() == Some("0");
+        let limit = query.limit.filter(|_| !is_cached).map_or(usize::MAX, |limit| limit.min(self.most));
         let page: Vec<_> = rest.clone().take(limit).collect();
         let token = (rest.count() > limit).then(|| format!("{version}/{}/{}", page[limit - 1].0, self.restores));
         let items = page.into_iter().map(|(name, (version, size))| object(*name, *version, *size)).collect();

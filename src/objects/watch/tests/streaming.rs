@@ -107,11 +107,30 @@ fn a_streaming_list_that_grows_for_ever_ends_after_five_minutes() {
 fn a_server_without_streaming_lists_is_asked_for_lists_at_once() {
     let mut watch = machine(REMOTE, Query::all());
     watch.open_fails(ClientError::invalid(things(), "sendInitialEvents", "true", "must not be set"));
-    assert_eq!(watch.next(), "list 0");
+    // A cache that answers this list ignores the limit.
+    assert_eq!(watch.next(), "list 0 paged");
     watch.follow("5");
     watch.changed(6);
     watch.breaks(gone());
+    // With a limit, no cache would answer.
     assert_eq!(watch.next(), "list 6");
+    watch.list_fails(gone());
+    assert_eq!(watch.next(), "list newest paged", "at once");
+    let page = |version, token: Option<&str>| {
+        ObjectList::new(version, vec![object(1, 1, 1)]).continue_token(token.map(str::to_owned))
+    };
+    assert!(watch.listed_page(page("8", Some("more"))).change.is_none());
+    assert_eq!(watch.next(), "list newest paged");
+    // The token has expired.
+    assert!(matches!(watch.list_fails(gone()).report, Some(Report::Note(_))));
+    assert_eq!(watch.next(), "list newest", "at once");
+    watch.follow("9");
+    watch.changed(10);
+    watch.breaks(gone());
+    assert_eq!(watch.next(), "list 10");
+    // A cache that answers with an old list.
+    watch.listed("9");
+    assert_eq!(watch.next(), "list newest paged", "pages are tried again after a change");
 }
 
 #[test]
