@@ -12,7 +12,7 @@ use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
 use super::answer::ResponseHead;
 use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
 use super::request_error::{RequestFault, cause_of};
-use super::resolver::AddressResolver;
+use super::resolver::{AddressResolver, LookUps};
 use super::tls::Tls;
 use super::tunnel::TunnelConnector;
 use crate::base::cancel::{CancellationToken, OnCancel};
@@ -30,6 +30,7 @@ pub(super) struct AgentFactory {
     pub(super) connect: Duration,
     /// The longest silence of the server.
     pub(super) read: Duration,
+    pub(super) look_ups: LookUps,
 }
 
 /// An agent for one request. A cancellation ends its connection and fails its calls.
@@ -130,7 +131,7 @@ impl AgentFactory {
             .build();
         let tls = TlsConnector(Arc::clone(&self.tls));
         let connector = ().chain(TunnelConnector::default()).chain(TcpConnector(silence)).chain(tls);
-        Agent::with_parts(config, connector, AddressResolver::new(stop.cloned()))
+        Agent::with_parts(config, connector, AddressResolver::new(stop.cloned(), self.look_ups.clone()))
     }
 }
 

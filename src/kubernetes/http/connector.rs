@@ -325,7 +325,7 @@ mod tests {
     use ureq::config::Config;
     use ureq::unversioned::resolver::Resolver;
 
-    use super::super::resolver::AddressResolver;
+    use super::super::resolver::{AddressResolver, LookUps};
     use super::*;
     use crate::base::clock::Clock;
     use crate::kubernetes::config::ClusterConfig;
@@ -372,10 +372,10 @@ mod tests {
         for spent in [9, 10, 11] {
             let details = ConnectionDetails {
                 uri: &uri,
-                addrs: AddressResolver::new(None).empty(),
+                addrs: AddressResolver::new(None, LookUps::default()).empty(),
                 config: &config,
                 request_level: false,
-                resolver: &AddressResolver::new(None),
+                resolver: &AddressResolver::new(None, LookUps::default()),
                 now: Instant::Exact(began),
                 timeout: NextTimeout {
                     after: (10 * SECOND).into(),

@@ -1,5 +1,6 @@
 //! The addresses of servers.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,7 @@ use super::connector::unspent;
 use super::request_error::Unsent;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
@@ -23,35 +25,110 @@ use crate::base::wait::Monitor;
 pub(crate) struct AddressResolver {
     /// Ends the wait for the system's resolver.
     stop: Option<CancellationToken>,
-    look_up: LookUp,
+    shared: LookUps,
+}
+
+/// The look-ups of a client that are under way, by host and port. Callers that need the same name wait for one look-up.
+///
+/// The system may need a minute for a name. Without this, each request would meanwhile leave one more thread behind.
+#[derive(Clone)]
+pub(crate) struct LookUps {
+    under_way: Arc<Mutex<HashMap<String, Arc<LookUp>>>>,
+    ask: AskSystem,
 }
 
 /// A function that asks the system for the addresses of a name.
-type LookUp = fn(&Uri, &Config) -> Result<ResolvedSocketAddrs, Error>;
+type AskSystem = fn(&Uri, &Config) -> Result<ResolvedSocketAddrs, Error>;
+
+/// A look-up, with its result.
+type LookUp = Monitor<Option<Result<Vec<SocketAddr>, (ErrorKind, String)>>>;
+
+/// Ends a look-up when its thread ends.
+struct EndOfLookUp {
+    shared: LookUps,
+    name: String,
+    look_up: Arc<LookUp>,
+}
+
+impl Default for LookUps {
+    fn default() -> Self {
+        // Without a time-out, it starts no thread of its own.
+        Self::by(|uri, config| DefaultResolver::default().resolve(uri, config, NextTimeout::default()))
+    }
+}
+
+impl LookUps {
+    fn by(ask: AskSystem) -> Self {
+        Self { under_way: Arc::default(), ask }
+    }
+
+    /// Returns the look-up of a name, and starts it unless it is under way.
+    ///
+    /// It runs on a thread, because no call to the system's resolver can be ended. The thread ends with that call.
+    fn join(&self, uri: &Uri, config: &Config) -> io::Result<Arc<LookUp>> {
+        let name = uri.authority().map_or("", http::uri::Authority::as_str).to_owned();
+        let look_up = {
+            let mut under_way = self.under_way.lock();
+            if let Some(look_up) = under_way.get(&name) {
+                return Ok(Arc::clone(look_up));
+            }
+            let look_up = Monitor::of(Clock::system(), None);
+            under_way.insert(name.clone(), Arc::clone(&look_up));
+            look_up
+        };
+        let end = EndOfLookUp { shared: self.clone(), name, look_up: Arc::clone(&look_up) };
+        let (uri, config, ask) = (uri.clone(), config.clone(), self.ask);
+        let work = move || {
+            let found = match ask(&uri, &config) {
+                Ok(found) => Ok(found.iter().copied().collect()),
+                Err(Error::Io(error)) => Err((error.kind(), error.to_string())),
+                Err(other) => Err((ErrorKind::NotFound, other.to_string())),
+            };
+            end.look_up.change(|result| *result = Some(found));
+        };
+        ThreadOptions::new().spawn("kubernetes-resolver".to_owned(), work)?;
+        Ok(look_up)
+    }
+}
+
+impl Drop for EndOfLookUp {
+    fn drop(&mut self) {
+        self.shared.under_way.lock().remove(&self.name);
+        // The thread was not started, or has panicked.
+        self.look_up.change(|result| {
+            result.get_or_insert_with(|| Err((ErrorKind::Other, "the look-up has failed".to_owned())));
+        });
+    }
+}
 
 impl AddressResolver {
     /// Creates a resolver. A cancellation of `stop` ends its waits.
-    pub(crate) fn new(stop: Option<CancellationToken>) -> Self {
-        // Without a time-out, it starts no thread of its own.
-        Self { stop, look_up: |uri, config| DefaultResolver::default().resolve(uri, config, NextTimeout::default()) }
+    pub(crate) fn new(stop: Option<CancellationToken>, shared: LookUps) -> Self {
+        Self { stop, shared }
     }
 
-    /// Looks a name up on a thread, because no call to the system's resolver can be ended. The thread ends with that call.
+    /// Waits for the addresses of a name.
     fn look_up(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
         let limit = unspent(timeout)?;
-        let found = Monitor::of(Clock::system(), None);
-        let (finds, look_up) = (Arc::clone(&found), self.look_up);
-        let (uri, config) = (uri.clone(), config.clone());
-        let work = move || {
-            let result = look_up(&uri, &config);
-            finds.change(|found| *found = Some(result));
-        };
-        ThreadOptions::new().spawn("kubernetes-resolver".to_owned(), work)?;
-        let stopped = Arc::clone(&found);
-        let stop = move || stopped.change(|found| *found = Some(Err(io::Error::from(ErrorKind::Interrupted).into())));
-        let _guard = self.stop.as_ref().map(|token| token.on_cancel(stop));
-        let until = limit.not_zero().map_or(Nanos::NEVER, |limit| found.clock().nanos().after(*limit));
-        found.wait_for_some(until, Option::take).unwrap_or(Err(Error::Timeout(limit.reason)))
+        let look_up = self.shared.join(uri, config)?;
+        let woken = Arc::clone(&look_up);
+        let _guard = self.stop.as_ref().map(|token| token.on_cancel(move || woken.change(|_| ())));
+        let until = limit.not_zero().map_or(Nanos::NEVER, |limit| look_up.clock().nanos().after(*limit));
+        let found = look_up.wait_for_some(until, |found| match found {
+            _ if self.stop.as_ref().is_some_and(CancellationToken::is_cancelled) => {
+                Some(Err((ErrorKind::Interrupted, "it was stopped".to_owned())))
+            }
+            found => found.clone(),
+        });
+        match found {
+            None => Err(Error::Timeout(limit.reason)),
+            Some(Err((kind, text))) => Err(io::Error::new(kind, text).into()),
+            Some(Ok(found)) => {
+                let mut addresses = self.empty();
+                found.into_iter().for_each(|address| addresses.push(address));
+                Ok(addresses)
+            }
+        }
     }
 }
 
@@ -82,28 +159,85 @@ impl Resolver for AddressResolver {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread::scope;
     use std::time::Duration;
 
     use ureq::Timeout;
 
     use super::*;
 
+    const CALLERS: usize = 20;
+
+    fn uri() -> Uri {
+        "https://k:6443".parse().unwrap()
+    }
+
+    fn limited(milliseconds: u64) -> NextTimeout {
+        let (after, reason) = (Duration::from_millis(milliseconds).into(), Timeout::Resolve);
+        NextTimeout { after, reason, ..NextTimeout::default() }
+    }
+
     #[test]
     fn a_look_up_that_hangs_ends_in_time_or_with_a_stop() {
         let stop = CancellationToken::new();
-        let look_up: LookUp = |_, _| loop {
+        let ask: AskSystem = |_, _| loop {
             std::thread::park();
         };
-        let resolver = AddressResolver { stop: Some(stop.clone()), look_up };
-        let (uri, config) = ("https://k".parse().unwrap(), Config::default());
-        let (after, reason) = (Duration::from_millis(100).into(), Timeout::Resolve);
-        let limited = NextTimeout { after, reason, ..NextTimeout::default() };
-        let error = resolver.resolve(&uri, &config, limited).unwrap_err();
+        let resolver = AddressResolver::new(Some(stop.clone()), LookUps::by(ask));
+        let config = Config::default();
+        let error = resolver.resolve(&uri(), &config, limited(100)).unwrap_err();
         assert!(matches!(error, Error::Timeout(Timeout::Resolve)), "{error:?}");
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| resolver.resolve(&uri, &config, NextTimeout::default()));
+        scope(|scope| {
+            let waits = scope.spawn(|| resolver.resolve(&uri(), &config, NextTimeout::default()));
             stop.cancel();
             assert!(waits.join().unwrap().is_err());
         });
+    }
+
+    #[test]
+    fn callers_of_one_name_share_a_look_up() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        static ANSWERS: OnceLock<CancellationToken> = OnceLock::new();
+        let answers = ANSWERS.get_or_init(CancellationToken::new);
+        let ask: AskSystem = |_, _| {
+            ASKED.fetch_add(1, SeqCst);
+            ANSWERS.get().unwrap().wait();
+            let mut found = AddressResolver::new(None, LookUps::default()).empty();
+            found.push(SocketAddr::from(([10, 0, 0, 1], 6443)));
+            Ok(found)
+        };
+        let (shared, config) = (LookUps::by(ask), Config::default());
+        // Each caller of a client has a resolver of its own, and gives up.
+        for _ in 0..CALLERS {
+            let resolver = AddressResolver::new(None, shared.clone());
+            assert!(matches!(resolver.resolve(&uri(), &config, limited(1)), Err(Error::Timeout(_))));
+        }
+        assert_eq!(shared.under_way.lock().len(), 1);
+        answers.cancel();
+        let resolver = AddressResolver::new(None, shared.clone());
+        let found = resolver.resolve(&uri(), &config, NextTimeout::default()).unwrap();
+        assert_eq!(found[..], [SocketAddr::from(([10, 0, 0, 1], 6443))]);
+        // The last caller may have come after the answer, and have asked again.
+        assert!(ASKED.load(SeqCst) <= 2);
+    }
+
+    #[test]
+    fn a_look_up_that_panics_is_a_failure_and_the_next_caller_asks_again() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let ask: AskSystem = |_, _| {
+            ASKED.fetch_add(1, SeqCst);
+            panic!("the look-up panics");
+        };
+        let shared = LookUps::by(ask);
+        let resolver = AddressResolver::new(None, shared.clone());
+        for count in 1..=2 {
+            let error = resolver.resolve(&uri(), &Config::default(), NextTimeout::default()).unwrap_err();
+            assert!(error.to_string().contains("the address of the host \"k\" cannot be found"), "{error}");
+            assert_eq!(ASKED.load(SeqCst), count);
+        }
+        assert!(shared.under_way.lock().is_empty());
     }
 }

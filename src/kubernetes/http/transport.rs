@@ -14,6 +14,7 @@ use super::answer::{ApiStatus, MOST_STATUS, RequestLine, ResponseHead};
 use super::path::RequestPath;
 use super::request_error::{RequestFault, cause_of};
 use super::request_metrics::RequestCounters;
+use super::resolver::LookUps;
 use super::retry::{Repetitions, RequestAttempt, RetryLimits, next_delay};
 use super::tls::Tls;
 use crate::base::backoff::Draws;
@@ -135,7 +136,7 @@ impl HttpTransport {
         let authenticator = Arc::new(authenticator);
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
         let TransportLimits { connect, read, .. } = limits;
-        let agents = AgentFactory { tls, proxy, user_agent, connect, read };
+        let agents = AgentFactory { tls, proxy, user_agent, connect, read, look_ups: LookUps::default() };
         Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock))
     }
 

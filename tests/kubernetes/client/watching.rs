@@ -99,6 +99,36 @@ fn a_server_that_streams_no_lists_is_asked_once() {
     }
 }
 
+/// An object watch must see the refusal, to list in its own way.
+#[test]
+fn a_streamed_list_that_the_server_refuses_is_an_error() {
+    let lacks_feature =
+        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled";
+    let cases = [
+        (ServerAnswer::error(422, "Invalid", "resourceVersionMatch is forbidden for watch"), true, 1),
+        (ServerAnswer::new(200).error_event(500, "InternalError", lacks_feature), true, 1),
+        (ServerAnswer::error(422, "Invalid", "this selector is not supported"), true, 2),
+        (ServerAnswer::new(200).error_event(500, "InternalError", "etcdserver: leader changed"), false, 2),
+    ];
+    for (refusal, is_invalid, requests) in cases {
+        let server = ApiServer::start().unwrap();
+        server.rule(ServerRule::new("GET", "*").otherwise(refusal));
+        let client = client(&server);
+        for _ in 0..2 {
+            let error = match client.stream_list(&CONFIG_MAP, &Query::all(), &CancellationToken::new()) {
+                Err(error) => error,
+                Ok(mut stream) => {
+                    let error = stream.next().unwrap().unwrap_err();
+                    assert!(stream.next().is_none());
+                    error
+                }
+            };
+            assert_eq!((error.is_invalid(), error.object().key().name()), (is_invalid, ""), "{error}");
+        }
+        assert_eq!(server.requests().len(), requests);
+    }
+}
+
 #[test]
 fn an_expired_version_is_gone() {
     let server = ApiServer::start().unwrap();
