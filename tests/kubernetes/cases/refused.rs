@@ -180,12 +180,13 @@ fn case_05_a_server_without_streamed_lists_is_listed_as_its_cache_allows() {
     let follower = Follower::of(ObjectWatch::new(api).query(in_default().limit(2)));
     equals(&follower, &server);
     assert_eq!(ladder(&server), ["0 NotOlderThan 2 -"]);
+    let follows =
+        |all: &[ServerRequest]| all.iter().filter(|request| request.is_watch() && !is_streaming(request)).count();
+    server.wait_for_requests(|all| follows(all) == 1);
     drop(follower);
     let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
     let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;
-    server.wait_for_requests(|all| {
-        all.iter().filter(|request| request.is_watch() && !is_streaming(request)).count() == 2
-    });
+    server.wait_for_requests(|all| follows(all) == 2);
     expires(&server);
     delete(server.client(), &CONFIG_MAP, &ObjectKey::new("default", "a"));
     equals(&follower, &server);
