@@ -12,6 +12,7 @@ use super::json::{kind_of, string};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
+use super::meta_check::CheckedHead;
 use super::meta_mut::MetaMut;
 use super::object::Object;
 use super::shared::SharedObject;
@@ -244,7 +245,10 @@ impl Object for DynamicObject {
     }
 
     fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
-        super::object::read::<Head>(object, &kind_of(object))?;
+        if object.to_typed::<CheckedHead>().is_err() {
+            // Its error says more.
+            super::object::read::<Head>(object, &kind_of(object))?;
+        }
         Ok(Self(DynamicContent::Read(object.clone())))
     }
 }

@@ -109,6 +109,7 @@ mod lease;
 mod members;
 pub(crate) mod memory;
 pub(crate) mod meta;
+mod meta_check;
 mod meta_mut;
 mod object;
 #[cfg(feature = "k8s-openapi")]
