@@ -281,7 +281,7 @@ impl KeyTurn for PoolTurn<'_> {
 
     /// Offers the remaining keys to another thread.
     fn more(&self) {
-        if !self.hint.is_ready() {
+        if self.hint.takes_offers() {
             self.pool.offer(self.member);
         }
     }
@@ -299,7 +299,7 @@ pub(crate) struct Membership {
 impl Membership {
     /// Reports that the member may have work.
     pub(crate) fn offer(&self) {
-        if !self.hint.is_ready() {
+        if self.hint.takes_offers() {
             self.with(|state| state.members.offer(self.member, || self.pool.group.clock.nanos()));
         }
     }

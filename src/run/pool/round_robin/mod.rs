@@ -5,6 +5,10 @@
 //!
 //! After each run, a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn one run earlier
 //! or later.
+//!
+//! A member is *full* if its number of threads is at its limit. An offer reads that from the hint too, after the lock of the
+//! member's keys under which a key was found. A thread that leaves clears it, then looks for keys under that lock. So either the
+//! offer sees that the member is not full any more, or the thread sees the key.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -52,14 +56,16 @@ pub(super) struct Hint {
     /// All waiting members, possibly including this one.
     waiting: Arc<Waiting>,
     ready: AtomicBool,
+    full: AtomicBool,
     /// Whether the thread must leave: the member is closed, has more threads than its limit, or has one key a turn.
     enough: AtomicBool,
 }
 
 impl Hint {
+    /// Returns whether an offer may change anything: the member is neither ready nor full.
     #[inline]
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready.load(Relaxed)
+    pub(super) fn takes_offers(&self) -> bool {
+        !self.ready.load(Relaxed) && !self.full.load(Relaxed)
     }
 
     /// Returns whether a thread leaves this member after a key: it must leave, another member is ready, or the time of a held
@@ -102,6 +108,7 @@ impl MemberState {
 
     fn update(&self) {
         self.hint.enough.store(!self.open || self.active > self.limit || self.one_a_turn, Relaxed);
+        self.hint.full.store(self.active >= self.limit, Relaxed);
     }
 }
 
@@ -121,8 +128,8 @@ impl RoundRobin {
 
     /// Adds a member that at most `limit` threads serve at once. It is closed at first.
     pub(super) fn add(&mut self, limit: usize) -> (MemberId, Arc<Hint>) {
-        let (ready, enough) = (AtomicBool::new(false), AtomicBool::new(true));
-        let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, enough });
+        let [ready, full, enough] = [false, false, true].map(AtomicBool::new);
+        let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, full, enough });
         let own = Arc::clone(&hint);
         let member = MemberState {
             limit,
@@ -183,6 +190,7 @@ impl RoundRobin {
         let member = self.members[id.0].as_mut()?;
         member.set_place(MemberPlace::None);
         member.active += 1;
+        member.update();
         Some((id, Arc::clone(&member.hint)))
     }
 

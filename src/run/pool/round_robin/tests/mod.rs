@@ -69,9 +69,9 @@ fn a_closed_member_is_not_ready() {
     let (id, hint) = line.add(1);
     assert!(!offer(&mut line, id), "it is closed at first");
     line.set_open(id, true);
-    assert!(offer(&mut line, id) && hint.is_ready());
+    assert!(offer(&mut line, id) && !hint.takes_offers());
     line.set_open(id, false);
-    assert!(line.is_empty() && !hint.is_ready());
+    assert!(line.is_empty() && hint.takes_offers());
     line.set_open(id, true);
     assert!(line.is_empty(), "who opens it offers it");
 }
@@ -197,7 +197,7 @@ fn an_id_is_reused_without_old_state() {
     assert_eq!(line.next_time(), Nanos::NEVER);
     let (again, hint) = line.add(1);
     assert_eq!(again, members[1]);
-    assert!(!hint.is_ready() && hint.turn_is_over(at(0)) && !offer(&mut line, again), "it is closed");
+    assert!(hint.takes_offers() && hint.turn_is_over(at(0)) && !offer(&mut line, again), "it is closed");
     line.set_open(again, true);
     assert!(offer(&mut line, again));
     assert_eq!((next(&mut line, 0), next(&mut line, 0)), (Some(members[0]), Some(again)));

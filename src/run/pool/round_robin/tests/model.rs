@@ -221,7 +221,7 @@ impl Pair {
         for (place, member) in self.there() {
             assert_eq!(self.line.active(MemberId(place)), member.active);
             let waits = matches!(member.waits, Waits::ForThread(..));
-            assert_eq!(member.hint.is_ready(), waits);
+            assert_eq!(member.hint.takes_offers(), !waits && member.active < member.limit);
             let others = ready > usize::from(waits);
             let over = others || due || !member.open || member.active > member.limit;
             assert_eq!(member.hint.turn_is_over(|| now), over);
