@@ -185,6 +185,11 @@ impl WorkerSlot {
         !self.is_over(run.number)
     }
 
+    /// Returns how many runs have begun.
+    pub(crate) fn runs(&self) -> u64 {
+        self.begun.load(Relaxed)
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         // If that run is over now, the slot was idle for a moment.
         !self.is_over(self.begun.load(Acquire))

@@ -28,15 +28,16 @@ mod task;
 mod tests;
 
 use std::sync::{Arc, Weak};
+use std::thread;
 
 pub use self::handle::{PoolBuilder, WorkerPool};
 
 use self::round_robin::{Hint, MemberId, RoundRobin};
 use crate::base::clock::Wake;
 use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
-use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
@@ -64,6 +65,10 @@ pub(crate) trait Job: Send + Sync {
     #[cfg(feature = "testing")]
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
+
+/// A thread that finds no work looks again up to this often before it sleeps. It has one look for each run, so that looks cost less
+/// than runs.
+const LOOKS: u64 = 16;
 
 /// A member to serve.
 type NextMember = (MemberId, Arc<Hint>, Arc<dyn Job>);
@@ -128,8 +133,12 @@ impl Pool {
     /// Serves members until the group is stopping.
     pub(crate) fn work(self: &Arc<Self>, number: usize) {
         let stuck = Arc::clone(&self.state.lock().slots[number].stuck);
-        while let Some(found) = self.next(number) {
+        let slot = &self.group.slots[number];
+        let (mut looks, mut runs) = (0, 0);
+        while let Some(found) = self.next(number, &mut looks) {
             self.serve(number, &stuck, found);
+            let runs_before = std::mem::replace(&mut runs, slot.runs());
+            looks = LOOKS.min(looks + runs - runs_before);
         }
     }
 
@@ -140,8 +149,9 @@ impl Pool {
     }
 
     /// Returns the next member to serve. `None` if the group is stopping. Blocks while no member has work or enough threads are
-    /// working.
-    fn next(self: &Arc<Self>, number: usize) -> Option<NextMember> {
+    /// working. Looks again up to `looks` times before it sleeps: under load, the next key often comes before the thread could fall
+    /// asleep and be woken.
+    fn next(self: &Arc<Self>, number: usize, looks: &mut u64) -> Option<NextMember> {
         let mut state = self.state.lock();
         loop {
             if self.group.is_stopping() {
@@ -153,6 +163,12 @@ impl Pool {
                 drop(state);
                 self.idle.notify(count);
                 return Some(found);
+            }
+            // A held clock counts the sleeping threads.
+            if *looks > 0 && !self.group.clock.is_held() {
+                *looks -= 1;
+                MutexGuard::unlocked(&mut state, thread::yield_now);
+                continue;
             }
             let until = self.waits_until(&state);
             let waker = || Arc::new(IdleTimeout(Arc::downgrade(self))) as Arc<dyn Wake>;
