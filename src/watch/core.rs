@@ -116,9 +116,34 @@ struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
     /// `true` if the initial list is complete, `false` if it never will be.
     settled: Option<bool>,
     /// Subscribers with events to deliver.
-    to_deliver: Vec<Arc<SubscriberBuffer<K, T>>>,
-    unused_values: Vec<Arc<T>>,
+    to_deliver: Few<Arc<SubscriberBuffer<K, T>>>,
+    unused_values: Few<Arc<T>>,
     unused_keys: Vec<K>,
+}
+
+/// Some items in order. One item needs no allocation.
+struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Few<T> {
+    fn new() -> Self {
+        Self { first: None, rest: Vec::new() }
+    }
+
+    fn push(&mut self, item: T) {
+        if self.first.is_none() {
+            self.first = Some(item);
+        } else {
+            self.rest.push(item);
+        }
+    }
+
+    /// Takes all items.
+    fn take(&mut self) -> impl Iterator<Item = T> {
+        self.first.take().into_iter().chain(std::mem::take(&mut self.rest))
+    }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
@@ -142,7 +167,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             StoredChange::Created { .. } => PushOutcome::Created,
             _ => PushOutcome::Updated,
         };
-        self.publish(&mut locked, key, &change);
+        self.publish(&mut locked, key, change);
         outcome
     }
 
@@ -161,7 +186,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         known = self.store.entry(key);
         let Some((key, value)) = &known else { return PushOutcome::Unchanged };
         let last = Arc::clone(last.unwrap_or(value));
-        self.publish(&mut locked, key, &StoredChange::Deleted { last });
+        self.publish(&mut locked, key, StoredChange::Deleted { last });
         PushOutcome::Deleted
     }
 
@@ -169,6 +194,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     pub(super) fn replace_all(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         let numbered = items.iter().enumerate();
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
+        let has_twins = latest.len() < items.len();
         let mut counts = ChangeCounts::default();
         // Declared before the lock, so that they drop after the release.
         let (gone, mut found);
@@ -180,7 +206,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         // All comparisons come before the first change: a panic in one of them changes nothing.
         found = Vec::new();
         for (number, (key, value)) in items.iter().enumerate() {
-            if latest.get(key) != Some(&number) {
+            if has_twins && latest.get(key) != Some(&number) {
                 continue;
             }
             let Some(change) = self.compare(key, value, synced) else {
@@ -202,8 +228,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let deletions = gone.iter().map(|(key, last)| (key, StoredChange::Deleted { last: Arc::clone(last) }));
         for (key, change) in found.into_iter().chain(deletions) {
             match change {
-                StoredChange::Unchanged { .. } => locked.append(key, &change, |buffer| buffer.with_unchanged),
-                _ => self.publish(&mut locked, key, &change),
+                StoredChange::Unchanged { .. } => locked.append(key, change, |buffer| buffer.with_unchanged),
+                _ => self.publish(&mut locked, key, change),
             }
         }
         locked.end_initial_list();
@@ -229,7 +255,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
         all = self.store.snapshot();
         for (key, value) in &all {
-            locked.append(key, &StoredChange::Unchanged { value: Arc::clone(value), moved_only }, &to);
+            locked.append(key, StoredChange::Unchanged { value: Arc::clone(value), moved_only }, &to);
         }
     }
 
@@ -282,8 +308,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let after = AfterRelease {
             store: &self.store,
             settled: None,
-            to_deliver: Vec::new(),
-            unused_values: Vec::new(),
+            to_deliver: Few::new(),
+            unused_values: Few::new(),
             unused_keys: Vec::new(),
         };
         LockedCore { state: self.state.lock(), after }
@@ -300,14 +326,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     }
 
     /// Stores a change, then appends it to all buffers. A mapping or a run that the event causes finds the change in the store.
-    fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: &StoredChange<T>) {
-        let value = match change {
+    fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: StoredChange<T>) {
+        let value = match &change {
             StoredChange::Created { new: value, .. } | StoredChange::Updated { new: value, .. } => Some(value),
             StoredChange::Deleted { .. } | StoredChange::Unchanged { .. } => None,
         };
         let (known, old) = self.store.put(key, value);
         locked.after.unused_keys.extend(known);
-        locked.after.unused_values.extend(old);
+        old.into_iter().for_each(|old| locked.after.unused_values.push(old));
         locked.append(key, change, |_| true);
     }
 }
@@ -315,18 +341,23 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
     /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change; the
     /// others get it.
-    fn append(&mut self, key: &K, change: &StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+    fn append(&mut self, key: &K, change: StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         let Self { state, after } = self;
         let mut any_left = false;
-        for buffer in state.buffers.iter().filter(|buffer| to(buffer)) {
+        let mut change = Some(change);
+        let mut buffers = state.buffers.iter().filter(|buffer| to(buffer)).peekable();
+        while let Some(buffer) = buffers.next() {
+            // The last buffer gets the change itself.
+            let own = if buffers.peek().is_some() { change.clone() } else { change.take() };
+            let Some(own) = own else { break };
             shielded("the code of a key", || {
-                let outcome = buffer.append(key, change.clone());
-                after.unused_values.extend(outcome.unused.into_iter().flatten());
+                let outcome = buffer.append(key, own);
+                outcome.unused.into_iter().flatten().for_each(|value| after.unused_values.push(value));
                 if outcome.deliver {
                     after.to_deliver.push(Arc::clone(buffer));
                 }
+                any_left |= outcome.has_left;
             });
-            any_left |= buffer.has_left();
         }
         if any_left {
             state.buffers.retain(|buffer| !buffer.has_left());
@@ -354,7 +385,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for AfterRelease<'_, K, T> {
         if let Some(synced) = self.settled {
             self.store.synced().set(synced);
         }
-        for buffer in self.to_deliver.drain(..) {
+        for buffer in self.to_deliver.take() {
             buffer.deliver();
         }
     }

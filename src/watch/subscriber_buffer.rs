@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use super::delivery::Delivery;
 use super::event_buffer::{EventBuffer, NextEvent, StoredChange};
 use crate::base::clock::Clock;
-use crate::base::sync::Mutex;
-use crate::base::thread::{ThreadId, current_thread};
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread::{Panic, ThreadId, current_thread};
 use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::{FastState, Key};
 
@@ -68,6 +68,8 @@ pub(super) enum NextStep<K, T> {
 pub(super) struct AppendOutcome<T> {
     /// `deliver` must be called, without a lock.
     pub(super) deliver: bool,
+    /// The subscription has ended: nothing was appended.
+    pub(super) has_left: bool,
     /// Values to be dropped without a lock.
     pub(super) unused: [Option<Arc<T>>; 2],
 }
@@ -114,12 +116,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
     pub(super) fn append(&self, key: &K, change: StoredChange<T>) -> AppendOutcome<T> {
         let mut state = self.state.lock();
         if state.left {
-            return AppendOutcome { deliver: false, unused: [None, None] };
+            return AppendOutcome { deliver: false, has_left: true, unused: [None, None] };
         }
         // In a buffer with entries, the thread that appended the first one delivers all.
         let deliver = state.events.is_empty();
         let unused = state.events.add(key, change);
-        AppendOutcome { deliver, unused }
+        AppendOutcome { deliver, has_left: false, unused }
     }
 
     /// Appends the end of the initial list.
@@ -147,64 +149,76 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
             && let Deliverer::Idle(delivery) =
                 std::mem::replace(&mut state.deliverer, Deliverer::Busy(current_thread()))
         {
-            drop(state);
-            self.deliver_as(delivery);
+            self.deliver_from(state, delivery);
         }
     }
 
     /// Delivers until the buffer is empty. The caller must have the role of the delivering thread.
     pub(super) fn deliver_as(&self, delivery: Box<Delivery<K, T>>) {
-        let mut delivery = Some(delivery);
-        while let Some(running) = &mut delivery {
-            let step = self.next_step(running);
-            if let NextStep::Deliver(next) = step {
-                running.deliver(&next);
-            } else {
-                self.rest(&mut delivery);
-            }
-        }
+        self.deliver_from(self.state.lock(), delivery);
     }
 
-    /// Gives up the role of the delivering thread, unless the buffer has new events.
-    fn rest(&self, delivery: &mut Option<Box<Delivery<K, T>>>) {
-        let mut state = self.state.lock();
-        if !state.events.is_empty() {
-            return;
-        }
-        if state.is_over() {
-            state.deliverer = Deliverer::Ended;
-            drop(state);
-            self.leave();
-            *delivery = None;
-        } else if let Some(delivery) = delivery.take() {
-            state.deliverer = Deliverer::Idle(delivery);
-        }
-    }
-
-    /// Takes the next event. All events taken before count as handled. If the `Clone` of a key panics, its events are skipped.
-    pub(super) fn next_step(&self, delivery: &mut Delivery<K, T>) -> NextStep<K, T> {
+    /// Delivers until the buffer is empty, then gives up the role of the delivering thread in the same locked section.
+    fn deliver_from<'a>(&'a self, mut state: MutexGuard<'a, BufferState<K, T>>, delivery: Box<Delivery<K, T>>) {
+        let mut role = Some(delivery);
         loop {
-            let mut progressed = false;
-            let taken = catch_unwind(AssertUnwindSafe(|| {
-                let mut state = self.state.lock();
-                let first = state.events.first();
-                progressed = std::mem::replace(&mut state.handled, first) != first;
-                state.events.take().ok_or(state.is_over())
-            }));
-            if progressed {
-                self.report_progress();
-            }
+            let taken = self.take_next(state, |state| {
+                let is_over = state.is_over();
+                state.deliverer = match role.take_if(|_| !is_over) {
+                    Some(delivery) => Deliverer::Idle(delivery),
+                    None => Deliverer::Ended,
+                };
+            });
+            let Some(delivery) = &mut role else { return };
             match taken {
-                Ok(Ok(next)) => return NextStep::Deliver(next),
-                Ok(Err(true)) => return NextStep::Finish,
-                Ok(Err(false)) => return NextStep::Wait,
-                Err(panic) => {
-                    delivery.report_key_panic(&panic);
-                    let skipped = self.state.lock().events.pop();
-                    drop(skipped);
-                }
+                Ok(Some(next)) => delivery.deliver(&next),
+                Ok(None) => return self.leave(),
+                Err(panic) => self.skip(delivery, &panic),
+            }
+            state = self.state.lock();
+        }
+    }
+
+    /// Takes the next event for the subscriber's own thread.
+    pub(super) fn next_step(&self, delivery: &Delivery<K, T>) -> NextStep<K, T> {
+        loop {
+            let mut is_over = false;
+            match self.take_next(self.state.lock(), |state| is_over = state.is_over()) {
+                Ok(Some(next)) => return NextStep::Deliver(next),
+                Ok(None) if is_over => return NextStep::Finish,
+                Ok(None) => return NextStep::Wait,
+                Err(panic) => self.skip(delivery, &panic),
             }
         }
+    }
+
+    /// Takes the next event. All events taken before count as handled. If there is none, calls `at_end` in the same locked section.
+    /// Returns the panic if the `Clone` of a key panics.
+    fn take_next(
+        &self,
+        mut state: MutexGuard<'_, BufferState<K, T>>,
+        at_end: impl FnOnce(&mut BufferState<K, T>),
+    ) -> Result<Option<NextEvent<K, T>>, Panic> {
+        let first = state.events.first();
+        let progressed = std::mem::replace(&mut state.handled, first) != first;
+        let taken = catch_unwind(AssertUnwindSafe(move || {
+            let taken = state.events.take();
+            if taken.is_none() {
+                at_end(&mut state);
+            }
+            taken
+        }));
+        if progressed {
+            self.report_progress();
+        }
+        taken
+    }
+
+    /// Skips the events of the first key, whose `Clone` has panicked.
+    fn skip(&self, delivery: &Delivery<K, T>, panic: &Panic) {
+        delivery.report_key_panic(panic);
+        let skipped = self.state.lock().events.pop();
+        drop(skipped);
     }
 
     /// Ends the subscription and drops its buffered events.

@@ -119,7 +119,7 @@ struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
 impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
-            match self.buffer.next_step(&mut self.delivery) {
+            match self.buffer.next_step(&self.delivery) {
                 NextStep::Deliver(next) => self.delivery.deliver(&next),
                 // An event in an empty buffer wakes the thread. The end of the watch or of the subscription wakes it too.
                 NextStep::Wait => return Next::At(Nanos::NEVER),

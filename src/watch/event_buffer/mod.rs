@@ -16,6 +16,11 @@
 //!
 //! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in [`take`](EventBuffer::take)
 //! (`Clone`, if one entry makes several events), always before anything changes.
+//!
+//! # Invariants
+//!
+//! - The index has every entry with a key, except a first one that is marked as alone: it was added to an empty buffer, and no other
+//!   key has been added since. Most entries are taken before that, so their keys are not hashed.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -68,8 +73,10 @@ pub(crate) struct EventBuffer<K, T, S> {
     entries: VecDeque<BufferEntry<K, T>>,
     /// The number of the first entry. The numbers of the others follow, and may wrap.
     first: usize,
-    /// The numbers of the entries that have a key.
+    /// The numbers of the entries that have a key, except a first one that is alone.
     index: HashTable<usize>,
+    /// Whether the first entry has a key and is not in the index.
+    is_alone: bool,
     hasher: S,
 }
 
@@ -84,6 +91,7 @@ pub(crate) enum BufferEntry<K, T> {
 #[derive(Debug)]
 pub(crate) struct KeyEntry<K, T> {
     key: K,
+    /// Without meaning while the entry is alone.
     hash: u64,
     changes: KeyChanges<T>,
 }
@@ -151,7 +159,8 @@ impl<K, T, S> EventBuffer<K, T, S> {
     /// Removes the first entry without running any code of its key.
     pub(crate) fn pop(&mut self) -> Option<BufferEntry<K, T>> {
         let entry = self.entries.pop_front()?;
-        if let Some(KeyEntry { hash, .. }) = entry.key_entry()
+        let was_alone = std::mem::take(&mut self.is_alone);
+        if let Some(KeyEntry { hash, .. }) = entry.key_entry().filter(|_| !was_alone)
             && let Ok(number) = self.index.find_entry(*hash, |number| *number == self.first)
         {
             number.remove();
@@ -163,14 +172,31 @@ impl<K, T, S> EventBuffer<K, T, S> {
 
 impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
     pub(crate) fn new() -> Self {
-        Self { entries: VecDeque::new(), first: 0, index: HashTable::new(), hasher: S::default() }
+        Self { entries: VecDeque::new(), first: 0, index: HashTable::new(), is_alone: false, hasher: S::default() }
     }
 
     /// Adds a change. Returns the values that are no longer needed; drop them outside the lock.
     ///
     /// Changes of a key must follow each other: a created key did not exist, and `old` is the value before.
     pub(crate) fn add(&mut self, key: &K, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
-        let Self { entries, first, index, hasher } = self;
+        let Self { entries, first, index, is_alone, hasher } = self;
+        if entries.is_empty() {
+            entries.push_back(BufferEntry::Key(KeyEntry {
+                key: key.clone(),
+                hash: 0,
+                changes: KeyChanges::new(change),
+            }));
+            *is_alone = true;
+            return [None, None];
+        }
+        if *is_alone && let Some(BufferEntry::Key(alone)) = entries.front_mut() {
+            if alone.key == *key {
+                return alone.changes.add(change);
+            }
+            alone.hash = hasher.hash_one(&alone.key);
+            index.insert_unique(alone.hash, *first, |_| alone.hash);
+            *is_alone = false;
+        }
         let hash = hasher.hash_one(key);
         let position = |number: &usize| number.wrapping_sub(*first);
         let entry = |number: &usize| entries.get(position(number)).and_then(BufferEntry::key_entry);
