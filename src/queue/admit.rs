@@ -88,9 +88,17 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         own: impl Fn(Q) -> K,
     ) -> Tally {
         let mut tally = Tally::default();
-        let mut batch: Vec<(Option<Q>, u32)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
+        let Some(first) = keys.next() else { return tally };
+        let first_hash = hash(&first);
+        if keys.size_hint().1 == Some(0) {
+            tally.count(self.shared.request(first, first_hash, &request, same, own));
+            return tally;
+        }
+        let mut batch: Vec<(Option<Q>, u32)> = Vec::with_capacity((keys.size_hint().0 + 1).min(BATCH as usize));
+        batch.push((Some(first), first_hash));
+        let mut room = BATCH as usize - 1;
         loop {
-            batch.extend(keys.take(BATCH as usize).map(|key| {
+            batch.extend(keys.take(room).map(|key| {
                 let hash = hash(&key);
                 (Some(key), hash)
             }));
@@ -108,6 +116,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             });
             // Keys that the queue already knew are still in the batch. They drop without the lock.
             batch.clear();
+            room = BATCH as usize;
             if ended {
                 return tally;
             }
