@@ -3,15 +3,17 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
+use crate::queue::FastState;
+
 /// A queue that holds each item at most once. An item that was taken can be added again.
 pub(crate) struct DistinctQueue<T> {
     line: VecDeque<T>,
-    known: HashSet<T>,
+    known: HashSet<T, FastState>,
 }
 
 impl<T> Default for DistinctQueue<T> {
     fn default() -> Self {
-        Self { line: VecDeque::new(), known: HashSet::new() }
+        Self { line: VecDeque::new(), known: HashSet::default() }
     }
 }
 

@@ -13,6 +13,7 @@ use super::index::ObjectIndex;
 use super::stored::StoredObjects;
 use crate::objects::json::{meta_field, meta_mut, owners_of, string, uid_of};
 use crate::objects::{ClientError, Deletion, Kind, ObjectKey, SharedObject, ValueRef};
+use crate::queue::FastState;
 
 /// A transaction on a store `S`.
 pub(crate) struct Txn<'a, S> {
@@ -23,7 +24,7 @@ pub(crate) struct Txn<'a, S> {
     pub(crate) now: Timestamp,
     changes: Vec<Arc<ObjectChange>>,
     /// The objects written by this transaction; `None` if removed.
-    written: HashMap<Location, Option<SharedObject>>,
+    written: HashMap<Location, Option<SharedObject>, FastState>,
     /// The changes of this transaction to the index of the store.
     index: ObjectIndex,
     /// The objects whose owners or dependents have changed.
@@ -32,7 +33,7 @@ pub(crate) struct Txn<'a, S> {
 
 impl<'a, S: StoredObjects> Txn<'a, S> {
     pub(crate) fn new(store: &'a S, most_size: usize, now: Timestamp) -> Self {
-        let (written, index, unsettled) = (HashMap::new(), ObjectIndex::default(), DistinctQueue::default());
+        let (written, index, unsettled) = (HashMap::default(), ObjectIndex::default(), DistinctQueue::default());
         Self { store, most_size, now, changes: Vec::new(), written, index, unsettled }
     }
 

@@ -22,6 +22,9 @@ use crate::objects::{
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
+/// The fields of the metadata that a write leaves as they are.
+const KEPT: [&str; 7] = [OURS[0], OURS[1], OURS[2], OURS[3], OURS[4], OURS[5], "resourceVersion"];
+
 /// The length limit of a generated name: the same as in an API server, so that the name also fits into a label.
 const MOST_GENERATED: usize = 63;
 /// The number of attempts to generate a free name: the same as in an API server.
@@ -208,11 +211,16 @@ impl<S: StoredObjects> Txn<'_, S> {
         };
         let known = current.get("metadata");
         let meta = meta_mut(&mut next);
-        for field in OURS.iter().chain(&["resourceVersion"]) {
-            match known.and_then(|known| known.get(field)) {
-                Some(value) => meta.insert((*field).to_owned(), value.to_value()),
-                None => meta.remove(*field),
-            };
+        let mut kept = [false; KEPT.len()];
+        for (field, value) in known.into_iter().flat_map(ValueRef::fields) {
+            let Some(at) = KEPT.iter().position(|kept| *kept == field) else { continue };
+            kept[at] = true;
+            if meta.get(field).is_none_or(|next| value != *next) {
+                meta.insert(field.to_owned(), value.to_value());
+            }
+        }
+        for (field, _) in KEPT.iter().zip(kept).filter(|(_, kept)| !kept) {
+            meta.remove(*field);
         }
         let has_managed = meta.contains_key("managedFields");
         match managed.or_else(|| has_managed.then(|| disown(&current.to_value(), &next)).flatten()) {
