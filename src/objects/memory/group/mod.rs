@@ -19,8 +19,8 @@
 //! - A transaction whose state is lost while it runs joins no batch. It fails with the batch that it saw.
 //!
 //! Lock order: the turn of a writer, then the accepted changes, which are locked for a moment only; or the turn of a leader, then these.
-//! Transactions and the ledger run under the turns alone. Therefore a leader never waits behind transactions. The end of a batch is a
-//! separate lock.
+//! Transactions and the ledger run under the turns alone, except that a few changes are applied to the tip under the lock of the
+//! accepted changes. Therefore a leader never waits behind transactions. The end of a batch is a separate lock.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -31,6 +31,9 @@ use std::sync::Arc;
 
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::run::error::BoxError;
+
+/// The most changes that are applied to the tip in place. More are applied to a copy, so that no leader waits for them.
+const FEW: usize = 16;
 
 /// The state that the writers change, and the place where its changes are stored.
 pub(super) trait Ledger {
@@ -109,15 +112,32 @@ impl<L: Ledger> GroupCommit<L> {
         let turn = self.turn();
         let (tip, last, failures) = self.accepted.lock().read();
         // Without a tip there is no batch, and none begins before this turn ends: the visible state stays as it is.
-        let mut state = tip.unwrap_or_else(|| ledger.visible());
+        let state = tip.unwrap_or_else(|| ledger.visible());
         let (value, changes) = transaction(&state);
         let last = || last.map_or(Ok(()), |batch| batch.wait());
         if changes.is_empty() {
             drop(turn);
             return (value, last());
         }
-        L::apply(&mut state, &changes);
-        let accepted = self.accepted.lock().accept(state, changes, failures);
+        let accepted = if changes.len() <= FEW {
+            self.accepted.lock().accept(changes, failures, |tip, changes| {
+                // The tip is the state that the transaction has read, unless its last batch is visible now. With one handle it is
+                // changed in place.
+                let mut next = match tip {
+                    Some(tip) => {
+                        drop(state);
+                        tip
+                    }
+                    None => state,
+                };
+                L::apply(&mut next, changes);
+                (next, None)
+            })
+        } else {
+            let mut next = state;
+            L::apply(&mut next, &changes);
+            self.accepted.lock().accept(changes, failures, |tip, _| (next, tip))
+        };
         drop(turn);
         // A transaction on a lost state fails with the last batch that it saw.
         let Some((batch, leads, old)) = accepted else { return (value, last()) };
@@ -179,18 +199,20 @@ impl<L: Ledger> Accepted<L> {
         (open.changes.len() >= L::most_changes(tip).max(1)).then(|| Arc::clone(&open.batch))
     }
 
-    /// Adds the changes of a transaction to the open batch, with the state after them. Returns the batch, whether the caller has
-    /// opened it and leads it, and the tip before. Returns `None` if a batch has failed since the transaction read the tip.
+    /// Adds the changes of a transaction to the open batch. `next` turns the tip into the state after them, and returns a state
+    /// that is not needed any more. Returns the batch, whether the caller has opened it and leads it, and that state. Returns `None`
+    /// if a batch has failed since the transaction read the tip.
     fn accept(
         &mut self,
-        state: L::State,
         changes: Vec<L::Change>,
         failures: u64,
+        next: impl FnOnce(Option<L::State>, &[L::Change]) -> (L::State, Option<L::State>),
     ) -> Option<(Arc<Batch>, bool, Option<L::State>)> {
         if failures != self.failures {
             return None;
         }
-        let old = self.tip.replace(state);
+        let (state, old) = next(self.tip.take(), &changes);
+        self.tip = Some(state);
         if let Some(open) = &mut self.open {
             open.changes.extend(changes);
             return Some((Arc::clone(&open.batch), false, old));

@@ -248,3 +248,22 @@ fn a_full_batch_accepts_no_further_transaction() {
     all.sort_unstable();
     assert_eq!(all, (1..=10).collect::<Vec<_>>());
 }
+
+/// Few changes are applied to the tip in place, and many to a copy of it.
+#[test]
+fn transactions_keep_the_state_that_they_have_read() {
+    let (writers, numbers) = (GroupCommit::new(), Numbers::default());
+    let few_or_many = [1..=3, 4..=40, 41..=41, 42..=90].map(Vec::from_iter);
+    let mut all = Vec::new();
+    let mut states = Vec::new();
+    for new in few_or_many {
+        let (state, stored) = writers.write(&numbers, |state| (Arc::clone(state), new.clone()));
+        assert_eq!(stored, Ok(()));
+        states.push((state, all.clone()));
+        all.extend(new);
+    }
+    assert_eq!(**numbers.visible(), *all);
+    for (state, seen) in states {
+        assert_eq!(*state, seen);
+    }
+}
