@@ -1,9 +1,10 @@
-//! The state of the pool, step by step, without threads.
+//! The state of the pool, step by step.
 
 use std::sync::Arc;
+use std::thread;
 
 use super::{Job, Pool, PoolTurn};
-use crate::base::clock::ManualClock;
+use crate::base::clock::{Clock, ManualClock};
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
@@ -54,4 +55,27 @@ fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
     *limited.0.lock() = Nanos::ZERO;
     pool.finish(0, first, &job);
     assert_eq!(take(0), Some(first), "there is a token again");
+}
+
+/// A held clock counts the sleeping threads, so they fall asleep at once.
+#[test]
+fn a_thread_without_work_sleeps_after_its_looks() {
+    for (clock, looks_left) in [(Clock::system(), 0), (ManualClock::new().clock(), 3)] {
+        let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), clock, 1);
+        let pool = Pool::new(group, 1, ThreadOptions::new());
+        let left = thread::scope(|scope| {
+            let idle = scope.spawn(|| {
+                let mut looks = 3;
+                assert!(pool.next(0, &mut looks).is_none());
+                looks
+            });
+            while pool.state.lock().idle.asleep() == 0 {
+                thread::yield_now();
+            }
+            pool.group.stop();
+            pool.wake();
+            idle.join().unwrap()
+        });
+        assert_eq!(left, looks_left);
+    }
 }
