@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(super) use self::gate::{ShardGate, ShardHashOf};
 pub use self::hash::ShardHash;
-use self::moves::Division;
+use self::moves::SeenDivision;
 #[cfg(feature = "objects")]
 pub(crate) use self::table::EarlierMember;
 pub(crate) use self::table::{ShardPlace, ShardTable};
@@ -143,9 +143,9 @@ impl Shards {
     }
 
     /// Returns the current division, without the earlier ones.
-    fn division(&self) -> Division {
+    fn division(&self) -> SeenDivision {
         let state = self.0.state.lock();
-        Division { me: state.table.me, members: state.table.members.clone() }
+        SeenDivision { me: state.table.me, members: state.table.members.clone() }
     }
 
     /// Adds a listener. It is forgotten once it was dropped.

@@ -14,13 +14,13 @@ const MOST_KEPT: usize = 16;
 
 /// The members among which keys were divided.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Division {
+pub(super) struct SeenDivision {
     /// This process. `None` if it was no member.
     pub(super) me: Option<ShardHash>,
     pub(super) members: Vec<ShardHash>,
 }
 
-impl Division {
+impl SeenDivision {
     fn has(&self, key: ShardHash) -> bool {
         let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
         owner.is_some() && owner == self.me
@@ -30,7 +30,7 @@ impl Division {
 /// The divisions since the last resync that has come to its end.
 #[derive(Debug)]
 pub(super) struct Moves {
-    divisions: VecDeque<Division>,
+    divisions: VecDeque<SeenDivision>,
     /// The number of the first of them. Numbers count the divisions that this process has seen.
     first: u64,
     /// All keys of this division have come to the queue.
@@ -42,11 +42,11 @@ pub(super) struct Moves {
 impl Moves {
     /// Begins with a division in which this process has no keys.
     pub(super) fn new() -> Self {
-        Self { divisions: VecDeque::from([Division::default()]), first: 0, resynced: 0, begun: 0 }
+        Self { divisions: VecDeque::from([SeenDivision::default()]), first: 0, resynced: 0, begun: 0 }
     }
 
     /// Adds the current division, unless it is there.
-    pub(super) fn record(&mut self, division: Division) {
+    pub(super) fn record(&mut self, division: SeenDivision) {
         if self.divisions.back() == Some(&division) {
             return;
         }
@@ -85,8 +85,8 @@ mod tests {
         ShardHash::of([format!("node-{number}")])
     }
 
-    fn division(members: &[usize]) -> Division {
-        Division { me: Some(member(0)), members: members.iter().copied().map(member).collect() }
+    fn division(members: &[usize]) -> SeenDivision {
+        SeenDivision { me: Some(member(0)), members: members.iter().copied().map(member).collect() }
     }
 
     /// Returns a key of this process that moves away when member 1 joins, one that stays, and one that is never here.
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(moved(&moves), [true, false, true]);
 
         // No member for a while: events of all keys may have been dropped.
-        moves.record(Division::default());
+        moves.record(SeenDivision::default());
         moves.record(division(&[0]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, true, true]);
