@@ -53,14 +53,14 @@ impl<'de> Visitor<'de> for CheckedMeta {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
         while let Some(field) = fields.next_key::<MetaFieldKind>()? {
             match field {
-                MetaFieldKind::Text => drop(fields.next_value::<Option<Text>>()?),
-                MetaFieldKind::Number => drop(fields.next_value::<Option<i64>>()?),
-                MetaFieldKind::Time => drop(fields.next_value::<Option<Timestamp>>()?),
-                MetaFieldKind::TextMap => drop(fields.next_value::<Option<TextMap>>()?),
-                MetaFieldKind::TextList => drop(fields.next_value::<Option<TextList>>()?),
-                MetaFieldKind::Owners => drop(fields.next_value::<Option<Vec<OwnerReference>>>()?),
-                MetaFieldKind::Other => drop(fields.next_value::<IgnoredAny>()?),
-            }
+                MetaFieldKind::Text => fields.next_value::<Option<Text>>().map(drop),
+                MetaFieldKind::Number => fields.next_value::<Option<i64>>().map(drop),
+                MetaFieldKind::Time => fields.next_value::<Option<Timestamp>>().map(drop),
+                MetaFieldKind::TextMap => fields.next_value::<Option<TextMap>>().map(drop),
+                MetaFieldKind::TextList => fields.next_value::<Option<TextList>>().map(drop),
+                MetaFieldKind::Owners => fields.next_value::<Option<Vec<OwnerReference>>>().map(drop),
+                MetaFieldKind::Other => fields.next_value::<IgnoredAny>().map(drop),
+            }?;
         }
         Ok(self)
     }

@@ -83,6 +83,7 @@ fn begin(
 }
 
 /// The events of one watch.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct EventStream {
     client: KubernetesClient,
     kind: Kind,

@@ -125,7 +125,9 @@ impl AddressResolver {
             Some(Err((kind, text))) => Err(io::Error::new(kind, text).into()),
             Some(Ok(found)) => {
                 let mut addresses = self.empty();
-                found.into_iter().for_each(|address| addresses.push(address));
+                for address in found {
+                    addresses.push(address);
+                }
                 Ok(addresses)
             }
         }
@@ -172,7 +174,7 @@ mod tests {
     const CALLERS: usize = 20;
 
     fn uri() -> Uri {
-        "https://k:6443".parse().unwrap()
+        Uri::from_static("https://k:6443")
     }
 
     fn limited(milliseconds: u64) -> NextTimeout {
