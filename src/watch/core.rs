@@ -140,6 +140,12 @@ impl<T> Few<T> {
         }
     }
 
+    fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+        for item in items {
+            self.push(item);
+        }
+    }
+
     /// Takes all items.
     fn take(&mut self) -> impl Iterator<Item = T> {
         self.first.take().into_iter().chain(std::mem::take(&mut self.rest))
@@ -333,7 +339,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         };
         let (known, old) = self.store.put(key, value);
         locked.after.unused_keys.extend(known);
-        old.into_iter().for_each(|old| locked.after.unused_values.push(old));
+        locked.after.unused_values.extend(old);
         locked.append(key, change, |_| true);
     }
 }
@@ -352,7 +358,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
             let Some(own) = own else { break };
             shielded("the code of a key", || {
                 let outcome = buffer.append(key, own);
-                outcome.unused.into_iter().flatten().for_each(|value| after.unused_values.push(value));
+                after.unused_values.extend(outcome.unused.into_iter().flatten());
                 if outcome.deliver {
                     after.to_deliver.push(Arc::clone(buffer));
                 }
