@@ -46,8 +46,8 @@ impl SimulatedMachine {
 
     /// Pauses the processes on this machine for `duration` by the clock of the simulation, as the signal `SIGSTOP` does.
     ///
-    /// The clock of the machine goes on, but no task begins a turn until the pause ends. A longer pause stays. A turn that is in
-    /// progress is not paused: let it sleep by the clock of the simulation.
+    /// The clock of the machine goes on, but no task begins a turn until the pause ends. A turn that is in progress pauses at its next
+    /// wait by the clock of the machine. A pause that ends later stays.
     pub fn pause(&self, duration: Duration) {
         self.clock.pause_until(self.simulation.nanos().after(duration));
     }

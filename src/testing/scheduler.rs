@@ -243,9 +243,11 @@ impl SimulationScheduler {
         // Tasks that have arrived meanwhile.
         tasks.append(&mut state.tasks);
         state.tasks = tasks;
-        let alarms = state.machines.iter().map(|machine| machine.simulated_time(machine.alarm()));
-        let alarm = alarms.fold(clock.alarm(), Nanos::min);
-        (due, next.min(alarm))
+        let machines = state.machines.iter().flat_map(|machine| {
+            let pause = Some(machine.paused_until()).filter(|end| *end > now);
+            [machine.simulated_time(machine.alarm()), pause.unwrap_or(Nanos::NEVER)]
+        });
+        (due, machines.fold(next.min(clock.alarm()), Nanos::min))
     }
 
     fn next(&self, clock: &ManualClock) -> NextMove {
@@ -326,7 +328,7 @@ impl Scheduler for SimulationScheduler {
     }
 
     fn pass(&self, clock: &ManualClock) {
-        let clock = &self.clock_of(clock);
+        let (machine, clock) = (clock, &self.clock_of(clock));
         if panicking() && !self.is_playing() {
             // The test fails and drops all its values. No task may run during the unwinding.
             self.state.lock().closed = true;
@@ -334,15 +336,18 @@ impl Scheduler for SimulationScheduler {
         if self.state.lock().closed && self.drop_one() {
             return;
         }
-        let goes_on = self.state.lock().wait();
-        if !goes_on {
-            self.give_up(
-                clock,
-                "a wait in a simulation does not end: time goes on, and what it waits for does not come",
-            );
-        }
-        if !self.step(clock, Nanos::NEVER) {
-            self.give_up(clock, "a wait in a simulation does not end: nothing is due, now or later");
+        loop {
+            let goes_on = self.state.lock().wait();
+            if !goes_on {
+                let why = "a wait in a simulation does not end: time goes on, and what it waits for does not come";
+                self.give_up(clock, why);
+            }
+            if !self.step(clock, Nanos::NEVER) {
+                self.give_up(clock, "a wait in a simulation does not end: nothing is due, now or later");
+            }
+            if machine.paused_until() <= clock.nanos() {
+                return;
+            }
         }
     }
 

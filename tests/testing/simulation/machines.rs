@@ -66,6 +66,27 @@ fn no_run_begins_while_the_machine_is_paused() {
 }
 
 #[test]
+fn a_run_in_progress_pauses_at_its_next_wait() {
+    Simulation::seeds(0..10, |sim| {
+        let (notes, machine) = (Notes::new(sim), sim.machine(100));
+        let pool = WorkerPool::builder().threads(1).clock(machine.clock()).start().unwrap();
+        let (paused, ends) = (machine.clone(), notes.clone());
+        let reconcile = notes.run(move |cx: &Context, _| {
+            paused.pause(5 * SECOND);
+            cx.sleep(SECOND)?;
+            ends.add("end");
+            Ok(Action::await_change())
+        });
+        let controller = Controller::builder("vm", reconcile).clock(machine.clock()).build().unwrap();
+        let running = controller.start(&pool).unwrap();
+        running.enqueue("vm-1");
+        sim.run_for(MINUTE);
+        drop((running, pool));
+        assert_eq!((runs(&notes, "vm-1"), runs(&notes, "end")), (vec![0], vec![5_000]));
+    });
+}
+
+#[test]
 fn the_time_of_day_is_that_of_the_machine() {
     let noon = UNIX_EPOCH + DAY / 2;
     let sim = Simulation::at(1, noon);
