@@ -27,13 +27,14 @@ mod ground;
 mod leader;
 mod shards;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use homeostat::objects::{Api, Kind, ObjectKey, ObjectMeta};
 use homeostat::run::Fence;
 use homeostat::testing::Simulation;
-use homeostat::{Action, Context};
+use homeostat::{Action, Context, Controller, WorkerPool};
 
 use self::ground::{Faults, Ground};
 use super::{Outcome, SECOND};
@@ -75,16 +76,35 @@ fn settle(disks: &Api<Disk>, cx: &Context, key: &ObjectKey) -> Outcome {
     Ok(Action::requeue_after(20 * SECOND))
 }
 
+/// Calls `step` each second of the storm, also between two steps of a run. The test itself goes on only when no run is in progress.
+fn storm(sim: &Simulation, step: impl Fn() + Send + Sync + 'static) {
+    let pool = WorkerPool::builder().threads(1).clock(sim.clock()).start().unwrap();
+    let reconcile = move |_: &Context, _: &&str| -> Outcome {
+        step();
+        Ok(Action::requeue_after(SECOND))
+    };
+    let controller = Controller::builder("storm", reconcile).clock(sim.clock()).build().unwrap();
+    let running = controller.start(&pool).unwrap();
+    running.enqueue("step");
+    sim.run_for(STORM);
+    // A panic in a step is only a failed run.
+    let runs = running.metrics().runs;
+    assert!(runs.panics == 0 && runs.requeues > 10, "{runs:?}");
+}
+
 /// Returns whether a term has ended, by the clock of its process. Unlike [`Fence::check`], does not end it.
 fn is_over(fence: &Fence) -> bool {
     fence.remaining().is_none_or(|remaining| remaining.is_zero()) || fence.check().is_err()
 }
 
-/// Runs the seeds `0..most`, or as many as the environment says. Prints the end of the trace if one fails.
+/// Runs the seeds `0..most`, or as many as the environment says. Prints the end of the trace if one fails. Returns the number of seeds, or
+/// `None` if there were too few to judge their counts.
 #[expect(clippy::print_stdout, reason = "the trace of a failure")]
-fn for_seeds(most: u64, run: impl Fn(&Simulation)) -> u64 {
+fn for_seeds(most: u64, run: impl Fn(&Simulation)) -> Option<u64> {
     let most = std::env::var("HOMEOSTAT_FLEET_SEEDS").map_or(most, |seeds| seeds.parse().unwrap());
+    let ran = Cell::new(0);
     Simulation::seeds(0..most, |sim| {
+        ran.set(ran.get() + 1);
         catch_unwind(AssertUnwindSafe(|| run(sim))).unwrap_or_else(|panic| {
             let trace = sim.trace();
             for turn in &trace[trace.len().saturating_sub(200)..] {
@@ -93,5 +113,5 @@ fn for_seeds(most: u64, run: impl Fn(&Simulation)) -> u64 {
             resume_unwind(panic)
         });
     });
-    most
+    Some(ran.get()).filter(|ran| *ran >= 10)
 }
