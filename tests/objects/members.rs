@@ -12,7 +12,7 @@ use homeostat::objects::{
     PatchTarget, Query,
 };
 use homeostat::watch::Push;
-use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Running, Watch};
+use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch};
 
 use crate::hooked_client::HookedClient;
 
@@ -297,6 +297,50 @@ fn the_runs_of_a_member_that_was_expelled_are_cancelled() {
     begins.recv().unwrap();
     expel(&client, &a.members.status().name);
     assert_eq!(ends.recv(), Ok(true));
+}
+
+/// The thread of the member cannot end them: it waits for the call.
+#[test]
+fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
+    let (client, clock) = (HookedClient::new(MemoryClient::new()), ManualClock::new());
+    let members = Members::builder(client.clone(), "default", "numbers").identity("a").clock(clock.clock());
+    let members = members.build().unwrap();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
+    let (begun, begins) = unbounded();
+    let (ended, ends) = unbounded();
+    let reconcile = move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
+        begun.send(())?;
+        cx.token().wait();
+        ended.send(cx.fence().is_err())?;
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("numbers", reconcile).clock(clock.clock());
+    let controller = controller.shards(members.shards(), |key: &u32| ShardHash::of([key.to_string()])).build().unwrap();
+    controller.handle().enqueue(7);
+    manager.add(members.start().unwrap()).unwrap();
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    let advance = || clock.advance(Duration::from_millis(10));
+    until(|| {
+        advance();
+        begins.try_recv().is_ok()
+    });
+    let (release, gate) = bounded::<()>(0);
+    let (hanging, hangs) = unbounded();
+    client.before(move |_, _| {
+        hanging.send(()).unwrap();
+        let _ = gate.recv();
+        None
+    });
+    until(|| {
+        advance();
+        hangs.try_recv().is_ok()
+    });
+    clock.advance(Duration::from_secs(8));
+    assert_eq!(ends.recv(), Ok(true));
+    client.heal();
+    drop(release);
+    drop(running);
 }
 
 /// A run of a former membership has a number of a division that nobody knows any more.
