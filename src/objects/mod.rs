@@ -131,6 +131,7 @@ pub(crate) mod selection;
 mod selector;
 mod shared;
 mod stable_hash;
+mod stream;
 mod tracker;
 pub(crate) mod validate;
 mod value_ref;
