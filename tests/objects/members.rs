@@ -221,6 +221,7 @@ fn a_process_that_stops_keeps_its_lease_until_its_last_run_has_ended() {
     let (mut a, running, release) = busy(&client);
     let of_a = a.members.status().name;
     a.manager.stop();
+    until(|| a.owned().is_empty());
     let (note, of_b) = noted();
     let b = Process::start(&client, "b", note);
     until(|| b.members.status().number == 2);

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, FENCE_ANNOTATION, Kind, MemoryClient, Object, ObjectKey, ObjectList,
-    ObjectMeta, Query, SharedObject, WatchEvent,
+    Api, Client, ClientError, FENCE_ANNOTATION, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, Query,
+    SharedObject, WatchEvent,
 };
 use homeostat::testing::{SimulatedMachine, Simulation};
 use homeostat::{CancellationToken, Clock, Context};
@@ -275,15 +275,6 @@ impl Ground {
         disk.size += 1;
         if disks.update(&disk).is_ok() {
             self.raised.lock()[usize::try_from(number).unwrap()] += 1;
-        }
-    }
-
-    /// Deletes a lease of a member, or the division of the keys, as an operator may do by mistake.
-    pub(super) fn delete_a_lease(&self) {
-        let leases = self.store.list(&LEASE, &Query::all().namespace("default")).unwrap().items;
-        if !leases.is_empty() {
-            let lease = &leases[self.one_of(leases.len())];
-            self.store.delete(&LEASE, &lease.key(), &DeleteOptions::default()).unwrap();
         }
     }
 

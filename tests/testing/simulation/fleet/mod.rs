@@ -22,6 +22,8 @@
 //! The contract of a client allows old lists only where the query says so (`Query::not_older_than`); the lists of a watch do. Here, gets,
 //! and lists of leases, are old too: a server may answer that does not know yet that it no longer leads. Nothing may depend on them,
 //! since each write names the version that was read.
+//!
+//! Nobody deletes a lease of a member: then the numbers may begin again, as [`Members`](homeostat::objects::Members) say.
 
 mod ground;
 mod leader;

@@ -157,7 +157,6 @@ fn run(sim: &Simulation) -> ([u64; 3], Faults) {
             1 | 2 => ground.disturb(&processes[process].client, &processes[process].machine),
             3 => processes[process].manager.stop(),
             4 => processes[process].kill(),
-            5 => ground.delete_a_lease(),
             6 => drop(ground.pause(&processes[process].machine)),
             7 => ground.set_a_wall_clock(process),
             _ => {}
