@@ -176,6 +176,12 @@ impl CancellationToken {
         OnCancel { registered: id.map(|id| (Arc::clone(&self.node), id)) }
     }
 
+    /// Returns whether this is a clone of the other token.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
     /// Blocks until this token is cancelled. Returns at once if it already is.
     ///
     /// Only a [`cancel`](Self::cancel) of this token or an ancestor wakes it. There is no timeout. Callbacks may still be running

@@ -1,6 +1,5 @@
 //! The agents that send requests: pools of connections, and connections that a stop ends.
 
-use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,11 +57,22 @@ impl<'a> StoppableCall<'a> {
     }
 }
 
-/// The connections of unfinished lists in pages, by the token of the next page.
+/// The connections of unfinished lists in pages.
 ///
-/// Each page of a list that a stop can end would otherwise need a new connection.
+/// Each page of a list that a stop can end would otherwise need a new connection. One list at a time has a stop: the connection of an
+/// earlier one, which ended halfway, is closed.
 #[derive(Default)]
-pub(in crate::kubernetes) struct PageConnections(Mutex<HashMap<String, (CancellationToken, StoppableAgent)>>);
+pub(in crate::kubernetes) struct PageConnections(Mutex<Vec<PageConnection>>);
+
+struct PageConnection {
+    stop: CancellationToken,
+    /// The token of the next page.
+    token: String,
+    agent: StoppableAgent,
+}
+
+/// The most connections that are kept for lists that may never go on.
+const MOST_KEPT: usize = 64;
 
 impl PageConnections {
     /// Returns a call for a page, which uses the connection of the page before it.
@@ -71,26 +81,23 @@ impl PageConnections {
         token: Option<&str>,
         stop: &'a CancellationToken,
     ) -> StoppableCall<'a> {
-        let kept = token.and_then(|token| self.0.lock().remove(token));
-        let agent = kept.map(|(_, agent)| agent.stopped_by(stop));
-        StoppableCall { stop, agent: Mutex::new(agent) }
+        // Connections drop without the lock.
+        let own: Vec<_> = self.0.lock().extract_if(.., |kept| kept.stop.is_same(stop)).collect();
+        let next = own.into_iter().find(|kept| Some(kept.token.as_str()) == token);
+        StoppableCall { stop, agent: Mutex::new(next.map(|kept| kept.agent)) }
     }
 
     /// Keeps the connection of a call for the next page.
     pub(in crate::kubernetes) fn keep(&self, token: &str, call: StoppableCall<'_>) {
         let Some(agent) = call.agent.into_inner() else { return };
+        let next = PageConnection { stop: call.stop.clone(), token: token.to_owned(), agent };
         let mut kept = self.0.lock();
         // A list that was stopped does not go on.
-        kept.retain(|_, (stop, _)| !stop.is_cancelled());
-        kept.insert(token.to_owned(), (call.stop.clone(), agent));
-    }
-}
-
-impl StoppableAgent {
-    /// Makes another token end the connection.
-    fn stopped_by(self, stop: &CancellationToken) -> Self {
-        let ended = self.agent.clone();
-        Self { _guard: stop.on_cancel(move || ended.shutdown()), ..self }
+        let ended: Vec<_> = kept.extract_if(.., |kept| kept.stop.is_cancelled()).collect();
+        let oldest = (kept.len() >= MOST_KEPT).then(|| kept.remove(0));
+        kept.push(next);
+        drop(kept);
+        drop((ended, oldest));
     }
 }
 
