@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::BoxError;
 use homeostat::nats::{NatsClient, NatsError};
 use homeostat::objects::{Client, DeleteOptions, Query};
 use homeostat::testing::conformance::{self, Backend, Verdict};
+use homeostat::{BoxError, CancellationToken};
 
 use super::{WIDGET, key, owned, widget};
 use crate::support::options;
@@ -81,6 +81,11 @@ fn first_error(server: &TestServer) -> Option<String> {
         client.update(&WIDGET, owner)?;
         client.list(&WIDGET, &Query::all())?;
         client.delete(&WIDGET, &key("a"), &DeleteOptions::default())?;
+        // Its consumer is there when markers are removed.
+        let stop = CancellationToken::new();
+        let mut watch = client.watch(&WIDGET, &Query::all(), None, &stop)?;
+        client.create(&WIDGET, widget("c", 1))?;
+        watch.next().transpose()?;
         match client.remove_markers(Duration::ZERO) {
             Err(error) if error.is_unsupported() => Ok(()),
             removed => Ok(removed.map(|_| ())?),
