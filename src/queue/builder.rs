@@ -143,7 +143,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Lets requests [for moved keys](EnqueueRequest::moved_only) ignore the keys for which `check` returns `false`. It is called
+    /// Lets requests for moved keys ignore the keys for which `check` returns `false`. It is called
     /// without the lock.
     pub(crate) fn has_moved(mut self, check: MovedCheck<K>) -> Self {
         self.has_moved = Some(check);
