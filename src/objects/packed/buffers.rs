@@ -5,7 +5,7 @@
 
 use serde_json::Number;
 
-use super::write::encode;
+use super::write::{Digits, encode};
 use super::{DIGITS, OBJECT, SHORT, STRING};
 
 /// The buffers of a reader. Pass the same ones for many objects, to save allocations.
@@ -105,40 +105,5 @@ impl ReadBuffers {
         }
         text.truncate(start);
         text.push_str(sorted);
-    }
-}
-
-/// The digits of an integer, the lowest first, and the byte before them, if any.
-struct Digits {
-    bytes: [u8; 12],
-    count: usize,
-}
-
-impl Digits {
-    fn of(integer: u64) -> Self {
-        Self { bytes: [0; 12], count: 0 }.and(integer)
-    }
-
-    fn after(tag: u8, integer: u64) -> Self {
-        let mut bytes = [0; 12];
-        bytes[0] = tag;
-        Self { bytes, count: 1 }.and(integer)
-    }
-
-    fn and(mut self, mut integer: u64) -> Self {
-        loop {
-            let digit = integer.to_le_bytes()[0] % SHORT;
-            integer /= u64::from(SHORT);
-            self.bytes[self.count] = if integer > 0 { digit + SHORT } else { digit };
-            self.count += 1;
-            if integer == 0 {
-                return self;
-            }
-        }
-    }
-
-    fn text(&self) -> &str {
-        // They are ASCII.
-        str::from_utf8(&self.bytes[..self.count]).unwrap_or_default()
     }
 }

@@ -95,23 +95,8 @@ impl Backwards {
     fn integer(&mut self, integer: u64) {
         match u8::try_from(integer) {
             Ok(digit @ 0..SHORT) => self.byte(digit),
-            _ => self.long_integer(integer),
+            _ => self.put(Digits::of(integer).bytes()),
         }
-    }
-
-    /// Writes an integer of several digits.
-    fn long_integer(&mut self, mut integer: u64) {
-        let (mut digits, mut count) = ([0; 11], 0);
-        loop {
-            let digit = integer.to_le_bytes()[0] % SHORT;
-            integer /= u64::from(SHORT);
-            digits[count] = if integer > 0 { digit + SHORT } else { digit };
-            count += 1;
-            if integer == 0 {
-                break;
-            }
-        }
-        self.put(&digits[..count]);
     }
 
     /// Writes a string with its length before it.
@@ -129,6 +114,46 @@ impl Backwards {
             self.string(&number.to_string());
             self.byte(DIGITS);
         }
+    }
+}
+
+/// The digits of an integer, the lowest first, and the byte before them, if any.
+pub(super) struct Digits {
+    bytes: [u8; 12],
+    count: usize,
+}
+
+impl Digits {
+    pub(super) fn of(integer: u64) -> Self {
+        Self { bytes: [0; 12], count: 0 }.and(integer)
+    }
+
+    /// Puts a byte before the digits.
+    pub(super) fn after(tag: u8, integer: u64) -> Self {
+        let mut bytes = [0; 12];
+        bytes[0] = tag;
+        Self { bytes, count: 1 }.and(integer)
+    }
+
+    fn and(mut self, mut integer: u64) -> Self {
+        loop {
+            let digit = integer.to_le_bytes()[0] % SHORT;
+            integer /= u64::from(SHORT);
+            self.bytes[self.count] = if integer > 0 { digit + SHORT } else { digit };
+            self.count += 1;
+            if integer == 0 {
+                return self;
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.count]
+    }
+
+    pub(super) fn text(&self) -> &str {
+        // They are ASCII.
+        str::from_utf8(self.bytes()).unwrap_or_default()
     }
 }
 
