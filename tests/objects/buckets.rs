@@ -16,6 +16,8 @@ use homeostat::{
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::waits::until;
+
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const LABEL: &str = "example.com/bucket";
 const BUCKETS: u64 = 64;
@@ -130,17 +132,6 @@ fn follow(
         }
     }
     Ok(())
-}
-
-#[track_caller]
-fn until(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..60_000 {
-        if is_so() {
-            return;
-        }
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    panic!("it is not so");
 }
 
 /// Waits until each object is in the store of its owner and in no other, and returns the shares of the processes.

@@ -27,5 +27,6 @@ mod own_writes;
 mod primary;
 mod scheme;
 mod tracker;
+mod waits;
 mod watch;
 mod watch_remote;

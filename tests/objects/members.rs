@@ -15,6 +15,7 @@ use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch};
 
 use crate::hooked_client::HookedClient;
+use crate::waits::until;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const KEYS: u32 = 64;
@@ -72,17 +73,6 @@ impl Process {
         self.manager.stop();
         self.running.take().unwrap().wait().unwrap();
     }
-}
-
-#[track_caller]
-fn until(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..60_000 {
-        if is_so() {
-            return;
-        }
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    panic!("it is not so");
 }
 
 /// Waits until each key belongs to exactly one of these processes, and returns their shares.
