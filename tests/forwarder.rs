@@ -16,7 +16,7 @@ pub(crate) struct Forwarder {
     network: Arc<Network>,
 }
 
-/// What happens to the bytes of one direction, on all connections.
+/// The treatment of the bytes of one direction, on all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Flow {
     #[default]
@@ -25,7 +25,7 @@ pub(crate) enum Flow {
     Held,
     /// They disappear. A connection that has lost bytes stays silent, also later. The end of a connection passes later.
     Lost,
-    /// So many bytes pass in each millisecond.
+    /// This number of bytes passes in each millisecond.
     Slow(usize),
 }
 
@@ -92,12 +92,12 @@ impl Forwarder {
         self.network.state.lock().refuses = refuses;
     }
 
-    /// Sets what happens to all bytes.
+    /// Sets the treatment of all bytes.
     pub(crate) fn set_flow(&self, flow: Flow) {
         self.set_flows([flow, flow]);
     }
 
-    /// Sets what happens to the bytes to the server, and to those to the client.
+    /// Sets the treatment of the bytes to the server, and of those to the client.
     pub(crate) fn set_flows(&self, flows: [Flow; 2]) {
         self.network.state.lock().flows = flows;
         self.network.changed.notify_all();

@@ -110,7 +110,7 @@ pub struct StatusPages {
     checks: HealthChecks,
     history: Arc<History>,
     objects: Option<ObjectApi>,
-    /// Decides who may read the reasons of failed checks, and who sees which kinds of objects. `None`: everyone may see all.
+    /// Decides about access to the reasons of failed checks and to the kinds of objects. `None`: everyone may see all.
     authorizer: Option<Authorizer>,
     /// Ends the sampling thread.
     _sampler: Running<()>,

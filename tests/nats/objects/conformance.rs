@@ -25,7 +25,7 @@ fn rights() -> impl Iterator<Item = String> {
     rights.lines().map(|line| line.replace("machines", "conformance"))
 }
 
-/// Starts a server whose only user has these rights.
+/// Starts a server with one user, who has these rights.
 fn server_with(rights: impl Iterator<Item = String>) -> TestServer {
     let rights: Vec<_> = rights.collect();
     let user = format!("{{ user: u, password: p, permissions: {{\n{}\n}} }}", rights.join("\n"));
