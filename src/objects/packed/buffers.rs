@@ -50,7 +50,7 @@ impl ReadBuffers {
     }
 
     fn integer(&mut self, integer: u64) {
-        self.text.push_str(Digits::of(integer).text());
+        self.text.push_str(text(&Digits::of(integer)));
     }
 
     /// Writes a string with its length before it.
@@ -82,7 +82,7 @@ impl ReadBuffers {
     /// Inserts the header of an array or object before its content, which begins at `start`.
     pub(super) fn header(&mut self, tag: u8, start: usize) {
         let length = (self.text.len() - start) as u64;
-        self.text.insert_str(start, Digits::after(tag, length).text());
+        self.text.insert_str(start, text(&Digits::after(tag, length)));
     }
 
     /// Ends an object that begins at `start`, of which the fields begin at number `first`.
@@ -106,4 +106,8 @@ impl ReadBuffers {
         text.truncate(start);
         text.push_str(sorted);
     }
+}
+
+fn text(digits: &Digits) -> &str {
+    str::from_utf8(digits.bytes()).unwrap_or_default()
 }

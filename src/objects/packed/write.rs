@@ -45,8 +45,8 @@ pub(in crate::objects) fn pack(json: &Value) -> Arc<str> {
             }
             Part::Name(name) => writer.string(name),
             Part::Header(tag, end) => {
-                writer.integer((writer.len() - end) as u64);
-                writer.byte(tag);
+                let length = (writer.len() - end) as u64;
+                writer.put(Digits::after(tag, length).bytes());
             }
         }
     }
@@ -147,13 +147,9 @@ impl Digits {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Returns the bytes. They are ASCII.
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.count]
-    }
-
-    pub(super) fn text(&self) -> &str {
-        // They are ASCII.
-        str::from_utf8(self.bytes()).unwrap_or_default()
     }
 }
 
