@@ -195,14 +195,10 @@ fn a_watch_of_namespaces_begins_at_a_version_and_selects() {
 #[test]
 fn a_watch_of_namespaces_ends_at_its_time_out() {
     let (served, clock) = held();
+    // The event is sent after the deadline was set.
+    let after = move |_| clock.advance(std::time::Duration::from_secs(60));
+    let mut sink = Kept { after: Some(Box::new(after)), ..Kept::default() };
     let line = format!("GET {NAMESPACES}?watch=true&timeoutSeconds=60");
-    let answer = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| request(&line).to(&served));
-        while !watch.is_finished() {
-            clock.advance(std::time::Duration::from_secs(5));
-            std::thread::yield_now();
-        }
-        watch.join().unwrap()
-    });
+    let answer = request(&line).streamed(&served.api, &mut sink, &CancellationToken::new());
     assert_eq!((answer.code, answer.events().len()), (200, 1), "{answer:?}");
 }
