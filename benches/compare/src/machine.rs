@@ -41,7 +41,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 /// Returns the measured commit. The files of results may differ from it.
 fn commit() -> Result<String> {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"])?;
-    let changes = ["status", "--porcelain", "--", ":/", ":!/benches/RESULTS.md", ":!/benches/results.svg"];
+    let changes = ["status", "--porcelain", "--", ":/", ":!/benches/*.md", ":!/benches/results.svg"];
     let clean = output("git", &changes)?.is_empty();
     Ok(if clean { head } else { format!("{head} with uncommitted changes") })
 }

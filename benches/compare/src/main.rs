@@ -10,6 +10,7 @@ mod plot;
 mod report;
 mod rows;
 mod runner;
+mod servers;
 mod workloads;
 
 use std::path::PathBuf;
@@ -54,9 +55,9 @@ enum Command {
     },
     /// Compares homeostat and kube-rs against one Kubernetes API server, and writes KUBERNETES.md.
     Cluster {
-        /// The server. Objects named `compare-…` are made in its namespace `default`.
+        /// The server. Objects named `compare-…` are made in its namespace `default` [default: a new server].
         #[arg(long)]
-        kubeconfig: PathBuf,
+        kubeconfig: Option<PathBuf>,
         /// The number of objects.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
@@ -69,10 +70,18 @@ enum Command {
     /// Measures one cell of `nats` in this process and prints its figures as JSON.
     #[command(hide = true)]
     NatsCell(nats::CellArgs),
+    /// Compares homeostat's server with kube-apiserver and etcd, and writes SERVERS.md.
+    Servers,
+    /// Serves objects of a store until the standard input ends. `servers` starts this.
+    #[command(hide = true)]
+    ServerProcess { store: String, folder: PathBuf },
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    if let Some(out) = &args.out {
+        fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    }
     match args.command {
         Some(Command::Cell { workload, variant, peer, quick }) => {
             let figures = workloads::run(&workload, &variant, &peer, Scale { quick })?;
@@ -82,7 +91,12 @@ fn main() -> Result<()> {
         Some(Command::ClusterCell { peer, objects, kubeconfig }) => return cluster::cell(&peer, &kubeconfig, objects),
         Some(Command::Cluster { kubeconfig, objects }) => {
             let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
-            return cluster::measure(&kubeconfig, objects, args.rounds, &out.join("KUBERNETES.md"));
+            return cluster::measure(kubeconfig, objects, args.rounds, &out.join("KUBERNETES.md"));
+        }
+        Some(Command::ServerProcess { store, folder }) => return servers::serve(&store, &folder),
+        Some(Command::Servers) => {
+            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
+            return servers::measure(args.rounds, args.quick, &out.join("SERVERS.md"));
         }
         Some(Command::NatsCell(cell)) => {
             println!("{}", serde_json::to_string(&nats::run(&cell)?)?);

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The figures of one cell, by name.
@@ -83,12 +84,30 @@ pub(crate) fn clock_read_ns() -> f64 {
 
 /// Returns the resident bytes, and their peak.
 pub(crate) fn resident() -> Result<(f64, f64)> {
-    let status = fs::read_to_string("/proc/self/status").context("this needs Linux' /proc")?;
+    memory_of("self")
+}
+
+/// Returns the resident bytes of a process.
+pub(crate) fn resident_of(process: u32) -> Result<f64> {
+    memory_of(&process.to_string()).map(|(resident, _)| resident)
+}
+
+fn memory_of(process: &str) -> Result<(f64, f64)> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).context("this needs Linux' /proc")?;
     let kib = |name: &str| -> Result<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
         Ok(line.trim_end_matches("kB").trim().parse::<f64>()? * 1024.0)
     };
     Ok((kib("VmRSS:")?, kib("VmHWM:")?))
+}
+
+/// Returns the CPU time of all threads of a process, to a hundredth of a second on most systems.
+pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).context("this needs Linux' /proc")?;
+    // The name in parentheses may contain spaces. User and kernel time are the fields 14 and 15.
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(Duration::from_secs_f64(ticks.iter().sum::<u64>() as f64 / clock_ticks_per_second() as f64))
 }
 
 /// Returns the context switches of all threads except the main one. At each, a thread went to sleep or was suspended.
@@ -147,5 +166,10 @@ mod tests {
         assert!(watch.stop().cpu > Duration::ZERO);
         let (now, peak) = resident().unwrap();
         assert!(now > 0.0 && peak > 0.0);
+        let own = std::process::id();
+        assert!(resident_of(own).unwrap() > 0.0);
+        let (before, other) = (process_cpu(), cpu_of(own).unwrap());
+        // Ticks of up to 10 ms, rounded down or up.
+        assert!(other.abs_diff(before) < Duration::from_millis(100), "{other:?} and {before:?}");
     }
 }

@@ -300,6 +300,9 @@ fn controllers(rows: &mut Vec<Row>) {
             rows.push(row_of("bytes", "peak resident growth, bytes an object").beside(KUBE));
         }
     }
+    let row_of = |metric, measure| row("controller", "resync", "1e4 keys run every second, 5 s", metric, measure);
+    rows.push(row_of("cpu_ns", "CPU ns a run").at_most(0.2, KUBE));
+    rows.push(row_of("runs", "runs of a key a second").beside(KUBE));
 }
 
 fn workers(rows: &mut Vec<Row>) {

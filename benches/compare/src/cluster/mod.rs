@@ -8,8 +8,8 @@ mod peers;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
@@ -23,6 +23,7 @@ use self::peers::Watcher;
 use crate::machine::Machine;
 use crate::meter::{Figures, Stopwatch, median, resident};
 use crate::runner::Summary;
+use crate::servers::{Killed, ServerProcess};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 /// The label of the objects.
@@ -37,9 +38,14 @@ const PEERS: [(&str, &str); 4] = [
 /// The threads that write objects.
 const WRITERS: usize = 8;
 
-/// Measures the peers against the server of a kubeconfig, and writes a table.
-pub(crate) fn measure(kubeconfig: &Path, objects: usize, rounds: u32, out: &Path) -> Result<()> {
+/// Measures the peers against the server of a kubeconfig or a new one, and writes a table.
+pub(crate) fn measure(kubeconfig: Option<PathBuf>, objects: usize, rounds: u32, out: &Path) -> Result<()> {
     let machine = Machine::look()?;
+    let server = kubeconfig.is_none().then(|| ServerProcess::start("kubernetes")).transpose()?;
+    let kubeconfig = match (kubeconfig, &server) {
+        (None, Some(server)) => &server.kubeconfig()?,
+        (given, _) => &given.unwrap_or_default(),
+    };
     let client: Arc<dyn Client> = Arc::new(KubernetesClient::new(Kubeconfig::read(kubeconfig)?.config()?)?);
     make(&client, objects)?;
     let mut results: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
@@ -121,16 +127,6 @@ fn in_new_process(peer: &str, kubeconfig: &Path, objects: usize, client: &Arc<dy
     let figures = serde_json::from_str(&line()?)?;
     child.0.wait()?;
     Ok(figures)
-}
-
-/// A process that ends with its owner.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Runs one peer in this process, and prints its figures.

@@ -25,6 +25,12 @@ use crate::meter::{Figures, Stopwatch, resident};
 /// How often each object changes in the storm.
 const CHANGES: usize = 20;
 
+/// How often each key runs again without a change, in the variant `resync`.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How long the resyncs are measured.
+const RESYNCS: Duration = Duration::from_secs(5);
+
 /// An object of some 500 bytes of JSON. Its `data` has its number and its revision.
 fn object(number: usize, revision: usize) -> ConfigMap {
     let mut object = ConfigMap::default();
@@ -51,20 +57,26 @@ fn field(object: &ConfigMap, name: &str) -> usize {
     object.data.as_ref().and_then(|data| data.get(name)?.parse().ok()).expect("each object has it")
 }
 
-/// The last revision of each object that a run has seen.
-struct Seen(Vec<AtomicUsize>);
+/// What the runs have seen.
+struct Seen {
+    /// The last revision of each object.
+    revisions: Vec<AtomicUsize>,
+    runs: AtomicUsize,
+}
 
 impl Seen {
     fn new(objects: usize) -> Arc<Self> {
-        Arc::new(Self((0..objects).map(|_| AtomicUsize::new(usize::MAX)).collect()))
+        let revisions = (0..objects).map(|_| AtomicUsize::new(usize::MAX)).collect();
+        Arc::new(Self { revisions, runs: AtomicUsize::new(0) })
     }
 
     fn note(&self, object: &ConfigMap) {
-        self.0[field(object, "number")].store(field(object, "revision"), SeqCst);
+        self.revisions[field(object, "number")].store(field(object, "revision"), SeqCst);
+        self.runs.fetch_add(1, SeqCst);
     }
 
     fn wait_for(&self, revision: usize) {
-        while self.0.iter().any(|seen| seen.load(SeqCst) != revision) {
+        while self.revisions.iter().any(|seen| seen.load(SeqCst) != revision) {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -72,7 +84,8 @@ impl Seen {
 
 /// A running controller.
 trait Peer {
-    fn start(seen: &Arc<Seen>) -> Result<Self>
+    /// With a period, each key runs again after it.
+    fn start(seen: &Arc<Seen>, period: Option<Duration>) -> Result<Self>
     where
         Self: Sized;
 
@@ -96,7 +109,7 @@ fn key(object: &ConfigMap) -> ObjectKey {
 }
 
 impl Peer for Homeostat {
-    fn start(seen: &Arc<Seen>) -> Result<Self> {
+    fn start(seen: &Arc<Seen>, period: Option<Duration>) -> Result<Self> {
         let push = Watch::push();
         let (store, seen) = (push.watch().store(), Arc::clone(seen));
         let reconcile = move |_cx: &Context, key: &ObjectKey| -> Result<Action, Infallible> {
@@ -106,7 +119,10 @@ impl Peer for Homeostat {
             Ok(Action::await_change())
         };
         let manager = Manager::builder().threads(2).build()?;
-        let controller = Controller::builder("bench", reconcile).max_concurrent_reconciles(2);
+        let mut controller = Controller::builder("bench", reconcile).max_concurrent_reconciles(2);
+        if let Some(period) = period {
+            controller = controller.resync(period);
+        }
         manager.add(controller.subscribe(push.watch(), Subscriber::to_itself).build()?)?;
         Ok(Self { running: manager.start()?, push })
     }
@@ -131,7 +147,7 @@ struct KubeRuntime {
 }
 
 impl Peer for KubeRuntime {
-    fn start(seen: &Arc<Seen>) -> Result<Self> {
+    fn start(seen: &Arc<Seen>, period: Option<Duration>) -> Result<Self> {
         let (events, receiver) = unbounded();
         let seen = Arc::clone(seen);
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
@@ -140,7 +156,8 @@ impl Peer for KubeRuntime {
             let changes = reflector(writer, receiver).touched_objects();
             let reconcile = move |object: Arc<ConfigMap>, _: Arc<()>| {
                 seen.note(&object);
-                futures::future::ready(Ok::<_, Infallible>(controller::Action::await_change()))
+                let next = period.map_or_else(controller::Action::await_change, controller::Action::requeue);
+                futures::future::ready(Ok::<_, Infallible>(next))
             };
             let on_error = |_: Arc<ConfigMap>, _: &Infallible, _: Arc<()>| controller::Action::await_change();
             let config = controller::Config::default();
@@ -170,7 +187,8 @@ impl Peer for KubeRuntime {
 }
 
 /// Measures one controller. `create`: a first listing of all objects, until each has run. `storm`: each object changes twenty times,
-/// until a run has seen each last state; an operation is a change.
+/// until a run has seen each last state; an operation is a change. `resync`: each key runs once a second without a change; an operation
+/// is a run.
 pub(super) fn run(variant: &str, peer: &str, objects: usize) -> Result<Figures> {
     match peer {
         "homeostat" => measure::<Homeostat>(variant, objects),
@@ -183,7 +201,7 @@ fn measure<P: Peer>(variant: &str, objects: usize) -> Result<Figures> {
     let seen = Seen::new(objects);
     let first: Vec<_> = (0..objects).map(|number| object(number, 0)).collect();
     let storm: Vec<_> = match variant {
-        "create" => Vec::new(),
+        "create" | "resync" => Vec::new(),
         "storm" => {
             (1..=CHANGES).flat_map(|revision| (0..objects).map(move |number| object(number, revision))).collect()
         }
@@ -191,20 +209,31 @@ fn measure<P: Peer>(variant: &str, objects: usize) -> Result<Figures> {
     };
     let (before, _) = resident()?;
     let watch = Stopwatch::start();
-    let running = P::start(&seen)?;
+    let running = P::start(&seen, (variant == "resync").then_some(PERIOD))?;
     running.list(first);
     seen.wait_for(0);
     let created = watch.stop();
-    let mut figures = if variant == "create" {
-        let mut figures = created.per(objects);
-        figures.insert("bytes".to_owned(), (resident()?.1 - before).max(0.0) / objects as f64);
-        figures
-    } else {
-        let changes = storm.len();
-        let watch = Stopwatch::start();
-        storm.into_iter().for_each(|object| running.change(object));
-        seen.wait_for(CHANGES);
-        watch.stop().per(changes)
+    let mut figures = match variant {
+        "create" => {
+            let mut figures = created.per(objects);
+            figures.insert("bytes".to_owned(), (resident()?.1 - before).max(0.0) / objects as f64);
+            figures
+        }
+        "storm" => {
+            let changes = storm.len();
+            let watch = Stopwatch::start();
+            storm.into_iter().for_each(|object| running.change(object));
+            seen.wait_for(CHANGES);
+            watch.stop().per(changes)
+        }
+        _ => {
+            let (watch, first) = (Stopwatch::start(), seen.runs.load(SeqCst));
+            thread::sleep(RESYNCS);
+            let (spent, runs) = (watch.stop(), seen.runs.load(SeqCst) - first);
+            let mut figures = spent.per(runs);
+            figures.insert("runs".to_owned(), runs as f64 / (objects as f64 * spent.wall.as_secs_f64()));
+            figures
+        }
     };
     running.stop();
     figures.retain(|_, value| value.is_finite());

@@ -1,0 +1,183 @@
+//! The requests of a round.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use homeostat::CancellationToken;
+use homeostat::kubernetes::KubernetesClient;
+use homeostat::objects::{Client, Kind, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
+use serde_json::json;
+
+use super::process::{NAMESPACE, ServerProcess};
+use crate::meter::{Figures, percentile};
+
+const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+
+/// The threads of the client, unless the row says one.
+pub(super) const THREADS: usize = 8;
+
+/// The number of requests.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    /// Objects that one thread makes.
+    pub(super) alone: usize,
+    /// Objects that all threads make.
+    pub(super) objects: usize,
+    pub(super) gets: usize,
+    pub(super) lists: usize,
+    /// Watches of all objects.
+    pub(super) watches: usize,
+    /// Changes that each watch sees.
+    pub(super) changes: usize,
+}
+
+impl Load {
+    pub(super) const FULL: Self =
+        Self { alone: 500, objects: 5_000, gets: 20_000, lists: 40, watches: 100, changes: 1_000 };
+    pub(super) const QUICK: Self = Self { alone: 10, objects: 50, gets: 50, lists: 2, watches: 3, changes: 10 };
+
+    /// Sends the requests to a server that has no objects.
+    pub(super) fn run(self, server: &ServerProcess) -> Result<Figures> {
+        let client = server.client()?;
+        let mut figures = Figures::new();
+        figures.insert("start_ms".to_owned(), server.start.as_secs_f64() * 1_000.0);
+        figures.insert("empty_bytes".to_owned(), server.resident()?);
+        let mut add = |name: &str, metric: &str, value: f64| {
+            figures.insert(format!("{name} {metric}"), value);
+        };
+        let mut measure = |name: &str, operations: usize, work: &dyn Fn() -> Result<Vec<f64>>| -> Result<()> {
+            let (cpu, start) = (server.cpu()?, Instant::now());
+            let mut latencies = work()?;
+            let wall = start.elapsed();
+            // What the server does after its last answer counts too.
+            wait_until_idle(server)?;
+            let cpu = server.cpu()?.saturating_sub(cpu);
+            add(name, "rate", operations as f64 / wall.as_secs_f64());
+            add(name, "cpu", cpu.as_secs_f64() * 1e6 / operations as f64);
+            if !latencies.is_empty() {
+                latencies.sort_by(f64::total_cmp);
+                add(name, "p50", percentile(&latencies, 0.5));
+                add(name, "p99", percentile(&latencies, 0.99));
+            }
+            Ok(())
+        };
+        let make = |number| make(&client, number);
+        let get = |number| get(&client, number % self.objects);
+        let list = |_| list(&client, self.alone + self.objects);
+        measure("create-1", self.alone, &|| spread(1, self.objects..self.objects + self.alone, &make))?;
+        measure("create", self.objects, &|| spread(THREADS, 0..self.objects, &make))?;
+        measure("get-1", self.gets / 4, &|| spread(1, 0..self.gets / 4, &get))?;
+        measure("get", self.gets, &|| spread(THREADS, 0..self.gets, &get))?;
+        measure("list", self.lists, &|| spread(1, 0..self.lists, &list))?;
+        measure("watch", self.watches * self.changes, &|| self.fan_out(&client))?;
+        figures.insert("full_bytes".to_owned(), server.resident()?);
+        Ok(figures)
+    }
+
+    /// Changes objects while watches see each change. Returns no latencies.
+    fn fan_out(self, client: &KubernetesClient) -> Result<Vec<f64>> {
+        let version = client.list(&CONFIG_MAP, &Query::all().limit(1))?.version;
+        let stop = CancellationToken::new();
+        let streams: Vec<_> = (0..self.watches)
+            .map(|_| client.watch(&CONFIG_MAP, &Query::all(), Some(&version), &stop))
+            .collect::<Result<_, _>>()?;
+        thread::scope(|scope| {
+            let readers: Vec<_> = streams
+                .into_iter()
+                .map(|mut stream| {
+                    scope.spawn(move || -> Result<()> {
+                        let mut seen = 0;
+                        while seen < self.changes {
+                            let event = stream.next().context("a watch ended")??;
+                            seen += usize::from(matches!(event, WatchEvent::Modified(_)));
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let written = spread(THREADS, 0..self.changes, &|number| change(client, number % self.objects));
+            if written.is_err() {
+                stop.cancel();
+            }
+            let read = readers.into_iter().map(|reader| reader.join().expect("a reader does not panic"));
+            let read = read.collect::<Result<Vec<()>>>();
+            written?;
+            read?;
+            Ok(Vec::new())
+        })
+    }
+}
+
+/// Waits until a server uses hardly any CPU time, but not for long: kube-apiserver has work of its own.
+fn wait_until_idle(server: &ServerProcess) -> Result<()> {
+    for _ in 0..20 {
+        let before = server.cpu()?;
+        thread::sleep(Duration::from_millis(50));
+        if server.cpu()? == before {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Calls a function with each number, on several threads. Returns the microseconds of each call.
+fn spread(
+    threads: usize,
+    numbers: std::ops::Range<usize>,
+    call: &(dyn Fn(usize) -> Result<()> + Sync),
+) -> Result<Vec<f64>> {
+    let next = AtomicUsize::new(numbers.start);
+    thread::scope(|scope| {
+        let work = || -> Result<Vec<f64>> {
+            let mut latencies = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= numbers.end {
+                    return Ok(latencies);
+                }
+                let start = Instant::now();
+                call(number)?;
+                latencies.push(start.elapsed().as_nanos() as f64 / 1_000.0);
+            }
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            all.extend(thread.join().expect("a caller does not panic")?);
+        }
+        Ok(all)
+    })
+}
+
+fn name(number: usize) -> String {
+    format!("compare-{number:05}")
+}
+
+fn make(client: &KubernetesClient, number: usize) -> Result<()> {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": NAMESPACE, "name": name(number), "labels": {"app": "compare"}},
+        "data": {"number": number.to_string(), "revision": "0", "text": "x".repeat(300)},
+    });
+    client.create(&CONFIG_MAP, object)?;
+    Ok(())
+}
+
+fn get(client: &KubernetesClient, number: usize) -> Result<()> {
+    client.get(&CONFIG_MAP, &ObjectKey::new(NAMESPACE, &name(number)))?;
+    Ok(())
+}
+
+fn list(client: &KubernetesClient, objects: usize) -> Result<()> {
+    let found = client.list(&CONFIG_MAP, &Query::all().namespace(NAMESPACE))?.items.len();
+    ensure!(found == objects, "{found} objects in place of {objects}");
+    Ok(())
+}
+
+fn change(client: &KubernetesClient, number: usize) -> Result<()> {
+    let patch = Patch::Merge(json!({"data": {"revision": "1"}}));
+    client.patch(&CONFIG_MAP, &ObjectKey::new(NAMESPACE, &name(number)), &patch, PatchTarget::Object)?;
+    Ok(())
+}
