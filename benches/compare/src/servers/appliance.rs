@@ -60,7 +60,9 @@ pub(super) fn measure(program: &Path) -> Result<Figures> {
     command.arg("--data").arg(folder.path().join("data")).env("RUST_LOG", "error").stdout(Stdio::piped());
     let mut process = Killed(command.spawn()?);
     let mut line = String::new();
-    BufReader::new(process.0.stdout.take().context("no output")?).read_line(&mut line)?;
+    // Stays open: the program prints more.
+    let mut output = BufReader::new(process.0.stdout.take().context("no output")?);
+    output.read_line(&mut line)?;
     let url = line.split_whitespace().find(|word| word.starts_with("http")).context("no address")?;
     let client = KubernetesClient::new(ClusterConfig::new(url.trim_end_matches('/'))?)?;
     client.list(&SHARE, &Query::all())?;
