@@ -267,7 +267,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     /// Sets how long a key may wait until a watch has shown the writes of its last run. Zero ends the waits. Default: 10 s.
     ///
     /// A run that reads from a watch must see the writes of the run before, or it repeats them. So after a run has written objects
-    /// of a kind that an watch of objects of this controller shows, its key runs again once the watch shows them. If that takes
+    /// of a kind that a watch of objects of this controller shows, its key runs again once the watch shows them. If that takes
     /// longer than the bound, a log line says so, and the key runs.
     ///
     /// The writes are those of the run's own thread through an `Api` or a helper of this crate, such as `Secondary`.

@@ -69,6 +69,11 @@ struct World {
 impl World {
     /// A controller of things on the system's clock, with short retries and without a resync.
     fn new(indexed: bool) -> Self {
+        Self::with_bound(indexed, Duration::from_secs(10))
+    }
+
+    /// The controller waits this long for its own writes.
+    fn with_bound(indexed: bool, bound: Duration) -> Self {
         let client = spy();
         let paused = Arc::<(Mutex<bool>, Condvar)>::default();
         let pause = Arc::clone(&paused);
@@ -86,6 +91,7 @@ impl World {
         let controller = Controller::builder("thing", reconciler)
             .sources(sources)
             .max_concurrent_reconciles(3)
+            .own_write_bound(bound)
             .retry(Exponential::new(Duration::from_millis(1), Duration::from_millis(20)))
             .resync(Duration::from_secs(3600))
             .build()
@@ -207,7 +213,8 @@ fn a_lagging_index_causes_no_second_child() {
 
 #[test]
 fn a_stopped_index_causes_no_second_child() {
-    let world = World::new(true);
+    // Each change waits for the bound, because no watch tells of the writes.
+    let world = World::with_bound(true, Duration::from_millis(100));
     until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
     world.pause(true);
     let mut known = world.things().create(&thing("a", &[("x", "0"), ("y", "0")])).unwrap();
