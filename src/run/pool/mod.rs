@@ -18,6 +18,8 @@
 //!   the pool goes to a spare one.
 //! - No run begins on a thread that is marked as stuck. The thread ends its run before it looks at the mark, and the watchdog
 //!   sets the mark before it looks whether the run continues.
+//! - While a thread looks for work before it sleeps, work that is offered wakes no other thread: the looking thread sees it under
+//!   the lock, and then wakes another one for what is left.
 
 mod handle;
 #[cfg(all(test, loom))]
@@ -28,7 +30,11 @@ mod task;
 mod tests;
 
 use std::sync::{Arc, Weak};
+#[cfg(not(loom))]
 use std::thread;
+
+#[cfg(loom)]
+use loom::thread;
 
 pub use self::handle::{PoolBuilder, WorkerPool};
 
@@ -66,8 +72,8 @@ pub(crate) trait Job: Send + Sync {
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
 
-/// A thread that finds no work looks again up to this often before it sleeps. It has one look for each run, so that looks cost less
-/// than runs.
+/// A thread that finds no work looks again up to this often before it sleeps. It begins with one look and gets one for each run, so
+/// that looks cost less than runs.
 const LOOKS: u64 = 16;
 
 /// A member to serve.
@@ -95,6 +101,8 @@ struct PoolState {
     stuck: usize,
     /// The number of threads that have been started.
     started: usize,
+    /// Whether a thread looks for work before it sleeps. It sees what is offered meanwhile.
+    is_looking: bool,
 }
 
 /// The work of one thread.
@@ -115,6 +123,7 @@ impl Pool {
             busy: 0,
             stuck: 0,
             started: threads,
+            is_looking: false,
         };
         Arc::new(Self { group, threads, options, state: Mutex::new(state), idle: Waiters::new() })
     }
@@ -134,7 +143,7 @@ impl Pool {
     pub(crate) fn work(self: &Arc<Self>, number: usize) {
         let stuck = Arc::clone(&self.state.lock().slots[number].stuck);
         let slot = &self.group.slots[number];
-        let (mut looks, mut runs) = (0, 0);
+        let (mut looks, mut runs) = (1, 0);
         while let Some(found) = self.next(number, &mut looks) {
             self.serve(number, &stuck, found);
             let runs_before = std::mem::replace(&mut runs, slot.runs());
@@ -149,8 +158,8 @@ impl Pool {
     }
 
     /// Returns the next member to serve. `None` if the group is stopping. Blocks while no member has work or enough threads are
-    /// working. Looks again up to `looks` times before it sleeps: under load, the next key often comes before the thread could fall
-    /// asleep and be woken.
+    /// working. Looks again up to `looks` times before it sleeps, unless another thread does: under load, the next key often comes
+    /// before the thread could fall asleep and be woken.
     fn next(self: &Arc<Self>, number: usize, looks: &mut u64) -> Option<NextMember> {
         let mut state = self.state.lock();
         loop {
@@ -164,10 +173,12 @@ impl Pool {
                 self.idle.notify(count);
                 return Some(found);
             }
-            // A held clock counts the sleeping threads.
-            if *looks > 0 && !self.group.clock.is_held() {
+            // A held clock counts the sleeping threads. Models have one too, and do not count.
+            if *looks > 0 && !state.is_looking && (!self.group.clock.is_held() || cfg!(loom)) {
                 *looks -= 1;
+                state.is_looking = true;
                 MutexGuard::unlocked(&mut state, thread::yield_now);
+                state.is_looking = false;
                 continue;
             }
             let until = self.waits_until(&state);
@@ -241,9 +252,10 @@ impl Pool {
 }
 
 impl PoolState {
-    /// Decides to wake a thread if a member is ready or waits for a time. Returns the number of threads to wake.
+    /// Decides to wake a thread if a member is ready or waits for a time, and no thread looks for it. Returns the number of threads to
+    /// wake.
     fn mark_woken(&mut self, group: &ThreadGroup) -> usize {
-        if self.members.is_empty() && self.members.next_time() == Nanos::NEVER {
+        if self.is_looking || self.members.is_empty() && self.members.next_time() == Nanos::NEVER {
             return 0;
         }
         self.idle.mark_woken(1, &group.clock)

@@ -79,3 +79,28 @@ fn a_thread_without_work_sleeps_after_its_looks() {
         assert_eq!(left, looks_left);
     }
 }
+
+#[test]
+fn while_a_thread_looks_others_sleep_and_are_not_woken() {
+    let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), Clock::system(), 2);
+    let pool = Pool::new(group, 2, ThreadOptions::new());
+    pool.state.lock().is_looking = true;
+    thread::scope(|scope| {
+        let idle = scope.spawn(|| {
+            let mut looks = 3;
+            assert!(pool.next(1, &mut looks).is_none());
+            looks
+        });
+        while pool.state.lock().idle.asleep() == 0 {
+            thread::yield_now();
+        }
+        let membership = pool.join(Arc::new(Limited(Mutex::new(Nanos::ZERO))), 1);
+        membership.open();
+        membership.offer();
+        assert_eq!(pool.state.lock().idle.asleep(), 1);
+        assert!(pool.take(&mut pool.state.lock(), 0).is_some(), "the looking thread finds the member");
+        pool.group.stop();
+        pool.wake();
+        assert_eq!(idle.join().unwrap(), 3);
+    });
+}

@@ -187,7 +187,8 @@ impl Peer for KubeRuntime {
 }
 
 /// Measures one controller. `create`: a first listing of all objects, until each has run. `storm`: each object changes twenty times,
-/// until a run has seen each last state; an operation is a change. `resync`: each key runs once a second without a change; an operation
+/// until a run has seen each last state; an operation is a change. `waves`: the same, and no object changes again before a run has seen
+/// each. `resync`: each key runs once a second without a change; an operation
 /// is a run.
 pub(super) fn run(variant: &str, peer: &str, objects: usize) -> Result<Figures> {
     match peer {
@@ -202,7 +203,7 @@ fn measure<P: Peer>(variant: &str, objects: usize) -> Result<Figures> {
     let first: Vec<_> = (0..objects).map(|number| object(number, 0)).collect();
     let storm: Vec<_> = match variant {
         "create" | "resync" => Vec::new(),
-        "storm" => {
+        "storm" | "waves" => {
             (1..=CHANGES).flat_map(|revision| (0..objects).map(move |number| object(number, revision))).collect()
         }
         _ => bail!("no variant {variant}"),
@@ -219,12 +220,21 @@ fn measure<P: Peer>(variant: &str, objects: usize) -> Result<Figures> {
             figures.insert("bytes".to_owned(), (resident()?.1 - before).max(0.0) / objects as f64);
             figures
         }
-        "storm" => {
+        "storm" | "waves" => {
             let changes = storm.len();
-            let watch = Stopwatch::start();
-            storm.into_iter().for_each(|object| running.change(object));
+            let (watch, first) = (Stopwatch::start(), seen.runs.load(SeqCst));
+            for object in storm {
+                let last = field(&object, "number") + 1 == objects;
+                let revision = field(&object, "revision");
+                running.change(object);
+                if variant == "waves" && last {
+                    seen.wait_for(revision);
+                }
+            }
             seen.wait_for(CHANGES);
-            watch.stop().per(changes)
+            let mut figures = watch.stop().per(changes);
+            figures.insert("runs".to_owned(), (seen.runs.load(SeqCst) - first) as f64 / changes as f64);
+            figures
         }
         _ => {
             let (watch, first) = (Stopwatch::start(), seen.runs.load(SeqCst));

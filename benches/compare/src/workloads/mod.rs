@@ -104,7 +104,11 @@ pub(crate) const PLAN: &[Workload] = &[
         variants: &["u64"],
         peers: &["homeostat", "naive-fold", "delayqueue", "kube-scheduler", "wheel-crate"],
     },
-    Workload { name: "controller", variants: &["create", "storm", "resync"], peers: &["homeostat", "kube-controller"] },
+    Workload {
+        name: "controller",
+        variants: &["create", "storm", "waves", "resync"],
+        peers: &["homeostat", "kube-controller"],
+    },
     Workload { name: "workers", variants: &["1", "2", "4"], peers: &["homeostat", "homeostat-timeout"] },
 ];
 
