@@ -16,7 +16,7 @@ pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, quick:
     let _ = write!(
         text,
         "Medians of {round}; in brackets the lowest and the highest figure. Each figure of each round was measured in a new \
-         process. A ratio is homeostat's median divided by the other median; in brackets the lowest and the highest ratio of a \
+         process. A cell that waits for a minute was measured in the first round only. A ratio is homeostat's median divided by the other median; in brackets the lowest and the highest ratio of a \
          round. [`compare/README.md`](compare/README.md) explains the rows.\n\n\
          - machine: {cpu}, {cores} cores, {memory}, Linux {kernel}; load averages before the run: {load}\n- toolchain: {toolchain}\n\
          - commit: {commit}\n\n"
@@ -141,7 +141,7 @@ mod tests {
         let text = markdown(&machine(), &measured(&[30.0, 50.0, 40.0], &[100.0, 100.0, 200.0]), 3, false);
         assert!(text.contains("| 40 (30–50) | 100 (100–200) |"), "{text}");
         assert!(text.contains("0.40 (0.20–0.50) × naive-fold, ≤ 0.8: met"), "{text}");
-        assert!(text.contains("Of 1 targets, 1 are met and 0 are not."), "{text}");
+        assert!(text.contains("1 targets: 1 met, 0 not met."), "{text}");
     }
 
     #[test]
