@@ -79,9 +79,11 @@ enum Command {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(out) = &args.out {
-        fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    }
+    let out = args.out.unwrap_or_else(|| match (&args.command, args.quick) {
+        (None, true) => env::temp_dir().join("homeostat-compare-quick"),
+        _ => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")),
+    });
+    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     match args.command {
         Some(Command::Cell { workload, variant, peer, quick }) => {
             let figures = workloads::run(&workload, &variant, &peer, Scale { quick })?;
@@ -90,12 +92,10 @@ fn main() -> Result<()> {
         }
         Some(Command::ClusterCell { peer, objects, kubeconfig }) => return cluster::cell(&peer, &kubeconfig, objects),
         Some(Command::Cluster { kubeconfig, objects }) => {
-            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
             return cluster::measure(kubeconfig, objects, args.rounds, &out.join("KUBERNETES.md"));
         }
         Some(Command::ServerProcess { store, folder }) => return servers::serve(&store, &folder),
         Some(Command::Servers) => {
-            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
             return servers::measure(args.rounds, args.quick, &out.join("SERVERS.md"));
         }
         Some(Command::NatsCell(cell)) => {
@@ -103,7 +103,6 @@ fn main() -> Result<()> {
             return Ok(());
         }
         Some(Command::Nats) => {
-            let out = args.out.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
             return nats::measure(args.rounds, args.quick, &args.only, &out.join("NATS.md"));
         }
         None => {}
@@ -118,12 +117,6 @@ fn main() -> Result<()> {
     }
     let machine = Machine::look()?;
     let results = runner::measure(&Selection { only: args.only, rounds: args.rounds, quick: args.quick })?;
-    let out = match (args.out, args.quick) {
-        (Some(out), _) => out,
-        (None, true) => env::temp_dir().join("homeostat-compare-quick"),
-        (None, false) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")),
-    };
-    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let (table, plot) = (out.join("RESULTS.md"), out.join("results.svg"));
     fs::write(&table, report::markdown(&machine, &results, args.rounds, args.quick))?;
     svg::save(&plot, &plot::bars(&results, &machine, args.quick))?;

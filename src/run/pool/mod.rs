@@ -101,7 +101,7 @@ struct PoolState {
     stuck: usize,
     /// The number of threads that have been started.
     started: usize,
-    /// Whether a thread looks for work before it sleeps. It sees what is offered meanwhile.
+    /// Whether a thread looks for work before it sleeps. It also finds work that is offered meanwhile.
     is_looking: bool,
 }
 

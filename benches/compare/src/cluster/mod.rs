@@ -41,10 +41,14 @@ const WRITERS: usize = 8;
 /// Measures the peers against the server of a kubeconfig or a new one, and writes a table.
 pub(crate) fn measure(kubeconfig: Option<PathBuf>, objects: usize, rounds: u32, out: &Path) -> Result<()> {
     let machine = Machine::look()?;
-    let server = kubeconfig.is_none().then(|| ServerProcess::start("kubernetes")).transpose()?;
-    let kubeconfig = match (kubeconfig, &server) {
-        (None, Some(server)) => &server.kubeconfig()?,
-        (given, _) => &given.unwrap_or_default(),
+    // It ends with this function.
+    let server;
+    let kubeconfig = &match kubeconfig {
+        Some(given) => given,
+        None => {
+            server = ServerProcess::start("kubernetes")?;
+            server.kubeconfig()?
+        }
     };
     let client: Arc<dyn Client> = Arc::new(KubernetesClient::new(Kubeconfig::read(kubeconfig)?.config()?)?);
     make(&client, objects)?;

@@ -51,7 +51,7 @@ impl Load {
             let (cpu, start) = (server.cpu()?, Instant::now());
             let mut latencies = work()?;
             let wall = start.elapsed();
-            // What the server does after its last answer counts too.
+            // Work of the server after its last answer counts too.
             wait_until_idle(server)?;
             let cpu = server.cpu()?.saturating_sub(cpu);
             add(name, "rate", operations as f64 / wall.as_secs_f64());
@@ -110,7 +110,7 @@ impl Load {
     }
 }
 
-/// Waits until a server uses hardly any CPU time, but not for long: kube-apiserver has work of its own.
+/// Waits until a server uses no CPU time, for a second at most: kube-apiserver never rests.
 fn wait_until_idle(server: &ServerProcess) -> Result<()> {
     for _ in 0..20 {
         let before = server.cpu()?;

@@ -46,8 +46,7 @@ impl ServerProcess {
     /// Starts a server, and waits until it has made a namespace.
     pub(crate) fn start(kind: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("homeostat-compare-").tempdir()?;
-        let start = Instant::now();
-        let (processes, url) = match kind {
+        let (start, processes, url) = match kind {
             "kubernetes" => kubernetes(folder.path())?,
             store => homeostat(store, folder.path())?,
         };
@@ -117,16 +116,17 @@ fn logs(folder: &Path) -> String {
 }
 
 /// Starts this program with [`serve`].
-fn homeostat(store: &str, folder: &Path) -> Result<(Vec<Killed>, String)> {
+fn homeostat(store: &str, folder: &Path) -> Result<(Instant, Vec<Killed>, String)> {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()])?;
     fs::write(folder.join("server.pem"), cert.pem())?;
     fs::write(folder.join("server.key"), signing_key.serialize_pem())?;
+    let start = Instant::now();
     let mut command = Command::new(env::current_exe()?);
     command.args(["server-process", store]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = Killed(command.stderr(fs::File::create(folder.join("homeostat.log"))?).spawn()?);
     let mut url = String::new();
     BufReader::new(process.0.stdout.take().context("no output")?).read_line(&mut url)?;
-    Ok((vec![process], url.trim().to_owned()))
+    Ok((start, vec![process], url.trim().to_owned()))
 }
 
 /// Serves config maps, until the standard input ends. Prints the address.
@@ -149,7 +149,7 @@ pub(crate) fn serve(store: &str, folder: &Path) -> Result<()> {
 }
 
 /// Starts etcd, which syncs each write, and kube-apiserver with its own certificate.
-fn kubernetes(folder: &Path) -> Result<(Vec<Killed>, String)> {
+fn kubernetes(folder: &Path) -> Result<(Instant, Vec<Killed>, String)> {
     let ports: Vec<u16> = (0..3)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         // All are open at once, so they differ.
@@ -187,17 +187,17 @@ fn kubernetes(folder: &Path) -> Result<(Vec<Killed>, String)> {
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
-    let start = |program: PathBuf, name: &str, arguments: &[String]| -> Result<Killed> {
+    let spawn = |program: PathBuf, name: &str, arguments: &[String]| -> Result<Killed> {
         let log = fs::File::create(folder.join(format!("{name}.log")))?;
         let mut command = Command::new(&program);
         command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(Killed(command.spawn().with_context(|| format!("cannot start {}: run .ci/kubernetes", program.display()))?))
     };
-    let processes = vec![
-        start("etcd".into(), "etcd", &etcd_arguments)?,
-        start(api_server()?, "kube-apiserver", &server_arguments)?,
-    ];
-    Ok((processes, format!("https://127.0.0.1:{}", ports[2])))
+    let program = api_server()?;
+    let start = Instant::now();
+    let etcd = spawn("etcd".into(), "etcd", &etcd_arguments)?;
+    let processes = vec![etcd, spawn(program, "kube-apiserver", &server_arguments)?];
+    Ok((start, processes, format!("https://127.0.0.1:{}", ports[2])))
 }
 
 /// Returns the versions of the servers of Kubernetes.

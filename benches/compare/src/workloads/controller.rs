@@ -57,7 +57,7 @@ fn field(object: &ConfigMap, name: &str) -> usize {
     object.data.as_ref().and_then(|data| data.get(name)?.parse().ok()).expect("each object has it")
 }
 
-/// What the runs have seen.
+/// The revisions that runs have seen, and the number of runs.
 struct Seen {
     /// The last revision of each object.
     revisions: Vec<AtomicUsize>,
