@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hint::black_box;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -129,6 +132,35 @@ pub(crate) fn switches_of_others() -> Result<f64> {
         }
     }
     Ok(switches)
+}
+
+/// Calls a function with each number, on several threads. Returns the microseconds of each call.
+pub(crate) fn spread(
+    threads: usize,
+    numbers: Range<usize>,
+    call: &(dyn Fn(usize) -> Result<()> + Sync),
+) -> Result<Vec<f64>> {
+    let next = AtomicUsize::new(numbers.start);
+    thread::scope(|scope| {
+        let work = || -> Result<Vec<f64>> {
+            let mut latencies = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= numbers.end {
+                    return Ok(latencies);
+                }
+                let start = Instant::now();
+                call(number)?;
+                latencies.push(start.elapsed().as_nanos() as f64 / 1_000.0);
+            }
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            all.extend(thread.join().expect("a caller does not panic")?);
+        }
+        Ok(all)
+    })
 }
 
 /// Returns the quantile `part` (0 to 1) of the sorted values.

@@ -11,8 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
@@ -21,7 +20,7 @@ use serde_json::json;
 
 use self::peers::Watcher;
 use crate::machine::Machine;
-use crate::meter::{Figures, Stopwatch, median, resident};
+use crate::meter::{Figures, Stopwatch, median, resident, spread};
 use crate::runner::Summary;
 use crate::servers::{Killed, ServerProcess};
 
@@ -72,7 +71,7 @@ fn make(client: &Arc<dyn Client>, objects: usize) -> Result<()> {
         return Ok(());
     }
     eprintln!("makes {objects} objects");
-    each(client, objects, |client, number| {
+    spread(WRITERS, 0..objects, &|number| {
         let made = client.create(
             &CONFIG_MAP,
             json!({
@@ -85,33 +84,12 @@ fn make(client: &Arc<dyn Client>, objects: usize) -> Result<()> {
             Err(error) if !error.is_already_exists() => Err(error.into()),
             _ => Ok(()),
         }
-    })
+    })?;
+    Ok(())
 }
 
 fn name(number: usize) -> String {
     format!("compare-{number:05}")
-}
-
-/// Calls a function with each number, on several threads.
-fn each(
-    client: &Arc<dyn Client>,
-    objects: usize,
-    call: impl Fn(&dyn Client, usize) -> Result<()> + Send + Sync,
-) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        let work = || {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= objects {
-                    return Ok(());
-                }
-                call(&**client, number)?;
-            }
-        };
-        let threads: Vec<_> = (0..WRITERS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a writer does not panic"))
-    })
 }
 
 /// Runs one peer, and changes each object once when its store is in sync.
@@ -123,7 +101,7 @@ fn in_new_process(peer: &str, kubeconfig: &Path, objects: usize, client: &Arc<dy
     let mut line = || lines.next().context("the peer has ended").and_then(|line| Ok(line?));
     ensure!(line()? == "synced", "the peer must say when it is in sync");
     let revision = format!("{:?}", std::time::SystemTime::now());
-    each(client, objects, |client, number| {
+    spread(WRITERS, 0..objects, &|number| {
         let key = homeostat::objects::ObjectKey::new("default", &name(number));
         client.patch(&CONFIG_MAP, &key, &Patch::Merge(json!({"data": {"revision": revision}})), PatchTarget::Object)?;
         Ok(())

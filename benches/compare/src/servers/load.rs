@@ -1,6 +1,5 @@
 //! The requests of a round.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use homeostat::objects::{Client, Kind, ObjectKey, Patch, PatchTarget, Query, Wat
 use serde_json::json;
 
 use super::process::{NAMESPACE, ServerProcess};
-use crate::meter::{Figures, percentile};
+use crate::meter::{Figures, percentile, spread};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
@@ -120,35 +119,6 @@ fn wait_until_idle(server: &ServerProcess) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Calls a function with each number, on several threads. Returns the microseconds of each call.
-fn spread(
-    threads: usize,
-    numbers: std::ops::Range<usize>,
-    call: &(dyn Fn(usize) -> Result<()> + Sync),
-) -> Result<Vec<f64>> {
-    let next = AtomicUsize::new(numbers.start);
-    thread::scope(|scope| {
-        let work = || -> Result<Vec<f64>> {
-            let mut latencies = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= numbers.end {
-                    return Ok(latencies);
-                }
-                let start = Instant::now();
-                call(number)?;
-                latencies.push(start.elapsed().as_nanos() as f64 / 1_000.0);
-            }
-        };
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = Vec::new();
-        for thread in threads {
-            all.extend(thread.join().expect("a caller does not panic")?);
-        }
-        Ok(all)
-    })
 }
 
 fn name(number: usize) -> String {
