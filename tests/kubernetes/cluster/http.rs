@@ -1,5 +1,6 @@
 //! Plain HTTP requests to a server, independent of the client under test.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,7 +20,10 @@ impl Http {
     /// Returns a client that trusts this authority (PEM).
     pub(crate) fn new(url: &str, authority: &str, token: &str) -> Self {
         let authority = Certificate::from_pem(authority.as_bytes()).unwrap();
-        let tls = TlsConfig::builder().root_certs(RootCerts::from(vec![authority])).build();
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::from(vec![authority]))
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
         let agent = Agent::config_builder()
             .tls_config(tls)
             .proxy(None)
