@@ -75,7 +75,7 @@ pub(crate) const PLAN: &[Workload] = &[
     },
     Workload {
         name: "W4",
-        variants: &["2p2c", "1p1c", "2p2c-paced", "1p1c-paced"],
+        variants: &["2p2c", "1p1c", "4p4c", "2p2c-paced", "1p1c-paced", "4p4c-paced"],
         peers: &["homeostat", "naive-fold", "naive-sip", "crossbeam-channel"],
     },
     Workload {
@@ -242,8 +242,10 @@ fn two_sides(variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
     let (sides, paced) = match variant {
         "2p2c" => (2, false),
         "1p1c" => (1, false),
+        "4p4c" => (4, false),
         "2p2c-paced" => (2, true),
         "1p1c-paced" => (1, true),
+        "4p4c-paced" => (4, true),
         _ => bail!("no variant {variant}"),
     };
     let ops = scale.of(2_000_000);
