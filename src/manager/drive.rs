@@ -90,7 +90,7 @@ impl Driver {
 
     /// Stops each component that a caller wants to remove. A removal that goes on also answers later callers, and the shortest grace
     /// period counts.
-    fn begin_removals(&mut self, now: Nanos) {
+    fn begin_removals(&mut self) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {
             let of_name =
@@ -105,7 +105,8 @@ impl Driver {
                 drop(member);
                 continue;
             }
-            let (member, end) = (&mut self.members[number], now.after(removal.grace));
+            // The stop of an earlier component runs user code, which may have taken long.
+            let (member, end) = (&mut self.members[number], self.inner.clock.nanos().after(removal.grace));
             if let Removing::Until(until, removals) = &mut member.removing {
                 *until = end.min(*until);
                 removals.push(removal);
@@ -198,14 +199,15 @@ impl Driver {
         self.members.retain_mut(|member| !member.has_ended());
     }
 
-    fn begin_to_abort(&mut self, now: Nanos) {
+    fn begin_to_abort(&mut self) {
         let still_running = self.still_running().join(", ");
         let manager = self.inner.name.as_str();
         log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
         for member in self.members.iter().rev() {
             member.abort();
         }
-        self.phase = DriverPhase::Aborting(now.after(self.inner.abort_grace));
+        // The stops and aborts before this run user code, which may have taken long.
+        self.phase = DriverPhase::Aborting(self.inner.clock.nanos().after(self.inner.abort_grace));
     }
 }
 
@@ -215,7 +217,7 @@ impl Task for Driver {
         let mut next = Nanos::NEVER;
         if self.phase == DriverPhase::Running {
             self.take_over();
-            self.begin_removals(now);
+            self.begin_removals();
             next = self.reap(now);
             if inner.is_to_stop() {
                 self.begin_to_stop();
@@ -228,7 +230,7 @@ impl Task for Driver {
             && !self.is_empty()
             && (now >= until || inner.is_to_abort())
         {
-            self.begin_to_abort(now);
+            self.begin_to_abort();
         }
         match self.phase {
             DriverPhase::Running => Next::At(next),

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -122,6 +122,7 @@ fn two_removals_of_one_component_get_the_same_answer() {
         clock.wait_for_sleepers(3);
         manager.add(Component::function("stuck", stuck)).unwrap();
         clock.wait_for_sleepers(3);
+        let manager = &manager;
         let answers = thread::scope(|scope| {
             let manager = &manager;
             let removals = [(HOUR, 4), (SECOND, 5)].map(|(grace, sleepers)| {
@@ -178,6 +179,70 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
             running.wait().unwrap();
         });
     }
+}
+
+/// Returns a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed.
+fn function_with_hook(
+    name: &str,
+    on_stop: impl FnOnce() + Send + 'static,
+    ended: Receiver<()>,
+) -> (Component, Receiver<()>) {
+    let (begins, begun) = unbounded();
+    let function = Component::function(name, move |cx: &Context| {
+        cx.on_cancel(on_stop).detach();
+        begins.send(()).unwrap();
+        cx.token().wait();
+        let _ = ended.recv();
+        Ok::<_, Infallible>(())
+    });
+    (function, begun)
+}
+
+/// The manager mostly takes both removals at once, because it is busy with an earlier one when they come. The second one to be
+/// stopped has the whole grace from then on; the first one loses ten seconds while the second is stopped.
+#[test]
+fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
+    const GRACE: Duration = Duration::from_secs(15);
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).build().unwrap();
+    let running = manager.start().unwrap();
+    let start = clock.now();
+    let (stopping, stops) = unbounded();
+    let (go_on, goes_on) = unbounded::<()>();
+    let (let_end, ended) = unbounded::<()>();
+    let wait = move || {
+        stopping.send(()).unwrap();
+        let _ = goes_on.recv();
+    };
+    let (one, other) = (clock.clone(), clock.clone());
+    let functions = [
+        function_with_hook("busy", wait, unbounded().1),
+        function_with_hook("one", move || one.advance(10 * SECOND), ended.clone()),
+        function_with_hook("other", move || other.advance(10 * SECOND), ended),
+    ];
+    for (function, begun) in functions {
+        manager.add(function).unwrap();
+        begun.recv().unwrap();
+    }
+    let manager = &manager;
+    let answers = thread::scope(|scope| {
+        scope.spawn(|| manager.remove("busy", HOUR).unwrap());
+        stops.recv().unwrap();
+        let removals = ["one", "other"].map(|name| scope.spawn(move || manager.remove(name, GRACE)));
+        // Each removal waits on this clock.
+        clock.wait_for_sleepers(3);
+        drop(go_on);
+        // The second stop begins when the clock has moved by ten seconds.
+        let end = start + 10 * SECOND + GRACE;
+        while clock.next_alarm() != Some(end) && !removals.iter().all(ScopedJoinHandle::is_finished) {
+            thread::yield_now();
+        }
+        drop(let_end);
+        removals.map(|removal| removal.join().unwrap())
+    });
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
+    manager.stop();
+    running.wait().unwrap();
 }
 
 /// A user-defined component: two sets of workers.

@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
+use homeostat::base::RunPhase;
 use homeostat::controller::ControllerPhase;
 use homeostat::watch::PollWatch;
-use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager, ManualClock};
 use parking_lot::Mutex;
 
-use crate::support::HOUR;
+use crate::support::{HOUR, SECOND};
 
 #[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
 fn idle<K>(_: &Context, _: &K) -> Result<Action, BoxError> {
@@ -66,5 +67,29 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     });
     manager.add(watch).unwrap();
     manager.stop();
+    running.wait().unwrap();
+}
+
+/// The hook stands for user code that takes long, for example the drop of a queued key.
+#[test]
+fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).abort_grace(SECOND).build().unwrap();
+    let running = manager.start().unwrap();
+    let start = clock.now();
+    let (ends, ended) = bounded::<()>(0);
+    let slow_to_end = Component::function("slow to end", move |cx: &Context| {
+        cx.token().wait();
+        let _ = ended.recv();
+        Ok::<_, Infallible>(())
+    });
+    manager.add(slow_to_end).unwrap();
+    let moved = clock.clone();
+    add_function_with_hook(&manager, move || moved.advance(10 * SECOND));
+    running.abort();
+    while clock.next_alarm() != Some(start + 11 * SECOND) && running.run_status().phase != RunPhase::Ended {
+        thread::yield_now();
+    }
+    drop(ends);
     running.wait().unwrap();
 }
