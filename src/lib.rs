@@ -62,6 +62,7 @@
 //! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
 //! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
 //! | `KubernetesClient` | `kubernetes` (feature) | objects on a Kubernetes API server |
+//! | `NatsClient` | `nats` (feature) | objects in a bucket of NATS |
 //! | `Server`, `ObjectApi`, `StatusPages` | `serve` (feature) | objects for `kubectl`, health, metrics and a status page |
 //! | `SubReconciler` | `sub` (feature `objects`) | reconcilers made of small steps |
 //! | [`ManualClock`], `Simulation` | `testing` (feature) | holds time still; runs whole controllers on one thread |
@@ -93,7 +94,7 @@
 //!        └───────────────────────── done ──────────────────────────┘
 //! ```
 //!
-//! A key that is enqueued while it is processing remembers at most one pending rerun. [`WorkQueue`] has the whole table.
+//! A key that is enqueued while it is processing remembers at most one pending rerun. [`WorkQueue`] has the table.
 //!
 //! # Phases of a shutdown
 //!
@@ -121,15 +122,16 @@
 //! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at once.
 //! - A delay is never early and fires once. The timer adds at most 1/256 of it (131 µs if that is more), and at most 8.4 ms. Delays
 //!   follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
-//! - Every thread can be stopped and joined. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
+//! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a child process.
+//!   Threads cannot be killed: a reconciler that ignores its cancellation is reported.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
 //! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and ends
 //!   nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic ends the process.
 //!
 //! # Logs
 //!
-//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop and
-//! leadership, *debug* for outcomes, *trace* for each key. The text of a line carries all its data. The same data are key-values,
+//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop,
+//! leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of a line carries all its data. The same data are key-values,
 //! for loggers that keep them:
 //!
 //! | fields | value |

@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use homeostat::objects::{Api, Client, EventRecorder, FileClient};
-use homeostat::serve::{ObjectApi, ServedResource, Server, StatusPages};
+use homeostat::serve::{ObjectApi, Server, StatusPages};
 use homeostat::{BoxError, Component, Manager};
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     let api = ObjectApi::builder(client)
         .serve(objects::volumes())
         .serve(objects::shares())
-        .serve(ServedResource::events())
+        .serve_events()
         .build()?;
     let kubeconfig = data.join("kubeconfig");
     let pages = StatusPages::new(&manager)?.objects(&api);

@@ -18,7 +18,7 @@
 //! | [`from_controller_runtime`] | I know controller-runtime. |
 //! | [`from_reconciler_io`] | I know reconciler.io. |
 //!
-//! The code of all pages is compiled and run as tests.
+//! The code of all pages is compiled, and run where it needs no server. Only an excerpt for another crate is not.
 
 #[doc = include_str!("errors.md")]
 pub mod errors {}

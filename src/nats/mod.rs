@@ -1,4 +1,7 @@
 //! NATS on blocking sockets: the protocol, the connection, `JetStream`'s key-value buckets, and a client of objects in a bucket.
+//! Feature `nats`.
+//!
+//! Start with [`NatsOptions`], which opens a connection. [`NatsClient`] keeps objects in a bucket, [`KvBucket`] plain values.
 
 mod address;
 mod connection;

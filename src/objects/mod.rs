@@ -64,8 +64,9 @@
 //! # Differences from Kubernetes
 //!
 //! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server. The conformance suite in
-//! [`testing`](crate::testing) passes with both. They differ in two [capabilities](Client::capabilities):
-//! [`DeleteOptions::purge`] and [field selectors](Capabilities::field_selectors) for any path. The other differences:
+//! [`testing`](crate::testing) passes with both. They differ in three
+//! [capabilities](Client::capabilities): [`DeleteOptions::purge`], [field selectors](Capabilities::field_selectors) for any path, and
+//! [`local`](Capabilities::local), which means that lists are cheap and streams never stall. The other differences:
 //!
 //! | topic | embedded clients | Kubernetes |
 //! |---|---|---|

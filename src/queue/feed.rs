@@ -10,7 +10,7 @@ use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 /// A queue, a view of a queue, or a wrapper around one, that takes keys.
 ///
 /// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The table
-/// at [`WorkQueue`](super::WorkQueue) has the effect in each state.
+/// at [`WorkQueue`](super::WorkQueue) has the effect of the basic ones in each state.
 ///
 /// # Examples
 ///

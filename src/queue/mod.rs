@@ -66,6 +66,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// holds the key). While it is being processed, a record remembers at most one *pending rerun*. A key never has more than one
 /// scheduled run. Each cell shows the new state of the record and, in italics, the [`EnqueueOutcome`].
 ///
+/// A pending rerun is *soft* (after the delay that the claim ends with), *at(t)* (at the time t) or *now*. The other methods,
+/// `enqueue_debounced`, `enqueue_now_debounced` and `enqueue_resync`, are described at [`Enqueue`].
+///
 /// | record is → | idle | ready | delayed | processing, pending rerun: none | soft | at(t) | now |
 /// |---|---|---|---|---|---|---|---|
 /// | `enqueue_if_absent` | ready *queued* | – *ignored* | – *ignored* | none *ignored* | soft *ignored* | at(t) *ignored* | now *ignored* |

@@ -1,4 +1,12 @@
 //! An HTTP server for people and tools, on plain threads. Feature `serve`.
+//!
+//! - [`ObjectApi`] serves the objects of a client to `kubectl`. Each kind is a [`ServedResource`].
+//! - [`StatusPages`] serves the health, the metrics and a status page of a manager.
+//! - [`Server`] answers the requests to both. Give its handle to the manager with
+//!   [`Component::running`](crate::Component::running).
+//! - [`AdmissionReviewer`] answers the admission requests of a Kubernetes API server.
+//!
+//! The example `appliance` has all but the last.
 
 mod access;
 mod admission;

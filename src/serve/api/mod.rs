@@ -82,7 +82,7 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 /// let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
 ///     .short_name("si")
 ///     .column(PrintColumn::new("Title", "string", ".spec.title"));
-/// let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve(ServedResource::events()).build()?;
+/// let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve_events().build()?;
 /// # let _ = api;
 /// # Ok::<_, homeostat::serve::RegistryError>(())
 /// ```
