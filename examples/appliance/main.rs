@@ -86,11 +86,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     volumes::add_to(&manager, volumes.clone(), data.join("volumes"), &recorder)?;
     shares::add_to(&manager, shares, volumes, data.join("exports"), &recorder)?;
 
-    let api = ObjectApi::builder(client)
-        .serve(objects::volumes())
-        .serve(objects::shares())
-        .serve_events()
-        .build()?;
+    let api = ObjectApi::builder(client).serve(objects::volumes()).serve(objects::shares()).serve_events().build()?;
     let kubeconfig = data.join("kubeconfig");
     let pages = StatusPages::new(&manager)?.objects(&api);
     let pages = pages.ready_check("data folder", move || at(&data, fs::metadata(&data)).map(drop));
