@@ -1,12 +1,14 @@
 //! Helpers for tests.
 
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, bounded};
 use homeostat::queue::QueueBuilder;
-use homeostat::{Claim, Exponential, Key, ManualClock, Shutdown, WorkQueue};
+use homeostat::{Claim, Component, Context, Exponential, Key, Manager, ManualClock, Shutdown, WorkQueue};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -89,4 +91,23 @@ pub(crate) fn until_threads_end(part: &str) {
     while !threads(part).is_empty() {
         std::thread::yield_now();
     }
+}
+
+/// Adds a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed. Returns when it has begun.
+pub(crate) fn add_function(
+    manager: &Manager,
+    name: &str,
+    on_stop: impl FnOnce() + Send + 'static,
+    ended: Receiver<()>,
+) {
+    let (began, begins) = bounded(0);
+    let function = Component::function(name, move |cx: &Context| {
+        cx.on_cancel(on_stop).detach();
+        began.send(()).unwrap();
+        cx.token().wait();
+        let _ = ended.recv();
+        Ok::<_, Infallible>(())
+    });
+    manager.add(function).unwrap();
+    begins.recv().unwrap();
 }

@@ -241,13 +241,13 @@ fn duplicates(rows: &mut Vec<Row>) {
 }
 
 fn threads(rows: &mut Vec<Row>) {
-    for (variant, case) in [
-        ("2p2c", "2 producers + 2 consumers"),
-        ("1p1c", "1 producer + 1 consumer"),
-        ("4p4c", "4 producers + 4 consumers"),
-        ("2p2c-paced", "2 + 2, no duplicates"),
-        ("1p1c-paced", "1 + 1, no duplicates"),
-        ("4p4c-paced", "4 + 4, no duplicates"),
+    for (variant, case, least_share) in [
+        ("2p2c", "2 producers + 2 consumers", Some(0.25)),
+        ("1p1c", "1 producer + 1 consumer", None),
+        ("4p4c", "4 producers + 4 consumers", Some(0.125)),
+        ("2p2c-paced", "2 + 2, no duplicates", Some(0.25)),
+        ("1p1c-paced", "1 + 1, no duplicates", None),
+        ("4p4c-paced", "4 + 4, no duplicates", Some(0.125)),
     ] {
         let row_of = |metric, measure| row("W4", variant, case, metric, measure);
         let mut cpu = row_of("cpu_ns", "CPU ns per (enqueue + dequeue)").at_most(0.5, FOLD).beside(CROSSBEAM);
@@ -259,10 +259,8 @@ fn threads(rows: &mut Vec<Row>) {
             rows.push(row_of("dequeues_per_enqueue", "dequeues per enqueue"));
         }
         // Half of an equal share.
-        if variant.starts_with("2p2c") {
-            rows.push(row_of("least_share", "least share of a consumer").at_least(0.25, Against::Nothing));
-        } else if variant.starts_with("4p4c") {
-            rows.push(row_of("least_share", "least share of a consumer").at_least(0.125, Against::Nothing));
+        if let Some(least) = least_share {
+            rows.push(row_of("least_share", "least share of a consumer").at_least(least, Against::Nothing));
         }
     }
 }

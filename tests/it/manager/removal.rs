@@ -16,7 +16,7 @@ use homeostat::{
     WorkQueue, Workers,
 };
 
-use crate::support::{HOUR, SECOND};
+use crate::support::{HOUR, SECOND, add_function};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -122,7 +122,6 @@ fn two_removals_of_one_component_get_the_same_answer() {
         clock.wait_for_sleepers(3);
         manager.add(Component::function("stuck", stuck)).unwrap();
         clock.wait_for_sleepers(3);
-        let manager = &manager;
         let answers = thread::scope(|scope| {
             let manager = &manager;
             let removals = [(HOUR, 4), (SECOND, 5)].map(|(grace, sleepers)| {
@@ -181,23 +180,6 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
     }
 }
 
-/// Returns a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed.
-fn function_with_hook(
-    name: &str,
-    on_stop: impl FnOnce() + Send + 'static,
-    ended: Receiver<()>,
-) -> (Component, Receiver<()>) {
-    let (begins, begun) = unbounded();
-    let function = Component::function(name, move |cx: &Context| {
-        cx.on_cancel(on_stop).detach();
-        begins.send(()).unwrap();
-        cx.token().wait();
-        let _ = ended.recv();
-        Ok::<_, Infallible>(())
-    });
-    (function, begun)
-}
-
 /// The manager mostly takes both removals at once, because it is busy with an earlier one when they come. The second one to be
 /// stopped has the whole grace from then on; the first one loses ten seconds while the second is stopped.
 #[test]
@@ -215,15 +197,9 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
         let _ = goes_on.recv();
     };
     let (one, other) = (clock.clone(), clock.clone());
-    let functions = [
-        function_with_hook("busy", wait, unbounded().1),
-        function_with_hook("one", move || one.advance(10 * SECOND), ended.clone()),
-        function_with_hook("other", move || other.advance(10 * SECOND), ended),
-    ];
-    for (function, begun) in functions {
-        manager.add(function).unwrap();
-        begun.recv().unwrap();
-    }
+    add_function(&manager, "busy", wait, unbounded().1);
+    add_function(&manager, "one", move || one.advance(10 * SECOND), ended.clone());
+    add_function(&manager, "other", move || other.advance(10 * SECOND), ended);
     let manager = &manager;
     let answers = thread::scope(|scope| {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());

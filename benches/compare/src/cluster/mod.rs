@@ -84,8 +84,8 @@ fn make(client: &Arc<dyn Client>, objects: usize) -> Result<()> {
             Err(error) if !error.is_already_exists() => Err(error.into()),
             _ => Ok(()),
         }
-    })?;
-    Ok(())
+    })
+    .map(drop)
 }
 
 fn name(number: usize) -> String {
