@@ -4,7 +4,7 @@
 //! or thread. Rules that need the time call `now`, which returns one time throughout a section of the queue's lock.
 //!
 //! User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request), and as `Clone` in the reports,
-//! always before anything changes. Forgotten keys are returned to the caller, who drops them without the lock.
+//! always before anything changes. Forgotten keys are returned. The caller drops them without the lock.
 //!
 //! # Invariants
 //!

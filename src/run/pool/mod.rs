@@ -340,7 +340,7 @@ impl Membership {
         });
     }
 
-    /// Closes the member. Active runs continue, and so does a thread that is taking a key.
+    /// Closes the member. Active runs continue. A thread that is taking a key continues as well.
     pub(crate) fn close(&self) {
         self.with(|state| {
             state.members.set_open(self.member, false);
