@@ -173,6 +173,12 @@ pub(crate) fn example_with(name: &str, features: &str) -> PathBuf {
         Some(parent) if parent != target => drop(cargo.args(["--target", &last(parent)])),
         _ => {}
     }
+    // The variables of the test's own package: with them, Cargo builds `ring` anew, and all that depends on it.
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_str().is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
+            cargo.env_remove(variable);
+        }
+    }
     let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
     assert!(built.success(), "{cargo:?}: {built}");
     profile.join("examples").join(name)
