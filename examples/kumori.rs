@@ -27,8 +27,11 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+#[expect(dead_code, reason = "the other examples need the rest")]
 #[path = "cli/mod.rs"]
 mod cli;
+#[path = "cli/exit.rs"]
+mod exit;
 #[path = "cli/interrupt.rs"]
 mod interrupt;
 #[path = "cli/paths.rs"]
@@ -209,7 +212,7 @@ impl External<Service> for Names {
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    interrupt::exit_code(run(Arguments::parse()))
+    exit::exit_code(run(Arguments::parse()))
 }
 
 fn run(Arguments { server, folder, command }: Arguments) -> Result<(), BoxError> {
@@ -240,7 +243,7 @@ fn serve(
     let names = folder.join("names");
     at(&names, fs::create_dir_all(&names))?;
     let file = folder.join(format!("{name}.redb"));
-    let settings = FileClient::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let settings = FileClient::open(file)?;
     let instances = Secondary::new(instances);
     let settings = Secondary::new(Api::<Settings>::new(Arc::new(settings)));
     let reconcile = Reconcile { services: services.clone(), instances: instances.clone(), settings: settings.clone() };

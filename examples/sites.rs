@@ -20,6 +20,8 @@
 mod cli;
 #[path = "cli/ending.rs"]
 mod ending;
+#[path = "cli/exit.rs"]
+mod exit;
 #[path = "cli/interrupt.rs"]
 mod interrupt;
 #[path = "cli/paths.rs"]
@@ -253,7 +255,7 @@ impl Tour<'_> {
 }
 
 fn main() -> ExitCode {
-    interrupt::exit_code(run(Arguments::parse()))
+    exit::exit_code(run(Arguments::parse()))
 }
 
 fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
@@ -262,7 +264,7 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     if let Some(parent) = file.parent() {
         at(parent, fs::create_dir_all(parent))?;
     }
-    let client = FileClient::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let client = FileClient::open(&file)?;
     let sites = Api::<Site>::new(Arc::new(client));
     at(&folder, fs::create_dir_all(&folder))?;
     println!("Sites are in {}, and published in {}.", file.display(), folder.display());

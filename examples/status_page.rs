@@ -9,8 +9,12 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+#[path = "cli/exit.rs"]
+mod exit;
+
 use std::io::Read;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -122,8 +126,11 @@ struct Arguments {
     address: SocketAddr,
 }
 
-fn main() -> Result<(), BoxError> {
-    let Arguments { address } = Arguments::parse();
+fn main() -> ExitCode {
+    exit::exit_code(run(Arguments::parse()))
+}
+
+fn run(Arguments { address }: Arguments) -> Result<(), BoxError> {
     let end = CancellationToken::new();
     let manager = program(&end)?;
     let server = Server::builder(address).status_pages(StatusPages::new(&manager)?).build()?.start()?;

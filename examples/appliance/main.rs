@@ -29,12 +29,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-#[expect(dead_code, reason = "the other examples need the rest")]
-#[path = "../cli/mod.rs"]
-mod cli;
-#[expect(dead_code, reason = "the other examples need the rest")]
-#[path = "../cli/interrupt.rs"]
-mod interrupt;
+#[path = "../cli/exit.rs"]
+mod exit;
 mod objects;
 #[path = "../cli/paths.rs"]
 mod paths;
@@ -69,7 +65,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    interrupt::exit_code(run(Arguments::parse()))
+    exit::exit_code(run(Arguments::parse()))
 }
 
 fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
@@ -77,7 +73,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     at(&data, fs::create_dir_all(&data))?;
     let data = at(&data, data.canonicalize())?;
     let file = data.join("objects.redb");
-    let client = FileClient::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let client = FileClient::open(&file)?;
     let client: Arc<dyn Client> = Arc::new(client);
 
     let recorder = EventRecorder::builder("appliance").client(client.clone()).log(false).build();

@@ -1,25 +1,10 @@
-//! Waits for the end of a program, and reports it.
+//! Waits for a while, or for Ctrl-C.
 
-use std::io;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use homeostat::{BoxError, Context};
-
-use crate::cli::say;
-
-/// Returns the exit code of a program. Prints its error.
-pub(crate) fn exit_code(ended: Result<(), BoxError>) -> ExitCode {
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&mut io::stderr(), &format!("error: {error}\n"));
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Waits for this long, or until Ctrl-C.
 #[expect(clippy::print_stdout, reason = "the user must know how to end the program")]

@@ -1,5 +1,6 @@
 //! A thread that handles signals while the program runs.
 
+use std::io;
 use std::thread;
 
 use signal_hook::iterator::{Handle, Signals};
@@ -14,17 +15,25 @@ impl Drop for Closing {
 }
 
 /// Calls `run` while another thread calls `handle` with each signal. The other thread ends with `run`, even if `run` panics.
-pub(crate) fn handle_during<T>(mut signals: Signals, mut handle: impl FnMut(i32) + Send, run: impl FnOnce() -> T) -> T {
+///
+/// # Errors
+///
+/// If the system starts no thread. Then `run` is not called.
+pub(crate) fn handle_during<T>(
+    mut signals: Signals,
+    mut handle: impl FnMut(i32) + Send,
+    run: impl FnOnce() -> T,
+) -> io::Result<T> {
     let closing = Closing(signals.handle());
     thread::scope(|scope| {
         // Dropped before the scope waits for the thread.
         let _closing = closing;
-        scope.spawn(move || {
+        thread::Builder::new().name("signals".to_owned()).spawn_scoped(scope, move || {
             for signal in signals.forever() {
                 handle(signal);
             }
-        });
-        run()
+        })?;
+        Ok(run())
     })
 }
 

@@ -23,12 +23,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-#[expect(dead_code, reason = "the other examples need the rest")]
-#[path = "../cli/mod.rs"]
-mod cli;
-#[expect(dead_code, reason = "the other examples need the rest")]
-#[path = "../cli/interrupt.rs"]
-mod interrupt;
+#[path = "../cli/exit.rs"]
+mod exit;
 mod objects;
 mod tour;
 mod worker;
@@ -58,8 +54,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
-    interrupt::exit_code(match Arguments::parse().command {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    exit::exit_code(match Arguments::parse().command {
         None => tour::go(),
         Some(Command::Worker { name, server }) => worker::run(&name, &server),
     })

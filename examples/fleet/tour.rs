@@ -1,6 +1,7 @@
 //! The server, the workers, and the picture of the owners.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -21,8 +22,12 @@ struct Worker(Child);
 
 impl Worker {
     fn start(name: &str, server: &str) -> Result<Self, BoxError> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(env::current_exe()?);
         command.args(["worker", name, "--server", server]).stdin(Stdio::piped());
+        if env::var_os("RUST_LOG").is_none() {
+            // The picture shows that a killed or paused worker loses its jobs. Warnings would interrupt it.
+            command.env("RUST_LOG", "error");
+        }
         Ok(Self(command.spawn()?))
     }
 

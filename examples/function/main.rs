@@ -15,6 +15,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+#[path = "../cli/exit.rs"]
+mod exit;
 mod objects;
 #[path = "../cli/recorded.rs"]
 mod recorded;
@@ -24,6 +26,7 @@ mod tests;
 #[path = "../cli/until.rs"]
 mod until;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,8 +49,12 @@ const RESYNC: Duration = Duration::from_secs(600);
 #[command(name = "function", version)]
 struct Arguments {}
 
-fn main() -> Result<(), BoxError> {
+fn main() -> ExitCode {
     let Arguments {} = Arguments::parse();
+    exit::exit_code(run())
+}
+
+fn run() -> Result<(), BoxError> {
     let client = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("function").client(client.clone()).build();
     let config = Config::new(client.clone()).with_recorder(recorder.clone());

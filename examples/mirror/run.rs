@@ -142,7 +142,8 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
 
     log::info!("{} is kept equal to {}", trees.target.display(), trees.source.display());
     #[cfg(unix)]
-    let ended = crate::signals::handled_during(signals, &manager, &stop, &abort, || manager.run(&stop));
+    let ended = crate::signals::handled_during(signals, &manager, &stop, &abort, || manager.run(&stop))
+        .context("cannot start a thread for signals")?;
     #[cfg(not(unix))]
     let ended = manager.run(&stop);
     say(&mut io::stdout(), &manager.status().to_string());

@@ -22,7 +22,7 @@ pub(crate) fn handled_during<T>(
     stop: &CancellationToken,
     abort: &CancellationToken,
     run: impl FnOnce() -> T,
-) -> T {
+) -> io::Result<T> {
     let handle = |signal| match signal {
         SIGUSR1 => say(&mut io::stdout(), &manager.status().to_string()),
         _ if stop.is_cancelled() => {

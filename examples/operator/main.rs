@@ -31,6 +31,8 @@
 mod cli;
 #[path = "../cli/ending.rs"]
 mod ending;
+#[path = "../cli/exit.rs"]
+mod exit;
 #[path = "../cli/interrupt.rs"]
 mod interrupt;
 mod manifests;
@@ -67,8 +69,9 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     /// Work on a cluster until Ctrl-C. Without a path, find the settings as `kubectl` does, or else those of the pod
-    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "")]
-    kubeconfig: Option<PathBuf>,
+    #[arg(long, value_name = "PATH", conflicts_with = "stay")]
+    #[expect(clippy::option_option, reason = "how `clap` distinguishes an option without its value from no option")]
+    kubeconfig: Option<Option<PathBuf>>,
     /// Without a cluster: continue for this long after the last step: `60s`
     #[arg(long = "for", value_parser = cli::parse_duration, default_value = "0s", value_name = "DURATION")]
     stay: Duration,
@@ -93,7 +96,7 @@ enum Command {
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    interrupt::exit_code(run(Arguments::parse()))
+    exit::exit_code(run(Arguments::parse()))
 }
 
 fn run(Arguments { command, kubeconfig, stay }: Arguments) -> Result<(), BoxError> {
@@ -101,19 +104,21 @@ fn run(Arguments { command, kubeconfig, stay }: Arguments) -> Result<(), BoxErro
         (Some(Command::Rules), _) => cli::say(&mut io::stdout(), &rules().to_string()),
         (Some(Command::Manifests { folder, namespace, image }), _) => {
             for path in manifests::write(&folder, &namespace, &image)? {
-                println!("{}", path.display());
+                cli::say(&mut io::stdout(), &format!("{}\n", path.display()));
             }
         }
         (None, None) => show(stay)?,
-        (None, Some(path)) => operate(&path)?,
+        (None, Some(path)) => operate(path.as_deref())?,
     }
     Ok(())
 }
 
-/// Works on a cluster until SIGINT or SIGTERM. With an empty path, finds the settings.
-fn operate(path: &Path) -> Result<(), BoxError> {
-    let is_given = !path.as_os_str().is_empty();
-    let config = if is_given { Kubeconfig::read(path)?.config()? } else { ClusterConfig::load()? };
+/// Works on a cluster until SIGINT or SIGTERM. Without a path, finds the settings.
+fn operate(path: Option<&Path>) -> Result<(), BoxError> {
+    let config = match path {
+        Some(path) => Kubeconfig::read(path)?.config()?,
+        None => ClusterConfig::load()?,
+    };
     let client: Arc<dyn Client> = Arc::new(KubernetesClient::builder(config).field_manager(NAME).build()?);
     definition()?.install(&Context::detached(), &*client, NAME, PATIENCE)?;
     let recorder = EventRecorder::builder(NAME).client(client.clone()).build();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::run::CrashLoopGuard;
@@ -145,7 +146,8 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
         Ok::<_, String>(())
     }))?;
 
-    let ended = with_signals(signals, &supervisor, &file, &events, &stop, || manager.run(&stopped));
+    let ended = with_signals(signals, &supervisor, &file, &events, &stop, || manager.run(&stopped))
+        .context("cannot start a thread for signals")?;
     say(&mut io::stdout(), &supervisor.table());
     ended?;
     Ok(ExitCode::SUCCESS)
@@ -198,7 +200,7 @@ fn with_signals<T>(
     events: &Sender<Event>,
     stop: &CancellationToken,
     run: impl FnOnce() -> T,
-) -> T {
+) -> io::Result<T> {
     let handle = |signal| match signal {
         SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
         SIGHUP => read(file, supervisor, true),

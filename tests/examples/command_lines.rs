@@ -2,30 +2,43 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use crate::process::{Program, example_with};
 use rustix::process::Signal;
 
 const FEATURES: &str = "file-client";
-const EXAMPLES: [&str; 5] = ["quickstart", "supervisor", "mirror", "function", "sites"];
+/// The examples with a command line, and the features that each is built with.
+const EXAMPLES: [(&str, &str); 9] = [
+    ("quickstart", FEATURES),
+    ("supervisor", FEATURES),
+    ("mirror", FEATURES),
+    ("function", FEATURES),
+    ("sites", FEATURES),
+    ("operator", "kubernetes"),
+    ("fleet", "kubernetes,serve"),
+    ("appliance", "serve"),
+    ("status_page", "serve"),
+];
 
 /// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]
-fn run(name: &str, arguments: &[&OsStr]) -> (Option<i32>, String) {
-    let output = Command::new(example_with(name, FEATURES)).args(arguments).output().unwrap();
+fn run((name, features): (&str, &str), arguments: &[&OsStr]) -> (Option<i32>, String) {
+    let output = Command::new(example_with(name, features)).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
 fn every_example_has_help_and_a_version_and_refuses_what_it_does_not_know() {
-    for name in EXAMPLES {
-        let (code, help) = run(name, &["--help".as_ref()]);
+    for example in EXAMPLES {
+        let (name, _) = example;
+        let (code, help) = run(example, &["--help".as_ref()]);
         assert!(code == Some(0) && help.contains("Usage: "), "{name}: {help}");
-        let (code, version) = run(name, &["--version".as_ref()]);
+        let (code, version) = run(example, &["--version".as_ref()]);
         assert_eq!((code, version), (Some(0), format!("{name} {}\n", env!("CARGO_PKG_VERSION"))), "{name}");
-        let (code, error) = run(name, &["--no-such-option".as_ref()]);
+        let (code, error) = run(example, &["--no-such-option".as_ref()]);
         assert!(code == Some(2) && error.contains("'--no-such-option'"), "{name}: {error}");
     }
 }
@@ -35,16 +48,37 @@ fn sites_refuses_a_foreign_file_by_its_path_and_makes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("passwd");
     fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
-    let (code, error) = run("sites", &[file.as_os_str()]);
+    let (code, error) = run(("sites", FEATURES), &[file.as_os_str()]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.starts_with(&format!("error: {}: ", file.display())) && error.lines().count() == 1, "{error}");
+    assert_eq!(error.matches(file.to_str().unwrap()).count(), 1, "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
     // A file has no subfolders.
     let below = file.join("sites.redb");
-    let (code, error) = run("sites", &[below.as_os_str()]);
+    let (code, error) = run(("sites", FEATURES), &[below.as_os_str()]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.starts_with(&format!("error: {}: ", file.display())), "{error}");
+}
+
+/// Causes come after the error, in the same line.
+#[test]
+fn a_server_says_why_it_cannot_listen() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let (port, listen) = (format!("--port={}", address.port()), address.to_string());
+    for (name, arguments) in [
+        ("appliance", vec!["--data".as_ref(), data.path().as_os_str(), port.as_ref()]),
+        ("status_page", vec![listen.as_ref()]),
+    ] {
+        let output = Command::new(example_with(name, "serve")).args(&arguments).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        let cause =
+            error.strip_prefix(&format!("error: cannot listen on {address}: ")).unwrap_or_else(|| panic!("{error}"));
+        assert!(cause.contains("in use") && cause.lines().count() == 1, "{name}: {error}");
+    }
 }
 
 #[test]

@@ -48,6 +48,21 @@ fn the_operator_ends_cleanly_when_interrupted() {
     program.expect("The operator has ended.");
 }
 
+/// Without a path, the operator finds its settings as `kubectl` does.
+#[test]
+fn the_operator_says_where_it_has_looked_for_settings() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(example_with("operator", FEATURES));
+    command.arg("--kubeconfig").env("HOME", home.path());
+    for variable in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
+        command.env_remove(variable);
+    }
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("error: kubernetes: no settings found: ") && error.lines().count() == 1, "{error}");
+}
+
 #[test]
 fn the_operator_writes_its_rules_and_manifests() {
     let (code, rules) = run(&["rules".as_ref()]);
