@@ -30,11 +30,13 @@ pub trait External<T: Object>: Send + Sync + 'static {
 
     /// Returns the keys of all objects that have such a resource, to find the resources of objects that are gone.
     ///
-    /// Only a `PrimaryController` calls it. Under an `ExternalReconciler` a finalizer keeps the object until its resource is removed.
+    /// Only a `PrimaryController` calls it, at its start and at each resync. Under an `ExternalReconciler` a finalizer keeps the
+    /// object until its resource is removed.
     ///
     /// # Errors
     ///
-    /// If the resources cannot be listed. The error is logged, and the next resync lists again.
+    /// If the resources cannot be listed. The next resync lists again. Status, `ready` and metrics report the failure of the source,
+    /// which has the name of the external resource. A failed first listing does not delay the first runs.
     fn list(&self, cx: &Context) -> Result<Vec<ObjectKey>, BoxError>;
 
     /// Removes the resource of the object with this key. Returns whether there was one.

@@ -3,7 +3,6 @@
 mod reconcile;
 mod secondary;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +21,9 @@ use crate::manager::Manager;
 use crate::objects::{Api, EventRecorder, Object, ObjectKey, Query, shared_watch};
 use crate::queue::Reasons;
 use crate::run::context::Context;
-use crate::run::error::Chain;
+use crate::run::error::BoxError;
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
+use crate::watch::poller::Poller;
 use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Subscriber, Watch};
 
@@ -284,9 +284,12 @@ impl<T: Object> PrimaryController<T> {
             settings = settings.reconcile_timeout(timeout);
         }
         settings = subscribe.into_iter().fold(settings, |settings, subscribe| subscribe(settings));
-        if !externals.is_empty() {
-            let store = primaries.store().clone();
-            settings = settings.poll(self.resync, move |cx| Ok::<_, Infallible>(left_behind(cx, &externals, &store)));
+        for (number, external) in externals.iter().enumerate() {
+            let name = external.name.clone();
+            let (externals, store) = (Arc::clone(&externals), primaries.store().clone());
+            let list = move |cx: &Context| left_behind(cx, &externals[number], &store);
+            // A service that is down at the start must not keep the controller from all other work.
+            settings = settings.poller(Poller::new(self.resync, list).name(name).sync_without_success());
         }
         let controller = self.settings.into_iter().fold(settings, |settings, change| change(settings)).build()?;
         let handle = controller.handle();
@@ -340,21 +343,12 @@ where
 /// Returns the keys of missing primaries that still have an external resource.
 fn left_behind<T: Object>(
     cx: &Context,
-    externals: &[ExternalResource<T>],
+    resource: &ExternalResource<T>,
     primaries: &Store<ObjectKey, T>,
-) -> Vec<ObjectKey> {
-    let mut owners = Vec::new();
-    for ExternalResource { name, external } in externals {
-        let name = name.as_str();
-        match external.list(cx) {
-            Ok(listed) => owners.extend(listed.into_iter().filter(|owner| !primaries.contains(owner))),
-            Err(error) => {
-                let shown = Chain(&*error);
-                log::warn!(external = name, error:% = shown; "{name}: external resources cannot be listed: {shown}");
-            }
-        }
-    }
-    owners
+) -> Result<Vec<ObjectKey>, BoxError> {
+    let mut owners = resource.external.list(cx)?;
+    owners.retain(|owner| !primaries.contains(owner));
+    Ok(owners)
 }
 
 impl<T: Object> fmt::Debug for PrimaryController<T> {

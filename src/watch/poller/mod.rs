@@ -60,6 +60,7 @@ pub struct Poller<F> {
     source: Option<SourceHandle>,
     jitter: f64,
     first_after: bool,
+    syncs_without_success: bool,
     method: EnqueueMethod,
     priority: Priority,
     pub(super) clock: Clock,
@@ -84,6 +85,7 @@ impl<F> Poller<F> {
             source: None,
             jitter: 0.0,
             first_after: false,
+            syncs_without_success: false,
             method: EnqueueMethod::EnqueueIfAbsent,
             priority: Priority::Normal,
             clock: Clock::system(),
@@ -121,6 +123,13 @@ impl<F> Poller<F> {
     /// Delays the first poll by one period.
     pub fn first_after_period(mut self) -> Self {
         self.first_after = true;
+        self
+    }
+
+    /// Makes the poller count as synced once its first poll has ended, even if that poll failed.
+    #[cfg(feature = "objects")]
+    pub(crate) fn sync_without_success(mut self) -> Self {
+        self.syncs_without_success = true;
         self
     }
 
@@ -243,6 +252,7 @@ impl<F> Poller<F> {
             planned: if self.first_after { now.after(self.period) } else { now },
             due: Nanos::ZERO,
             jitter: self.jitter,
+            syncs_without_success: self.syncs_without_success,
             draws: group.clock.draws(),
         };
         polling.plan(now);

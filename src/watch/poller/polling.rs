@@ -73,6 +73,8 @@ pub(super) struct Polling {
     /// `planned` with jitter.
     pub(super) due: Nanos,
     pub(super) jitter: f64,
+    /// Whether a first poll that fails opens the latch of the source too.
+    pub(super) syncs_without_success: bool,
     pub(super) draws: Draws,
 }
 
@@ -110,15 +112,18 @@ impl Polling {
             let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
             catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.shared)))
         };
+        let is_synced = self.syncs_without_success || matches!(outcome, Ok(Ok(_)));
         match outcome {
             Ok(Ok(keys)) => {
                 let source = self.source.state.name();
                 log::debug!(source, keys; "{source}: polled, keys: {keys}");
                 self.source.state.succeeded();
-                self.source.synced().set(true);
             }
             Ok(Err(error)) => self.source.state.failed(Chain(&*error).to_string()),
             Err(panic) => self.source.state.panicked(panic_message(&*panic)),
+        }
+        if is_synced {
+            self.source.synced().set(true);
         }
     }
 }

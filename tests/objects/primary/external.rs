@@ -227,6 +227,33 @@ fn a_failed_listing_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_resource_that_cannot_be_listed_is_a_failing_source() {
+    let world = World::new(1);
+    let signs = Signs::default();
+    let started = world.start(with(&world, &signs));
+    let source = started.handle.sources().into_iter().find(|source| source.name() == "signs").unwrap();
+    let failures = |count| {
+        until(|| match source.status() {
+            status if status.failures_in_a_row == count && status.listing_for.is_none() => Ok(()),
+            status => Err(status.to_string()),
+        });
+    };
+    assert_eq!(source.status().to_string(), "signs: ok");
+    *signs.broken.lock() = Some("list");
+    world.clock.advance(RESYNC);
+    failures(1);
+    world.clock.advance(RESYNC);
+    failures(2);
+    assert_eq!(source.status().to_string(), "signs: failing for 600s (2 in a row): no paint");
+    assert_eq!(started.manager.ready().to_string(), "sites: signs: failing for 600s (2 in a row): no paint");
+    *signs.broken.lock() = None;
+    world.clock.advance(RESYNC);
+    failures(0);
+    assert_eq!(started.manager.ready().to_string(), "ok");
+    started.stop();
+}
+
+#[test]
 fn converges_nothing_for_a_primary_being_deleted() {
     for world in World::both() {
         let signs = Signs::default();

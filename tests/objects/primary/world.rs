@@ -195,7 +195,7 @@ impl World {
 
 pub(crate) struct Started {
     pub(crate) handle: ControllerHandle<ObjectKey>,
-    manager: Manager,
+    pub(crate) manager: Manager,
     running: Running<Manager>,
 }
 
