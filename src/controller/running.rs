@@ -39,6 +39,7 @@ impl<K: Key> ControllerBody<K> {
 impl<K: Key> Runnable for ControllerBody<K> {
     fn close(&self) {
         self.state.close();
+        self.state.sources.close();
     }
 
     fn stop(&self) {

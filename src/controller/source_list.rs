@@ -113,6 +113,13 @@ impl SourceList {
         entries.running.iter().find(of_latch).map(|source| source.source.status().threads).unwrap_or_default()
     }
 
+    /// Lets no source begin another listing. Runs no user code.
+    pub(super) fn close(&self) {
+        for source in &self.0.lock().running {
+            source.source.close();
+        }
+    }
+
     pub(super) fn handles(&self) -> Vec<SourceHandle> {
         self.0.lock().handles.clone()
     }

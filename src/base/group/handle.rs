@@ -41,6 +41,11 @@ impl Runnable for Handle {
         (self.wake)();
     }
 
+    /// Lets no thread begin more work. Wakes none.
+    fn close(&self) {
+        self.group.stop();
+    }
+
     fn abort(&self) {
         self.stop();
         self.group.abort.cancel();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvError, bounded, unbounded};
 use homeostat::base::RunPhase;
 use homeostat::controller::ControllerPhase;
-use homeostat::watch::PollWatch;
-use homeostat::{Action, BoxError, Context, Controller, Manager, ManualClock};
+use homeostat::watch::{PollWatch, SourceHandle};
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, WorkQueue};
 use parking_lot::Mutex;
 
 use crate::support::{HOUR, SECOND, add_function};
@@ -32,6 +32,42 @@ fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
     manager.stop();
     running.wait().unwrap();
     assert_eq!(*seen.lock(), [ControllerPhase::Stopped]);
+}
+
+/// The hook waits until each poller has ended or listed again.
+#[test]
+fn no_poller_lists_again_once_the_first_component_is_stopped() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let poller = || {
+        let (listed, listings) = unbounded();
+        let list = move |_: &Context| {
+            listed.send(()).unwrap();
+            Ok::<_, BoxError>(Vec::<u32>::new())
+        };
+        (Poller::new(HOUR, list), listings)
+    };
+    let (own, own_listings) = poller();
+    let (bare, bare_listings) = poller();
+    let controller = Controller::builder("first", idle::<u32>).poller(own).build().unwrap();
+    let handle = controller.handle();
+    manager.add(controller).unwrap();
+    manager.add(Component::poller("second", bare, &WorkQueue::new())).unwrap();
+    for listings in [&own_listings, &bare_listings] {
+        listings.recv().unwrap();
+    }
+    let sources = [handle.sources().remove(0), manager.source("second").unwrap()];
+    let (seen, outcome) = unbounded();
+    let hook = move || {
+        assert!(sources.iter().all(SourceHandle::trigger));
+        for listings in [own_listings, bare_listings] {
+            seen.send(listings.recv()).unwrap();
+        }
+    };
+    add_function(&manager, "function", hook, bounded(0).1);
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(outcome.iter().collect::<Vec<_>>(), [Err(RecvError); 2]);
 }
 
 #[test]
