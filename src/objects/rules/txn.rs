@@ -25,6 +25,8 @@ pub(crate) struct Txn<'a, S> {
     changes: Vec<Arc<ObjectChange>>,
     /// The objects written by this transaction; `None` if removed.
     written: HashMap<Location, Option<SharedObject>, FastState>,
+    /// The kinds of these objects. There are few.
+    written_kinds: Vec<Arc<Kind>>,
     /// The changes of this transaction to the index of the store.
     index: ObjectIndex,
     /// The objects whose owners or dependents have changed.
@@ -33,8 +35,9 @@ pub(crate) struct Txn<'a, S> {
 
 impl<'a, S: StoredObjects> Txn<'a, S> {
     pub(crate) fn new(store: &'a S, most_size: usize, now: Timestamp) -> Self {
-        let (written, index, unsettled) = (HashMap::default(), ObjectIndex::default(), DistinctQueue::default());
-        Self { store, most_size, now, changes: Vec::new(), written, index, unsettled }
+        let (changes, written, written_kinds) = (Vec::new(), HashMap::default(), Vec::new());
+        let (index, unsettled) = (ObjectIndex::default(), DistinctQueue::default());
+        Self { store, most_size, now, changes, written, written_kinds, index, unsettled }
     }
 
     pub(crate) fn into_changes(self) -> Vec<Arc<ObjectChange>> {
@@ -102,6 +105,9 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
             self.index.insert(&object, location);
         }
         self.written.insert(location.clone(), (!removed).then(|| object.clone()));
+        if !self.written_kinds.contains(&location.kind) {
+            self.written_kinds.push(Arc::clone(&location.kind));
+        }
         if !removed {
             self.unsettled.push(location.clone());
         } else if S::IS_EXCLUSIVE {
@@ -149,7 +155,7 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
         let (api_version, name) = (string(owner, "apiVersion"), string(owner, "kind"));
         location.kind.is_version_of(api_version, name)
             || self.store.has_kind(api_version, name)
-            || self.written.keys().any(|written| written.kind.is_version_of(api_version, name))
+            || self.written_kinds.iter().inspect(|_| cost::visit()).any(|kind| kind.is_version_of(api_version, name))
     }
 
     /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`. Some stores find it in any namespace
