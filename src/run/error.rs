@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::retry_after::RetryAfter;
+use super::retry_after::{RetryAfter, Stated};
 
 /// Any error that can move between threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -387,6 +387,14 @@ pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     .find_map(as_a)
 }
 
+impl RetryAfter {
+    /// Returns the first `RetryAfter` in `error` and its chain of sources.
+    #[must_use]
+    pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        find::<Self>(error).copied().or_else(|| find::<Stated>(error).map(|stated| Self::new(stated.0)))
+    }
+}
+
 /// Returns the error or the one that it echoes, if it has type `T`.
 fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
@@ -400,7 +408,7 @@ impl Chain<'_> {
         write!(text, "{}", self.0)?;
         let mut source = self.0.source();
         while let Some(error) = source {
-            if !error.is::<Echo>() && !error.is::<RetryAfter>() {
+            if !error.is::<Echo>() && !error.is::<RetryAfter>() && !error.is::<Stated>() {
                 write!(text, ": {error}")?;
             }
             source = error.source();

@@ -4,11 +4,13 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::base::time::Rounded;
+
 /// An error that states the least delay before a retry, alone or as the source of another error.
 ///
 /// A server may state one, for example in the header `Retry-After` of HTTP. The run that returns the error has failed: the
 /// [`RetryPolicy`](crate::RetryPolicy) is asked, and a shorter delay is raised to this one. A change still enqueues the key at once.
-/// Recognized anywhere in the chain of sources.
+/// Recognized anywhere in the chain of sources, also at the root of an `anyhow::Error`.
 ///
 /// # Examples
 ///
@@ -27,26 +29,42 @@ use std::time::Duration;
 /// # assert_eq!(error.downcast_ref::<RetryAfter>().unwrap().delay(), Duration::from_secs(5));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RetryAfter(Duration);
+pub struct RetryAfter(Stated);
 
 impl RetryAfter {
     /// Asks for at least this delay.
     #[must_use]
     pub const fn new(delay: Duration) -> Self {
-        Self(delay)
+        Self(Stated(delay))
     }
 
     /// Returns the delay.
     #[must_use]
     pub const fn delay(&self) -> Duration {
-        self.0
+        self.0.0
     }
 }
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "retry after {:?}", self.0)
+        self.0.fmt(f)
     }
 }
 
-impl Error for RetryAfter {}
+impl Error for RetryAfter {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// The delay of a [`RetryAfter`], as its own source. A boxed `anyhow::Error` hides the type of its root, but shows its sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Stated(pub(super) Duration);
+
+impl fmt::Display for Stated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "retry after {}", Rounded(self.0))
+    }
+}
+
+impl Error for Stated {}

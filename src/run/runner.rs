@@ -18,6 +18,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
+use crate::base::text::{OneLine, one_line};
 use crate::base::thread::{Panic, panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
@@ -193,8 +194,8 @@ where
     /// panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
     pub(crate) fn serve(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
-            let (controller, message) = (self.name(), panic_message(&*panic));
-            log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
+            let (controller, message) = (self.name(), one_line(panic_message(&*panic)));
+            log::error!(controller, panic:% = message; "{controller}: a key's own code or a policy panicked: {message}");
             self.runs.hooks.settle();
             NoClaim::Empty
         })
@@ -346,7 +347,7 @@ where
         // Checked first: the source of a terminal error may be one of the errors below.
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
-            let shown = Chain(error);
+            let shown = OneLine(Chain(error));
             log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
             self.note(key, RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
@@ -355,7 +356,7 @@ where
         if let Some(requeue) = RequeueAfter::find(error) {
             counters.requeues.count();
             let after = requeue.after();
-            let (shown, error_shown) = (Rounded(after), Chain(error));
+            let (shown, error_shown) = (Rounded(after), OneLine(Chain(error)));
             log::info!(
                 controller, key:?, after:% = shown, error:% = error_shown;
                 "{controller}: {key:?} requested a requeue after {shown}: {error_shown}"
@@ -381,8 +382,8 @@ where
     fn panicked(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending {
         self.counters.panics.count();
         let error = Panicked::new(panic_message(&**panic));
-        let (controller, key, message) = (self.name(), claim.key(), error.message());
-        log::error!(controller, key:?, panic = message; "{controller}: the reconciler panicked at {key:?}: {message}");
+        let (controller, key, message) = (self.name(), claim.key(), one_line(error.message()));
+        log::error!(controller, key:?, panic:% = message; "{controller}: the reconciler panicked at {key:?}: {message}");
         self.decide(claim, &error)
     }
 
@@ -394,10 +395,10 @@ where
         let (controller, key) = (self.name(), claim.key());
         let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
         let error = Muted::unwrap(error);
-        let chain = Chain(error);
+        let chain = OneLine(Chain(error));
         let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
             RetryDecision::Retry(backoff) => {
-                let backoff = find::<RetryAfter>(error).map_or(backoff, |least| backoff.max(least.delay()));
+                let backoff = RetryAfter::find(error).map_or(backoff, |least| backoff.max(least.delay()));
                 counters.retries.count();
                 let shown = Rounded(backoff);
                 log::log!(

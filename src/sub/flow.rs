@@ -206,7 +206,7 @@ impl Failures {
                 flow.is_halted()
             }
             Err(error) => {
-                self.retry_after = self.retry_after.max(find::<RetryAfter>(&*error).copied());
+                self.retry_after = self.retry_after.max(RetryAfter::find(&*error));
                 match error.downcast::<Self>() {
                     Ok(others) => {
                         self.requeue = shorter(self.requeue, others.requeue);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
-use homeostat::run::{Cancelled, Failure, Muted, NoRetry, Panicked, RetryDecision, Terminal, muted};
+use homeostat::run::{Cancelled, Failure, Muted, NoRetry, Panicked, RetryAfter, RetryDecision, Terminal, muted};
 use homeostat::{
     Action, BoxError, Context, Enqueue, Exponential, Reasons, RequeueAfter, RetryPolicy, Workers, terminal,
 };
@@ -200,6 +200,9 @@ fn every_marked_error_is_found_at_the_root_of_an_anyhow_error() {
     }
     for error in both(|| muted(anyhow::Error::new(RequeueAfter::new(LATER, "why")))) {
         assert_eq!(RequeueAfter::find(&*error), Some(&RequeueAfter::new(LATER, "why")), "{error:?}");
+    }
+    for error in both(|| RetryAfter::new(LATER)) {
+        assert_eq!(RetryAfter::find(&*error), Some(RetryAfter::new(LATER)), "{error:?}");
     }
 }
 
