@@ -111,15 +111,21 @@ impl ThreadOptions {
 
 #[cfg(all(target_os = "linux", not(loom)))]
 /// Roles in thread names, and their short forms for the system.
-const ROLES: [(&str, &str); 8] = [
+const ROLES: [(&str, &str); 14] = [
+    ("accept", "accept"),
+    ("connection", "conn"),
     ("control", "control"),
     ("driver", "driver"),
     ("elector", "elector"),
+    ("history", "history"),
+    ("member", "member"),
     ("pool", "pool"),
+    ("reader", "reader"),
     ("source", "source"),
     ("subscription", "sub"),
     ("timer", "timer"),
     ("watchdog", "watchdog"),
+    ("writer", "writer"),
 ];
 
 /// Renames this thread for the system. Panic messages still show its full name.
@@ -262,6 +268,12 @@ mod tests {
             ("vms-control-0", "control-0-vms"),
             ("vms-subscription-1-0", "sub-1-0-vms"),
             ("vms-source-2-0", "source-2-0-vms"),
+            ("warehouse-orders-reader", "reader-warehouse-orders"),
+            ("warehouse-orders-writer", "writer-warehouse-orders"),
+            ("kubectl-gateway-accept", "accept-kubectl-gateway"),
+            ("kubectl-gateway-connection-12", "conn-12-kubectl-gateway"),
+            ("warehouse-workers-member-0", "member-0-warehouse-workers"),
+            ("warehouse-history-0", "history-0-warehouse"),
             ("timer", "timer"),
             ("a name", "a name"),
             ("-0", "0-"),

@@ -88,7 +88,7 @@ fn an_idle_watch_wakes_its_threads_for_heartbeats_only() {
         watch.recv().unwrap_err()
     });
     let watcher = is_synced.recv_timeout(LONG).unwrap();
-    let threads = [watcher, thread("idle-reader"), thread("idle-writer")];
+    let threads = [watcher, thread("reader-idle"), thread("writer-idle")];
     let before = settle(&threads);
     go.send(()).unwrap();
     played.recv_timeout(LONG).unwrap();
