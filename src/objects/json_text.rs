@@ -46,10 +46,31 @@ fn string(text: &[u8]) -> usize {
     end.map_or(text.len(), |end| end + 2)
 }
 
+/// All integers with fewer digits fit into 64 bits.
+const FEWEST_ALTERED_DIGITS: usize = 19;
+
+/// Returns whether the text has `count` digits in a row. Reads one of `count` bytes where there are no digits.
+fn has_digits_in_a_row(text: &[u8], count: usize) -> bool {
+    let mut at = count - 1;
+    while at < text.len() {
+        let (before, after) = text.split_at(at);
+        let is_digit = |byte: &&u8| byte.is_ascii_digit();
+        let behind = after.iter().take_while(is_digit).count();
+        if behind > 0 && before.iter().rev().take_while(is_digit).count() + behind >= count {
+            return true;
+        }
+        at += behind + count;
+    }
+    false
+}
+
 /// Returns the first integer that a [`Value`] would alter because it needs more than 64 bits.
 pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
+    if !has_digits_in_a_row(text, FEWEST_ALTERED_DIGITS) {
+        return None;
+    }
     let scalars = tokens(text).filter_map(|token| match token {
-        JsonToken::Scalar(scalar) if scalar.len() > 18 => std::str::from_utf8(scalar).ok(),
+        JsonToken::Scalar(scalar) if scalar.len() >= FEWEST_ALTERED_DIGITS => std::str::from_utf8(scalar).ok(),
         _ => None,
     });
     scalars.into_iter().find(|scalar| {
@@ -144,6 +165,19 @@ mod tests {
             for cut in 0..text.len() {
                 // A number that is cut is still a number.
                 assert!(parse_deep(&text.as_bytes()[..cut]).is_err() || value.is_number());
+            }
+        }
+    }
+
+    #[test]
+    fn digits_in_a_row_are_found_wherever_they_are() {
+        for length in 0..=14 {
+            for bits in 0..1_u32 << length {
+                let text: Vec<_> = (0..length).map(|bit| if bits >> bit & 1 == 1 { b'7' } else { b'x' }).collect();
+                for count in 1..=5 {
+                    let found = text.windows(count).any(|window| window.iter().all(u8::is_ascii_digit));
+                    assert_eq!(has_digits_in_a_row(&text, count), found, "{count} in {text:?}");
+                }
             }
         }
     }

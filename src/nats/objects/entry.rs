@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::version::ObjectVersion;
 use crate::nats::kv::KvEntry;
 use crate::objects::json::{meta_mut, string};
+use crate::objects::json_text::altered_integer;
 use crate::objects::{Kind, SharedObject};
 
 /// The meaning of a write.
@@ -59,9 +60,12 @@ pub(super) fn encode(object: &mut Value) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// Returns the fault of a value that is no object.
+/// Returns the fault of a value that is no object, or that has an integer of more than 64 bits.
 pub(super) fn decode(value: &[u8], version: ObjectVersion, kind: Option<&Kind>) -> Result<SharedObject, String> {
     let mut object: Value = serde_json::from_slice(value).map_err(|error| format!("it is no JSON: {error}"))?;
+    if let Some(integer) = altered_integer(value) {
+        return Err(format!("the integer {integer} does not fit into 64 bits"));
+    }
     if !object.is_object() || !object["metadata"].is_object() {
         return Err("it has no metadata".to_owned());
     }
@@ -71,4 +75,17 @@ pub(super) fn decode(value: &[u8], version: ObjectVersion, kind: Option<&Kind>) 
     }
     meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
     Ok(SharedObject::from(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_integer_beyond_64_bits_is_a_fault() {
+        let read = |text: &str| decode(text.as_bytes(), ObjectVersion { life: 1, revision: 1 }, None);
+        assert!(read(r#"{"metadata":{},"size":18446744073709551615}"#).is_ok());
+        let fault = read(r#"{"metadata":{},"size":18446744073709551616}"#).unwrap_err();
+        assert_eq!(fault, "the integer 18446744073709551616 does not fit into 64 bits");
+    }
 }
