@@ -412,11 +412,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         }
         check_rate(self.rate)?;
         if self.resync.is_some() && !self.sources.knows_keys {
-            return Err(StartError::setting(
-                "resync",
-                &self.resync.unwrap_or_default(),
-                "of a controller with a watch",
-            ));
+            return Err(StartError::named("controller", &self.name, "has a resync, but no watch"));
         }
         Ok(())
     }

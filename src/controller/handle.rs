@@ -139,7 +139,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         if self.state.sources.set_period(period)? {
             return Ok(());
         }
-        Err(StartError::setting("period", &period, "for a controller that polls"))
+        Err(StartError::named("controller", self.name(), "has no poller"))
     }
 
     /// Sets the rate limit, like [`rate_limit`](super::ControllerBuilder::rate_limit). `None` removes it.

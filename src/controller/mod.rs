@@ -178,8 +178,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if a source cannot be started, if the pool has another clock, or if the system refuses a thread.
-    /// Everything that had started by then has ended.
+    /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if the system
+    /// refuses a thread. Everything that had started by then has ended.
     pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
         self.start_as(pool, true, &ThreadOptions::new(), None)
     }
@@ -206,7 +206,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         };
         let pool = own_pool.as_deref().unwrap_or(pool);
         if !pool.clock().is(&state.clock) {
-            return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
+            return Err(StartError::named("controller", name, "has another clock than its pool"));
+        }
+        if pool.is_stopping() {
+            return Err(StartError::named("pool", pool.name(), "has been stopped"));
         }
         state
             .queue

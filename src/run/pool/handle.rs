@@ -178,6 +178,10 @@ impl WorkerPool {
         self.pool.group.clock.clone()
     }
 
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.pool.group.is_stopping()
+    }
+
     /// Returns the names of the threads with an overrun: a run still active 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {

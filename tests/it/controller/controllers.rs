@@ -510,7 +510,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert_eq!(build(|b| b.debounce(SECOND, SECOND / 2)), "max_wait is 500ms, but must be no shorter than quiet");
     assert_eq!(build(|b| b.rate_limit(0.0, 1)), "per_second is 0.0, but must be positive and finite");
     assert_eq!(build(|b| b.rate_limit(1.0, 0)), "burst is 0, but must be at least 1");
-    assert_eq!(build(|b| b.resync(SECOND)), "resync is 1s, but must be of a controller with a watch");
+    assert_eq!(build(|b| b.resync(SECOND)), "controller \"vm\" has a resync, but no watch");
     let list = |_: &Context| Ok::<_, Infallible>(["vm"]);
     let reconcile = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
     let error = Controller::builder("vm", reconcile).poll(Duration::ZERO, list).build().unwrap_err();
@@ -519,7 +519,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert_eq!(error.to_string(), "name \"\" is empty");
     let other_clock = builder(&ManualClock::new(), reconcile).build().unwrap();
     let error = other_clock.start(&pool).unwrap_err();
-    assert_eq!(error.to_string(), "clock is \"vm\", but must be the same for a controller and its pool");
+    assert_eq!(error.to_string(), "controller \"vm\" has another clock than its pool");
     let stopped = Watch::<Key, u32>::builder().clock(clock.clock()).push();
     stopped.stop();
     let controller = builder(&clock, reconcile).watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
@@ -528,6 +528,9 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(running.set_max_concurrent_reconciles(0).is_err());
     assert!(running.set_resync(Some(Duration::ZERO)).is_err());
     assert!(running.set_rate_limit(Some((-1.0, 1))).is_err());
+    let late = builder(&clock, reconcile).build().unwrap();
+    pool.stop();
+    assert_eq!(late.start(&pool).unwrap_err().to_string(), "pool \"pool\" has been stopped");
     let error = running.set_period(SECOND).unwrap_err();
-    assert_eq!(error.to_string(), "period is 1s, but must be for a controller that polls");
+    assert_eq!(error.to_string(), "controller \"vm\" has no poller");
 }

@@ -118,7 +118,7 @@ fn settings_of_a_controller() {
         (plain("vm").rate_limit(f64::NAN, 1), "per_second is NaN, but must be positive and finite"),
         (plain("vm").rate_limit(f64::INFINITY, 1), "per_second is inf, but must be positive and finite"),
         (plain("vm").rate_limit(1.0, 0), "burst is 0, but must be at least 1"),
-        (plain("vm").resync(SECOND), "resync is 1s, but must be of a controller with a watch"),
+        (plain("vm").resync(SECOND), "controller \"vm\" has a resync, but no watch"),
         (
             plain("vm").watch(disks.watch(), |event| event.key().copied()).resync(Duration::ZERO),
             "resync is 0ns, but must be longer than zero",
