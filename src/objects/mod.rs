@@ -72,6 +72,7 @@
 //! |---|---|---|
 //! | cascading deletion | complete when the call returns | happens later, with finalizers of the server |
 //! | grace period | always 0 seconds | depends on the kind |
+//! | versions of a kind | each version has its own objects | all versions show the same objects |
 //! | owner in another namespace | invalid | accepted; the dependent is deleted later |
 //! | known kinds of owners | those that the client has had objects of since it was opened | those that the server serves |
 //! | an object deleted by the removal of its last finalizer | one version in the answer and in the event | a later version in the event, which shows the finalizer |

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::dependents::ExternalResource;
 use super::super::selection::{Selected, Selection};
+use crate::base::text::OneLine;
 use crate::objects::{
     Api, ClientError, DynamicObject, EventRecorder, EventType, LASTING_CONFLICT, Object, ObjectKey, ObjectRef,
     is_conflict, reasons,
@@ -283,8 +284,9 @@ fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) 
                 // A conflict ends soon, so it must not hide another error.
                 let hides = is_mere_conflict(&*first) && !is_mere_conflict(&*other);
                 let (first, other) = if hides { (other, first) } else { (first, other) };
-                let shown = Chain(&*other);
-                log::warn!(object:%, error:% = shown; "{object}: the run has failed with another error too: {shown}");
+                let level = if is_mere_conflict(&*other) { log::Level::Debug } else { log::Level::Warn };
+                let shown = OneLine(Chain(&*other));
+                log::log!(level, object:%, error:% = shown; "{object}: the run has failed with another error too: {shown}");
                 Err(first)
             }
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
