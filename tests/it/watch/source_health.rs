@@ -1,14 +1,19 @@
 //! The health of sources that hang or fail, as a manager and a controller report it, and their log lines.
 
 use std::convert::Infallible;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError};
 use homeostat::watch::{Directory, PollWatch, SourceHandle};
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, Running, Sources, Subscriber,
-    Watch, WorkQueue, WorkerPool,
+    Action, BoxError, Component, Context, Controller, Enqueue, Manager, ManualClock, Poller, Running, Sources,
+    Subscriber, Watch, WorkQueue, WorkerPool,
 };
 use log::Level;
 
@@ -453,5 +458,58 @@ fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     assert!(ready.reasons().iter().all(|reason| reason.len() < 1500 && !reason.contains(char::is_control)));
     assert!(source.status().last_error.unwrap().len() < 1100, "what is kept is bounded too");
     drop(answer);
+    end(&manager, running);
+}
+
+/// A key that counts how often it is copied or shown.
+struct Counted(u32, Arc<AtomicUsize>);
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        self.1.fetch_add(1, SeqCst);
+        Self(self.0, Arc::clone(&self.1))
+    }
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.fetch_add(1, SeqCst);
+        self.0.fmt(f)
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn live_and_ready_look_at_no_delayed_key() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let reconcile = |_: &Context, _: &Counted| Ok::<_, BoxError>(Action::await_change());
+    let vms = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
+    let handle = vms.handle();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    handle.wait_synced(Duration::MAX).unwrap();
+    let looks = Arc::new(AtomicUsize::new(0));
+    for number in 0..10 {
+        handle.queue().enqueue_after(Counted(number, Arc::clone(&looks)), SECOND);
+    }
+    let before = looks.load(SeqCst);
+    assert!(manager.live().is_ok() && manager.ready().is_ok());
+    assert_eq!(looks.load(SeqCst), before);
+    drop(manager.status());
+    assert!(looks.load(SeqCst) > before, "the status has the next delayed key");
     end(&manager, running);
 }
