@@ -136,7 +136,7 @@
 //!
 //! | fields | value |
 //! |---|---|
-//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `group`, `connection`, `bucket`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
+//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `group`, `connection`, `bucket`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
 //! | `key`, `object`, `child`, `path`, `member` | the subject of the line |
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |

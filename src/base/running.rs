@@ -35,6 +35,9 @@ pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 ///     fn abort(&self) {
 ///         self.0.iter().for_each(Running::abort);
 ///     }
+///     fn close(&self) {
+///         self.0.iter().for_each(Runnable::close);
+///     }
 ///     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
 ///         let first = self.0[0].join_timeout(timeout);
 ///         self.0[1].join_timeout(timeout).and(first)

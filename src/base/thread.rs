@@ -111,7 +111,7 @@ impl ThreadOptions {
 
 #[cfg(all(target_os = "linux", not(loom)))]
 /// Roles in thread names, and their short forms for the system.
-const ROLES: [(&str, &str); 14] = [
+const ROLES: [(&str, &str); 15] = [
     ("accept", "accept"),
     ("connection", "conn"),
     ("control", "control"),
@@ -121,6 +121,7 @@ const ROLES: [(&str, &str); 14] = [
     ("member", "member"),
     ("pool", "pool"),
     ("reader", "reader"),
+    ("sockets", "sockets"),
     ("source", "source"),
     ("subscription", "sub"),
     ("timer", "timer"),
@@ -271,6 +272,7 @@ mod tests {
             ("warehouse-orders-reader", "reader-warehouse-orders"),
             ("warehouse-orders-writer", "writer-warehouse-orders"),
             ("kubectl-gateway-accept", "accept-kubectl-gateway"),
+            ("kubectl-gateway-sockets", "sockets-kubectl-gateway"),
             ("kubectl-gateway-connection-12", "conn-12-kubectl-gateway"),
             ("warehouse-workers-member-0", "member-0-warehouse-workers"),
             ("warehouse-history-0", "history-0-warehouse"),

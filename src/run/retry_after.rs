@@ -47,7 +47,7 @@ impl RetryAfter {
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "retry after {}", Rounded(self.delay()))
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Stated(pub(super) Duration);
 
 impl fmt::Display for Stated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "retry after {}", Rounded(self.0))
+        f.write_str("a delay is stated")
     }
 }
 

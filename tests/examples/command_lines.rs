@@ -9,7 +9,7 @@ use crate::process::{Program, example_with};
 use rustix::process::Signal;
 
 const FEATURES: &str = "file-client";
-/// The examples with a command line, and the features that each is built with.
+/// The examples with a command line, and the features that each is built with. `kumori` is tested with the other tests of NATS.
 const EXAMPLES: [(&str, &str); 9] = [
     ("quickstart", FEATURES),
     ("supervisor", FEATURES),
@@ -25,7 +25,7 @@ const EXAMPLES: [(&str, &str); 9] = [
 /// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]
 fn run((name, features): (&str, &str), arguments: &[&OsStr]) -> (Option<i32>, String) {
-    let output = Command::new(example_with(name, features)).args(arguments).output().unwrap();
+    let output = Command::new(example_with(name, features)).args(arguments).env_remove("RUST_LOG").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -72,7 +72,8 @@ fn a_server_says_why_it_cannot_listen() {
         ("appliance", vec!["--data".as_ref(), data.path().as_os_str(), port.as_ref()]),
         ("status_page", vec![listen.as_ref()]),
     ] {
-        let output = Command::new(example_with(name, "serve")).args(&arguments).output().unwrap();
+        let output =
+            Command::new(example_with(name, "serve")).args(&arguments).env_remove("RUST_LOG").output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{name}: {error}");
         let cause =

@@ -54,7 +54,7 @@ fn the_operator_says_where_it_has_looked_for_settings() {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(example_with("operator", FEATURES));
     command.arg("--kubeconfig").env("HOME", home.path());
-    for variable in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
+    for variable in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "RUST_LOG"] {
         command.env_remove(variable);
     }
     let output = command.output().unwrap();

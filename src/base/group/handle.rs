@@ -41,9 +41,9 @@ impl Runnable for Handle {
         (self.wake)();
     }
 
-    /// Lets no thread begin more work. Wakes none.
+    /// Lets pollers and workers begin no more work. Wakes no thread.
     fn close(&self) {
-        self.group.stop();
+        self.group.close();
     }
 
     fn abort(&self) {

@@ -35,6 +35,8 @@ pub(crate) struct ThreadGroup {
     /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
     size: usize,
+    /// Whether the threads begin no more work. Set before `stopping`, or with it.
+    closed: AtomicBool,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
     /// The number of threads that have not ended.
@@ -169,6 +171,7 @@ impl ThreadGroup {
             name,
             slots,
             size,
+            closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             abort: CancellationToken::new(),
             present: Monitor::of(clock.clone(), 0),
@@ -221,7 +224,18 @@ impl ThreadGroup {
         Run(slot)
     }
 
+    /// Lets pollers and workers begin no more work. A poller does not end before it is stopped: its watch ends with it, and the
+    /// readers of the watch must be closed first.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
     pub(crate) fn stop(&self) {
+        self.close();
         self.stopping.store(true, SeqCst);
     }
 

@@ -39,6 +39,8 @@ const REPLICATED: &str = "2.10.19";
 ///   its owner counts as gone.
 /// - The server and the bucket limit the size of an object. A larger object is [invalid](ClientError::Invalid); the error has both
 ///   sizes.
+/// - An entry of another program that is no object, or has an integer of more than 64 bits, is [invalid](ClientError::Invalid). It can
+///   be deleted as an entry only.
 /// - Each list reads all entries of its kind or namespace. Pages save memory, but no time.
 /// - Events do not expire.
 ///

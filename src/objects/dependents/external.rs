@@ -35,8 +35,9 @@ pub trait External<T: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the resources cannot be listed. The next resync lists again. Status, `ready` and metrics report the failure of the source,
-    /// which has the name of the external resource. A failed first listing does not delay the first runs.
+    /// If the resources cannot be listed. They are listed again after 30 seconds, or at the next resync if that is sooner. Status,
+    /// `ready` and metrics report the failure of the source, which has the name of the external resource. A failed first listing does
+    /// not delay the first runs.
     fn list(&self, cx: &Context) -> Result<Vec<ObjectKey>, BoxError>;
 
     /// Removes the resource of the object with this key. Returns whether there was one.

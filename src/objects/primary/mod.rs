@@ -27,6 +27,10 @@ use crate::watch::poller::Poller;
 use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Subscriber, Watch};
 
+/// The time after which a failed listing of external resources is repeated. It is shorter than the default of
+/// [`unready_after`](crate::manager::ManagerBuilder::unready_after): one failure must not make a program unready.
+const LIST_RETRY: Duration = Duration::from_secs(30);
+
 /// A controller of objects that make other objects.
 ///
 /// Each *primary* has *secondaries*, which its reconciler makes in the same client or in another one, marked as the primary's (see
@@ -216,7 +220,8 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Adds an external resource of the primaries. The name is for events, errors and log lines.
+    /// Adds an external resource of the primaries. The name is for events, errors and log lines, and for the source that lists the
+    /// resources.
     pub fn external(mut self, name: impl Into<String>, external: impl External<T>) -> Self {
         self.externals.push(ExternalResource::new(name, external));
         self
@@ -289,7 +294,7 @@ impl<T: Object> PrimaryController<T> {
             let (externals, store) = (Arc::clone(&externals), primaries.store().clone());
             let list = move |cx: &Context| left_behind(cx, &externals[number], &store);
             // A service that is down at the start must not keep the controller from all other work.
-            settings = settings.poller(Poller::new(self.resync, list).name(name).sync_without_success());
+            settings = settings.poller(Poller::new(self.resync, list).name(name).retry_after(LIST_RETRY));
         }
         let controller = self.settings.into_iter().fold(settings, |settings, change| change(settings)).build()?;
         let handle = controller.handle();

@@ -13,13 +13,13 @@ use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
 use crate::run::runner::{KeyTurn, RunHooks, Runner};
 
-/// The hooks of a worker. It takes keys until its group is stopping.
+/// The hooks of a worker. It takes keys until its group is closed.
 pub(super) struct WorkerHooks(pub(super) Arc<ThreadGroup>);
 
 impl<K> RunHooks<K> for WorkerHooks {
     #[inline]
     fn is_shut(&self) -> bool {
-        self.0.is_stopping()
+        self.0.is_closed()
     }
 }
 
@@ -66,24 +66,24 @@ where
     R: Reconciler<K> + 'static,
     P: RetryPolicy<K> + 'static,
 {
-    /// Blocks until the queue is closed and empty, or the group is stopping.
+    /// Blocks until the queue is closed and empty, or the group is closed.
     fn step(&mut self, _now: Nanos) -> Next {
         let Self { queue, group, slot, runner } = self;
         let turn = WorkerTurn { group, slot, one_key: false };
-        while let NoClaim::Empty = runner.serve(&turn, || queue.dequeue(Nanos::NEVER, || group.is_stopping())) {}
+        while let NoClaim::Empty = runner.serve(&turn, || queue.dequeue(Nanos::NEVER, || group.is_closed())) {}
         Next::Finished
     }
 
     #[cfg(feature = "testing")]
     fn due(&mut self, _next: Nanos) -> Nanos {
-        if self.group.is_stopping() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
+        if self.group.is_closed() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
     /// Runs one key.
     #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { queue, group, slot, runner } = self;
-        if group.is_stopping() {
+        if group.is_closed() {
             return Next::Finished;
         }
         if let Some(key) = queue.shuffle(turn.draw) {

@@ -60,7 +60,7 @@ pub struct Poller<F> {
     source: Option<SourceHandle>,
     jitter: f64,
     first_after: bool,
-    syncs_without_success: bool,
+    retry: Option<Duration>,
     method: EnqueueMethod,
     priority: Priority,
     pub(super) clock: Clock,
@@ -85,7 +85,7 @@ impl<F> Poller<F> {
             source: None,
             jitter: 0.0,
             first_after: false,
-            syncs_without_success: false,
+            retry: None,
             method: EnqueueMethod::EnqueueIfAbsent,
             priority: Priority::Normal,
             clock: Clock::system(),
@@ -126,10 +126,11 @@ impl<F> Poller<F> {
         self
     }
 
-    /// Makes the poller count as synced once its first poll has ended, even if that poll failed.
+    /// Repeats a failed poll after this time, before the next planned poll. The poller counts as synced once its first poll has
+    /// ended, even if that poll failed.
     #[cfg(feature = "objects")]
-    pub(crate) fn sync_without_success(mut self) -> Self {
-        self.syncs_without_success = true;
+    pub(crate) fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry = Some(delay);
         self
     }
 
@@ -252,7 +253,8 @@ impl<F> Poller<F> {
             planned: if self.first_after { now.after(self.period) } else { now },
             due: Nanos::ZERO,
             jitter: self.jitter,
-            syncs_without_success: self.syncs_without_success,
+            retry: self.retry,
+            retry_at: Nanos::NEVER,
             draws: group.clock.draws(),
         };
         polling.plan(now);
@@ -396,7 +398,7 @@ impl PollerControl {
         Box::new(move || shared.handed_over.load(SeqCst) >= returned)
     }
 
-    /// Returns whether a poll has succeeded.
+    /// Returns whether the source counts as synced.
     pub(crate) fn has_listed(&self) -> bool {
         self.source.synced().is_open()
     }

@@ -73,8 +73,10 @@ pub(super) struct Polling {
     /// `planned` with jitter.
     pub(super) due: Nanos,
     pub(super) jitter: f64,
-    /// Whether a first poll that fails opens the latch of the source too.
-    pub(super) syncs_without_success: bool,
+    /// The time after which a failed poll is repeated. If set, a first poll that fails opens the latch of the source too.
+    pub(super) retry: Option<Duration>,
+    /// When to repeat a failed poll.
+    pub(super) retry_at: Nanos,
     pub(super) draws: Draws,
 }
 
@@ -112,7 +114,7 @@ impl Polling {
             let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
             catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.shared)))
         };
-        let is_synced = self.syncs_without_success || matches!(outcome, Ok(Ok(_)));
+        let succeeded = matches!(outcome, Ok(Ok(_)));
         match outcome {
             Ok(Ok(keys)) => {
                 let source = self.source.state.name();
@@ -122,7 +124,9 @@ impl Polling {
             Ok(Err(error)) => self.source.state.failed(Chain(&*error).to_string()),
             Err(panic) => self.source.state.panicked(panic_message(&*panic)),
         }
-        if is_synced {
+        let retry = self.retry.filter(|_| !succeeded);
+        self.retry_at = retry.map_or(Nanos::NEVER, |delay| self.group.clock.nanos().after(delay));
+        if succeeded || retry.is_some() {
             self.source.synced().set(true);
         }
     }
@@ -141,9 +145,13 @@ impl Task for Polling {
         if self.group.is_stopping() {
             return Next::Finished;
         }
+        if self.group.is_closed() {
+            // The stop sets the event.
+            return Next::At(Nanos::NEVER);
+        }
         self.take_new_period(Nanos::ZERO);
         // Cleared before the poll: a trigger during the poll causes another one.
-        if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
+        if self.shared.triggered.swap(false, SeqCst) || now >= self.due.min(self.retry_at) {
             self.poll(now);
             // Also after a triggered poll: skips planned polls that would have begun while it ran.
             let now = self.group.clock.nanos();
@@ -154,8 +162,9 @@ impl Task for Polling {
             // A new period may have been set during the poll. Its polls that would have begun meanwhile are skipped too.
             self.take_new_period(now);
         }
-        self.group.slots[0].plan(self.due.after(self.period));
+        let next = self.due.min(self.retry_at);
+        self.group.slots[0].plan(next.after(self.period));
         // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
-        Next::At(self.due)
+        Next::At(next)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::base::clock::ManualClock;
+use crate::base::running::{RunPhase, Runnable};
 use crate::queue::WorkQueue;
 
 const PERIOD: Duration = Duration::from_secs(10);
@@ -82,4 +83,28 @@ fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     let listed = Arc::clone(poller.source().synced());
     poller.shutdown(Duration::ZERO);
     assert!(listed.is_open());
+}
+
+/// The end of a poller ends its watch, and readers of the watch may not be closed yet.
+#[test]
+fn a_closed_poller_lists_no_more_and_ends_when_it_is_stopped() {
+    let (clock, queue) = stage();
+    let polls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&polls);
+    let list = move |_cx: &Context| -> Keys {
+        counted.fetch_add(1, SeqCst);
+        Ok(vec![])
+    };
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    Runnable::close(&poller);
+    poller.trigger();
+    // Each of these wakes the poller.
+    for _ in 0..3 {
+        clock.advance(PERIOD);
+        clock.wait_for_sleepers(IDLE);
+    }
+    assert_eq!((polls.load(SeqCst), poller.run_status().phase), (1, RunPhase::Running));
+    poller.shutdown(Duration::ZERO);
+    assert_eq!(polls.load(SeqCst), 1);
 }

@@ -74,12 +74,12 @@ fn a_close_ends_every_blocked_call() {
 #[test]
 fn the_last_clone_closes_the_connection_and_its_threads_end() {
     let server = TestServer::with_arguments(&[]);
-    let connection = options(&server.url()).name("lastclone").connect().unwrap();
+    let connection = options(&server.url()).name("lasting").connect().unwrap();
     let clone = connection.clone();
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        names.filter(|name| name.contains("lastclone")).count()
+        names.filter(|name| name.contains("lasting")).count()
     };
     wait_for("two threads", || (threads() == 2).then_some(()));
     drop(connection);

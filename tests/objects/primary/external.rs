@@ -242,14 +242,21 @@ fn a_resource_that_cannot_be_listed_is_a_failing_source() {
     *signs.broken.lock() = Some("list");
     world.clock.advance(RESYNC);
     failures(1);
-    world.clock.advance(RESYNC);
-    failures(2);
-    assert_eq!(source.status().to_string(), "signs: failing for 600s (2 in a row): no paint");
-    assert_eq!(started.manager.ready().to_string(), "sites: signs: failing for 600s (2 in a row): no paint");
+    assert_eq!(started.manager.ready().to_string(), "ok");
+    // A failed listing is repeated before the next resync.
+    for count in 2..=6 {
+        world.clock.advance(30 * SECOND);
+        failures(count);
+    }
+    let expected = "signs: failing for 150s (6 in a row): no paint";
+    assert_eq!(source.status().to_string(), expected);
+    assert_eq!(started.manager.ready().to_string(), format!("sites: {expected}"));
     *signs.broken.lock() = None;
-    world.clock.advance(RESYNC);
+    world.clock.advance(30 * SECOND);
     failures(0);
     assert_eq!(started.manager.ready().to_string(), "ok");
+    // The first listing, six failures, and the success.
+    assert_eq!(source.status().listings, 8);
     started.stop();
 }
 
