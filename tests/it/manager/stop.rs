@@ -41,7 +41,7 @@ fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
 fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
-    let (begin, begun) = unbounded();
+    let (begin, reports) = unbounded();
     let poller = |name: &'static str| {
         let listed = begin.clone();
         let list = move |_: &Context| {
@@ -62,7 +62,7 @@ fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped(
     };
     manager.add(Component::running("third", Workers::new(reconcile).start(&queue).unwrap())).unwrap();
     queue.enqueue(1);
-    let mut parts: Vec<_> = begun.iter().take(3).collect();
+    let mut parts: Vec<_> = reports.iter().take(3).collect();
     parts.sort_unstable();
     assert_eq!(parts, ["first", "second", "third"]);
     let sources = [handle.sources().remove(0), manager.source("second").unwrap()];
@@ -76,7 +76,7 @@ fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped(
     add_function(&manager, "function", hook, bounded(0).1);
     manager.stop();
     running.wait().unwrap();
-    assert_eq!(begun.try_iter().collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(reports.try_iter().collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]
