@@ -36,7 +36,7 @@ fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
     assert_eq!(*seen.lock(), [ControllerPhase::Stopped]);
 }
 
-/// The hook gives pollers and workers time to do what they must not do.
+/// The hook gives pollers and workers time for more work, which they must not begin.
 #[test]
 fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped() {
     let manager = Manager::builder().build().unwrap();
