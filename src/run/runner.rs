@@ -312,7 +312,7 @@ where
         self.runs.hooks.note(key, outcome);
     }
 
-    /// Records the outcome of a run. A function of its own, so that runs that are not recorded stay short.
+    /// Records the outcome of a run. It is separate from `note`, so that a run without recording takes a short path.
     #[cold]
     #[inline(never)]
     fn record(&self, key: &K, outcome: &RunResult<'_>) {

@@ -111,7 +111,7 @@ mod tests {
     use crate::run::error::{Cancelled, find};
     use crate::run::fence::Fence;
 
-    /// A resource whose term ends while it is observed.
+    /// A resource that ends the term in `observe`.
     struct Ending(Fence);
 
     impl External<DynamicObject> for Ending {

@@ -310,8 +310,8 @@ selection_settings!(PrimaryController, "See also [`Secondary::namespace`] and [`
 
 /// Returns the reasons of a run for an event of a primary.
 ///
-/// A deletion leaves an object with finalizers in place and sets its `deletionTimestamp`. So an object was purged if its last state
-/// has finalizers and no `deletionTimestamp`. Without finalizers, a deletion removes the object as it is.
+/// A deletion leaves an object with finalizers in place and sets its `deletionTimestamp`. If the last state has finalizers and no
+/// `deletionTimestamp`, the object was purged. Without finalizers, a deletion removes the object as it is.
 fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
     match event {
         Event::Created { .. } => Reasons::CREATED,

@@ -29,7 +29,7 @@ pub(crate) struct Txn<'a, S> {
     written_kinds: Vec<Arc<Kind>>,
     /// The changes of this transaction to the index of the store.
     index: ObjectIndex,
-    /// The objects whose owners or dependents have changed.
+    /// The objects with changed owners or dependents.
     pub(crate) unsettled: DistinctQueue<Location>,
 }
 

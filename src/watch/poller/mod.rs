@@ -28,7 +28,7 @@ use crate::watch::source::{SourceHandle, SourceState};
 /// Keys are enqueued with [`enqueue_if_absent`](Enqueue::enqueue_if_absent), unless [`edge`](Self::edge) is set.
 ///
 /// Polls begin at multiples of the period after the start, or after the last [`set_period`](PollerControl::set_period). A poll
-/// that would begin while another one runs is skipped. The listing function receives a [`Context`] whose deadline is one period
+/// that would begin while another one runs is skipped. The listing function receives a [`Context`] with a deadline: one period
 /// after the beginning of the poll.
 ///
 /// After an error or a panic the next poll comes as planned. [`PollerControl::source`] reports failures. In a series of
