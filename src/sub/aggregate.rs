@@ -14,7 +14,7 @@ use super::setup::{Additions, Setup};
 use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
-use crate::objects::{Api, Ignore, Object, ObjectKey};
+use crate::objects::{Api, Ignore, Object, ObjectKey, Query};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
@@ -32,7 +32,8 @@ use crate::watch::{Event, Subscriber};
 /// 4. lets the [`ObjectManager`] write it;
 /// 5. calls [`after`](Self::after).
 ///
-/// The steps add their sources in their set-up, see the example.
+/// Each change of the object starts a run. The watch selects it by its name, so permission to list and watch this one object is
+/// enough. The steps add their sources in their set-up, see the example.
 ///
 /// # Examples
 ///
@@ -82,6 +83,8 @@ pub struct AggregateReconciler<T: Object> {
     manager: Box<dyn ObjectManager<T>>,
     hooks: StepHooks,
     tracking: Arc<Tracking>,
+    /// The namespace of the steps' watches.
+    namespace: Option<String>,
 }
 
 type DesireAggregate<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
@@ -101,6 +104,7 @@ impl<T: Object> AggregateReconciler<T> {
             desired: None,
             manager: Box::new(manager),
             hooks: StepHooks::default(),
+            namespace: None,
         }
     }
 
@@ -118,6 +122,15 @@ impl<T: Object> AggregateReconciler<T> {
         Self { desired: Some(Box::new(desired)), ..self }
     }
 
+    /// Restricts the watches that the steps and the object manager need to this namespace, except those of a step with
+    /// [another client](super::WithConfig).
+    ///
+    /// Without this setting these watches need permission in all namespaces. The watch of the object itself has the namespace of
+    /// the object.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
     /// Sets up the steps, and returns the sources of the key: the start, the object itself, and all that the steps have added.
     ///
     /// # Errors
@@ -125,14 +138,13 @@ impl<T: Object> AggregateReconciler<T> {
     /// As [`Manager::watch`], and the errors of the steps and of the object manager.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Additions::default();
-        let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
+        let mut setup =
+            Setup::new(manager, self.api.kind(), &self.config, &mut added).in_namespace(self.namespace.as_deref());
         let key = self.empty.key();
-        setup.subscribe(&self.api, move |queue| {
-            // If nothing exists, the end of the listing is the only event.
-            Subscriber::to(queue, move |event: &Event<ObjectKey, T>| match event {
-                Event::Synced => Some(key.clone()),
-                other => other.key().filter(|other| **other == key).cloned(),
-            })
+        let this = Query::of_kind_in(self.api.kind(), Some(key.namespace())).field("metadata.name", key.name());
+        setup.subscribe_to(&self.api, &this, move |queue| {
+            // If the object does not exist, the end of the listing is the only event.
+            Subscriber::to(queue, move |_: &Event<ObjectKey, T>| Some(key.clone()))
         })?;
         self.steps.setup(&mut setup)?;
         self.manager.setup(&mut setup)?;

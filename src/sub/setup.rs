@@ -18,7 +18,7 @@ use crate::watch::{Subscriber, Watch};
 /// The set-up of a controller's steps. Steps add watches, indexes and other sources to it. Each step gets it once, before the
 /// controller is built.
 ///
-/// Watches are shared within the manager, one for each client and type.
+/// Watches are shared within the manager, one for each client, type and query.
 pub struct Setup<'a> {
     manager: &'a Manager,
     kind: &'a Kind,
@@ -96,7 +96,8 @@ impl<'a> Setup<'a> {
 
     /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing.
     ///
-    /// The watch has the [namespace](super::ResourceReconciler::namespace) of the reconciler.
+    /// The watch has the namespace of the reconciler, see [`ResourceReconciler::namespace`](super::ResourceReconciler::namespace)
+    /// and [`AggregateReconciler::namespace`](super::AggregateReconciler::namespace).
     ///
     /// # Errors
     ///

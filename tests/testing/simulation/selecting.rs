@@ -7,10 +7,11 @@ use homeostat::objects::{
     PrimaryController, Query, Secondary, ValueRef, controller_key,
 };
 use homeostat::sub::{
-    ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
+    AggregateReconciler, ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult,
+    SyncReconciler, UpdatingObjectManager,
 };
 use homeostat::testing::Simulation;
-use homeostat::{Action, BoxError, Controller, Manager, Predicate, Running};
+use homeostat::{Action, BoxError, Controller, Manager, Predicate, Running, Subscriber};
 use serde_json::json;
 
 use super::{HOUR, Notes, SECOND};
@@ -20,12 +21,14 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
-/// Returns a client that may list and watch only in the namespace `a`.
+/// Returns a client that may list and watch only in the namespace `a`, and of the config maps only `web`.
 fn restricted(inner: &MemoryClient) -> Arc<HookedClient> {
     let client = HookedClient::new(inner.clone());
     client.on_call(|call| {
-        let is_refused = call.query?.namespace.as_deref() != Some("a");
-        is_refused.then(|| ClientError::transport(call.object.clone(), "not allowed in all namespaces"))
+        let query = call.query?;
+        let is_allowed = *call.object.kind() != CONFIG_MAP || query.fields.to_string() == "metadata.name=web";
+        let is_refused = query.namespace.as_deref() != Some("a") || !is_allowed;
+        is_refused.then(|| ClientError::transport(call.object.clone(), "not allowed"))
     });
     client
 }
@@ -152,6 +155,50 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     assert_eq!(pages.iter().map(Object::key).collect::<Vec<_>>(), [ObjectKey::new("a", "web")]);
     assert_eq!(controller_key(&pages[0].meta(), &SITE), Some(ObjectKey::new("a", "web")));
     assert_eq!(world.after(&PAGE, |page| drop(page.fields_mut().remove("data")))[0], "a/web", "its child has changed");
+}
+
+/// Its watch asks for its own object alone. The step's watch has the namespace of the reconciler.
+#[test]
+fn an_aggregate_of_one_namespace_needs_no_rights_in_others() {
+    let world = World::new();
+    let client = restricted(&world.client);
+    let config = Config::new(client.clone()).with_clock(world.sim.clock());
+    let (notes, sites) = (world.notes.clone(), Api::<DynamicObject>::of_kind(client, SITE));
+    let counts = SyncReconciler::new(move |cx: &SubContext<'_>, index: &mut DynamicObject| {
+        notes.add(cx.key().to_string());
+        let found = sites.list(&Query::all().namespace("a"))?.items.len();
+        index.fields_mut().insert("data".to_owned(), json!({"sites": found.to_string()}));
+        Ok(Flow::proceed())
+    });
+    let watched = Api::<DynamicObject>::of_kind(config.client().clone(), SITE);
+    let counts = counts.setup(move |setup| {
+        let index = ObjectKey::new("a", "web");
+        setup.subscribe(&watched, |queue| {
+            Subscriber::to_owner(queue, move |_, _: &DynamicObject| Some(index.clone()))
+        })?;
+        Ok(())
+    });
+    let writes = UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired| {
+        *current.fields_mut() = desired.fields().into_owned();
+    });
+    let reconciler = AggregateReconciler::new("index", config, object(&CONFIG_MAP, "a"), writes).then(counts);
+    let reconciler = reconciler.namespace("a");
+    let manager = Manager::builder().clock(world.sim.clock()).build().unwrap();
+    let sources = reconciler.setup(&manager).unwrap();
+    let settings = Controller::builder("index", reconciler).clock(world.sim.clock());
+    manager.add(settings.sources(sources).build().unwrap()).unwrap();
+    let _running = manager.start().unwrap();
+    assert_eq!(world.ran()[0], "a/web", "there is no config map yet");
+    for namespace in ["a", "b"] {
+        world.api(&SITE).create(&object(&SITE, namespace)).unwrap();
+    }
+    assert_eq!(world.ran()[0], "a/web", "a site has been created");
+    let index = world.api(&CONFIG_MAP).get(&ObjectKey::new("a", "web")).unwrap();
+    assert_eq!(index.pointer("/data/sites").and_then(ValueRef::as_str), Some("1"));
+    assert_eq!(world.after(&CONFIG_MAP, |index| drop(index.fields_mut().remove("data")))[0], "a/web");
+    world.api(&CONFIG_MAP).delete(&ObjectKey::new("a", "web"), &<_>::default()).unwrap();
+    assert_eq!(world.ran()[0], "a/web", "it has been deleted");
+    assert!(world.api(&CONFIG_MAP).get(&ObjectKey::new("a", "web")).is_ok());
 }
 
 #[test]
