@@ -433,8 +433,9 @@ fn a_panic_of_the_client_loses_only_one_event() {
     assert_eq!(world.counts(), ["b 1"]);
 }
 
-/// A recorder on the system clock. Its client reports the thread of each call, and blocks until the test lets it continue.
-fn slow() -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
+/// A recorder on the system clock, of this component. Its client reports the thread of each call, and blocks until the test lets it
+/// continue.
+fn slow(component: &str) -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
     let client = HookedClient::new(MemoryClient::new());
     let ((at_it, is_at_it), (go, on)) = (unbounded(), unbounded::<()>());
     client.before(move |_, _| {
@@ -442,7 +443,7 @@ fn slow() -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Send
         on.recv().unwrap();
         None
     });
-    let recorder = EventRecorder::builder("slow").client(client.clone()).log(false).build();
+    let recorder = EventRecorder::builder(component).client(client.clone()).log(false).build();
     (client, recorder, is_at_it, go)
 }
 
@@ -453,17 +454,20 @@ fn counts_of(client: &HookedClient) -> Vec<i64> {
 
 #[test]
 fn a_thread_of_the_recorder_stores_the_events() {
-    let (client, recorder, is_at_it, go) = slow();
-    go.send(()).unwrap();
-    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
-    assert_ne!(is_at_it.recv().unwrap(), thread::current().id());
-    recorder.flush();
-    assert_eq!(counts_of(&client), [1]);
+    // No thread can have the second name.
+    for component in ["slow", "a\0b"] {
+        let (client, recorder, is_at_it, go) = slow(component);
+        go.send(()).unwrap();
+        recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+        assert_ne!(is_at_it.recv().unwrap(), thread::current().id(), "{component:?}");
+        recorder.flush();
+        assert_eq!(counts_of(&client), [1]);
+    }
 }
 
 #[test]
 fn recording_does_not_wait_for_a_hanging_client_but_a_flush_does() {
-    let (client, recorder, is_at_it, go) = slow();
+    let (client, recorder, is_at_it, go) = slow("slow");
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
     is_at_it.recv().unwrap();
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
@@ -476,7 +480,7 @@ fn recording_does_not_wait_for_a_hanging_client_but_a_flush_does() {
 
 #[test]
 fn the_last_handle_stores_the_remaining_events() {
-    let (client, recorder, is_at_it, go) = slow();
+    let (client, recorder, is_at_it, go) = slow("slow");
     let other = recorder.clone();
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
     is_at_it.recv().unwrap();
@@ -492,6 +496,25 @@ fn the_last_handle_stores_the_remaining_events() {
     let client = world.client.clone();
     drop(world);
     assert_eq!(counts_of(&client), [1]);
+}
+
+#[test]
+fn the_end_of_a_recorder_reports_the_events_that_it_loses() {
+    let logs = Logs::of("lost-events");
+    for is_lost in [false, true] {
+        let client = HookedClient::new(MemoryClient::new());
+        client.cut_off(is_lost);
+        let recorder = EventRecorder::builder("lost-events").client(client).log(false);
+        let recorder = recorder.clock(ManualClock::new().clock()).build();
+        for name in ["vm-1", "vm-2"] {
+            recorder.event(&vm(name), EventType::Normal, "Started", "a");
+        }
+        drop(recorder);
+        let lines = logs.all().into_iter().filter(|line| line.message.contains("are lost"));
+        let lines: Vec<_> = lines.map(|line| (line.level, line.message)).collect();
+        let text = "lost-events: events that could not be stored and are lost at the end of the recorder: 2";
+        assert_eq!(lines, if is_lost { vec![(Level::Warn, text.to_owned())] } else { Vec::new() });
+    }
 }
 
 #[test]

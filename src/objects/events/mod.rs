@@ -5,6 +5,8 @@
 mod record;
 mod recorder;
 mod storing;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod writer;
 
 pub use self::record::EventType;

@@ -265,6 +265,11 @@ impl EventRecords {
         self.dropped
     }
 
+    /// Returns how many events are to be stored, without the one that is being stored.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Begins a pass over the events that are pending now.
     pub(super) fn begin_pass(&self) -> Pass {
         Pass { after: 0, end: self.next }

@@ -1,7 +1,7 @@
 //! The recorder and its builder.
 
 use std::fmt;
-use std::io;
+use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use super::super::client::Client;
@@ -12,6 +12,8 @@ use super::record::{EVENT, EventRecords, EventType, Happening, PassFailures, Rep
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::thread::ThreadOptions;
 use crate::base::wait::Monitor;
 
 /// Records events about objects: in the log, and as `Event` objects if it has a client. A cheap handle, for any number of threads.
@@ -35,7 +37,10 @@ use crate::base::wait::Monitor;
 ///
 /// An event about a cluster-wide object is stored in the namespace `default`, as Kubernetes asks. Kubernetes 1.20 refuses such events.
 ///
-/// Dropping the last handle stores the remaining events and ends the thread. It blocks as long as the client does.
+/// If the system refuses the thread, the events wait until a later event starts it, for a `flush`, or for the drop of the last handle.
+///
+/// Dropping the last handle tries to store the remaining events, as `flush` does, and ends the thread. It blocks as long as the client
+/// does. A log line at *warn* gives the number of events that are lost.
 ///
 /// On a [`ManualClock`](crate::ManualClock) there is no thread, so that a test sees the same each time: `flush` and the drop of the
 /// last handle store the events. A simulation schedules the thread like any other.
@@ -71,8 +76,9 @@ pub struct EventRecorder {
 /// The handle of a recorder. The thread holds only `core`, so the last handle can end it.
 struct RecorderHandle {
     core: Arc<RecorderCore>,
-    /// `None` inside if the system cannot create a thread.
-    writer: OnceLock<Option<EventWriter>>,
+    writer: OnceLock<EventWriter>,
+    /// Whether the system has ever refused the thread: only the first refusal is logged. Locked while the thread starts.
+    refused: Mutex<bool>,
 }
 
 /// The action of events without another one.
@@ -88,6 +94,7 @@ pub struct EventRecorderBuilder {
     clock: Clock,
     observer: Option<Observer>,
     most: usize,
+    threads: ThreadOptions,
 }
 
 impl EventRecorderBuilder {
@@ -127,16 +134,22 @@ impl EventRecorderBuilder {
         Self { most, ..self }
     }
 
+    /// Sets the options of the thread that stores the events. Default: the platform's.
+    pub fn thread_options(self, threads: ThreadOptions) -> Self {
+        Self { threads, ..self }
+    }
+
     /// Builds the recorder.
     #[must_use]
     pub fn build(self) -> EventRecorder {
-        let Self { component, instance, client, log, clock, observer, most } = self;
+        let Self { component, instance, client, log, clock, observer, most, threads } = self;
         let records = Monitor::of(clock.clone(), EventRecords::new(most));
         let host = || std::env::var("HOSTNAME").ok();
         let instance = instance.or_else(host).filter(|name| !name.is_empty()).unwrap_or_else(|| component.clone());
         let reporter = Reporter::new(&component, &instance);
-        let core = RecorderCore { component, reporter, client, log, clock, observer, records };
-        let handle = Arc::new(RecorderHandle { core: Arc::new(core), writer: OnceLock::new() });
+        let core = RecorderCore { component, reporter, client, log, clock, observer, threads, records };
+        let (core, writer, refused) = (Arc::new(core), OnceLock::new(), Mutex::new(false));
+        let handle = Arc::new(RecorderHandle { core, writer, refused });
         EventRecorder { handle, action: ACTION.into() }
     }
 }
@@ -147,9 +160,16 @@ impl EventRecorder {
 
     /// Returns settings for a recorder of this component, usually the name of the controller.
     pub fn builder(component: impl Into<String>) -> EventRecorderBuilder {
-        let component = component.into();
-        let (clock, most) = (Clock::system(), 4096);
-        EventRecorderBuilder { component, instance: None, client: None, log: true, clock, observer: None, most }
+        EventRecorderBuilder {
+            component: component.into(),
+            instance: None,
+            client: None,
+            log: true,
+            clock: Clock::system(),
+            observer: None,
+            most: 4096,
+            threads: ThreadOptions::new(),
+        }
     }
 
     /// Returns a handle of the same recorder for events of this action, such as `Provision`. Default: `Reconcile`.
@@ -223,26 +243,40 @@ impl EventRecorder {
 }
 
 impl RecorderHandle {
-    /// Makes the thread store the events that wait. Starts it if necessary; stores them here if there can be no thread.
+    /// Makes the thread store the events that wait. Starts it if necessary; if the system refuses it, the events go on waiting.
     fn store_later(&self) {
-        let Self { core, writer } = self;
-        if core.clock.is_held() && core.clock.scheduler().is_none() {
+        let clock = &self.core.clock;
+        if clock.is_held() && clock.scheduler().is_none() {
             return;
         }
-        let writer = writer.get_or_init(|| {
-            let component = core.component.as_str();
-            let failed = |error: &io::Error| {
-                log::warn!(
-                    controller = component, error:%;
-                    "{component}: cannot start the thread that stores events, so recording them waits for the client: {error}"
-                );
-            };
-            EventWriter::start(core).inspect_err(failed).ok()
-        });
-        match writer {
-            Some(writer) => writer.wake(),
-            None => {
-                core.store_all(&mut PassFailures::default());
+        if self.writer.get().is_none() {
+            self.start_writer();
+        }
+        if let Some(writer) = self.writer.get() {
+            writer.wake();
+        }
+    }
+
+    fn start_writer(&self) {
+        // Locked throughout, so that no second thread is started.
+        let mut refused = self.refused.lock();
+        if self.writer.get().is_some() {
+            return;
+        }
+        match EventWriter::start(&self.core) {
+            Ok(writer) => {
+                let _ = self.writer.set(writer);
+            }
+            Err(error) => {
+                let is_known = mem::replace(&mut *refused, true);
+                drop(refused);
+                if !is_known {
+                    let component = self.core.component.as_str();
+                    log::warn!(
+                        controller = component, error:%;
+                        "{component}: cannot start the thread that stores events, and tries again with each event: {error}"
+                    );
+                }
             }
         }
     }
@@ -251,8 +285,8 @@ impl RecorderHandle {
 impl Drop for RecorderHandle {
     fn drop(&mut self) {
         match self.writer.get() {
-            Some(Some(writer)) => writer.stop(),
-            _ => {
+            Some(writer) => writer.stop(),
+            None => {
                 self.core.store_all(&mut PassFailures::default());
             }
         }

@@ -6,7 +6,7 @@ use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
 use super::record::{EVENT, EventRecords, EventType, MOST_TRIES, Pass, PassFailures, Recorded, Reporter, StoreOutcome};
 use crate::base::clock::Clock;
-use crate::base::thread::shielded;
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::run::error::Chain;
@@ -22,6 +22,7 @@ pub(super) struct RecorderCore {
     pub(super) log: bool,
     pub(super) clock: Clock,
     pub(super) observer: Option<Observer>,
+    pub(super) threads: ThreadOptions,
     /// Not held while a client is called.
     pub(super) records: Arc<Monitor<EventRecords>>,
 }
@@ -40,6 +41,20 @@ impl RecorderCore {
             failures.count(next.recorded.namespace(), next.outcome);
         }
         failures.is_empty() && !self.records.with(|records| records.has_failed())
+    }
+}
+
+impl Drop for RecorderCore {
+    /// Reports the events that nobody can store any more.
+    fn drop(&mut self) {
+        let count = self.records.with(|records| records.pending());
+        if count > 0 {
+            let component = self.component.as_str();
+            log::warn!(
+                controller = component, count;
+                "{component}: events that could not be stored and are lost at the end of the recorder: {count}"
+            );
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
-use crate::base::thread::{Joiner, ThreadOptions};
+use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
@@ -37,8 +37,9 @@ impl EventWriter {
         let backoff = Exponential::new(FIRST_RETRY, LAST_RETRY);
         let retry = Retry { backoff, failures: 0, due: Nanos::ZERO, pass: PassFailures::default() };
         let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping), retry };
-        let name = format!("events-{}", core.component);
-        let joiner = spawn(&ThreadOptions::new(), &core.clock, name, task, &signal)?;
+        // The name of a thread has no NUL.
+        let name = format!("events-{}", core.component.replace('\0', "-"));
+        let joiner = spawn(&core.threads, &core.clock, name, task, &signal)?;
         Ok(Self { signal, stopping, joiner: Mutex::new(Some(joiner)) })
     }
 
