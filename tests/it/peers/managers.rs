@@ -298,9 +298,10 @@ fn a_lost_leadership_leaves_no_grace() {
     manager.enqueue("vm", "vm-1").unwrap();
     let running = manager.start().unwrap();
     seen.recv().unwrap();
-    std::fs::remove_file(&path).unwrap();
-    // The sleepers are the driver, the elector, the control thread, the watchdog and the run.
+    // The sleepers are the driver, the elector, the control thread, the watchdog and the run. The elector sleeps after its first check,
+    // which would already notice that the file is gone.
     clock.wait_for_sleepers(5);
+    std::fs::remove_file(&path).unwrap();
     clock.advance(SECOND);
     assert_eq!(running.wait().unwrap_err().component(), Some("elector"));
 }
