@@ -39,8 +39,9 @@ const WAITING: i32 = 1_024;
 /// An HTTP server for people and tools.
 ///
 /// Each connection has a thread with a small stack. Two more threads accept connections, and look after streams and ended connections.
-/// A stop ends connections that wait for their client, lets handlers finish, and gives streams 50 ms to end. Writes are logged with
-/// their user.
+/// A stop ends connections that wait for their client, lets handlers finish, and ends streams properly. After 50 ms it cuts writes from
+/// before the stop, because their clients may block them, and streams send nothing more. Later writes may take a second for each
+/// 64 KiB, and five in all. An abort ends all connections. Writes of objects are logged with their user.
 ///
 /// # Security
 ///

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use super::counts::HttpCounts;
 use super::date::http_date;
 use super::head::{HttpRefusal, RequestHead};
-use super::idle::{IdleSockets, LAST_WORDS};
+use super::idle::IdleSockets;
 use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
 use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload};
@@ -191,7 +191,7 @@ impl ConnectionServer<'_> {
                 return Ok(Ok((body, reservation)));
             }
             if waits && self.parser.is_empty() {
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n", self.write_time())?;
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n", self.shared.registry.write_limits())?;
             }
             waits = false;
             match self.read(deadline) {
@@ -245,22 +245,20 @@ impl ConnectionServer<'_> {
     /// Sends a reply.
     fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
         let Reply { status, headers, body, .. } = reply;
-        self.slot.connection.enter(ConnectionPhase::Writes);
         match body {
             ReplyBody::Full(body) => {
                 self.shared.counts.reply(status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
                 // The write may take long, and needs no second copy.
                 drop(body);
-                let end = self.deadline(self.shared.registry.limits.stream_life);
-                self.transport.write_until(&bytes, self.write_time(), end)?;
+                self.transport.write(&bytes, self.slot.begin_write())?;
                 Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
             }
             ReplyBody::Stream(_) if frame.head_only => {
                 self.shared.counts.reply(status);
                 // The length of the body is unknown.
                 let frame = ReplyFrame { closes: true, ..frame };
-                self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.write_time())?;
+                self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
                 Ok(Goes::ToItsEnd)
             }
             ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body),
@@ -285,18 +283,21 @@ impl ConnectionServer<'_> {
         self.shared.counts.reply(status);
         let frame = ReplyFrame { closes: true, ..frame };
         let date = self.date();
-        self.transport.write(&stream_head(status, headers, frame, &date), self.write_time())?;
+        self.transport.write(&stream_head(status, headers, frame, &date), self.slot.begin_write())?;
+        self.slot.connection.enter(ConnectionPhase::Handles);
         let shared = self.shared;
         let token = shared.registry.stop.child();
         // From here on, another thread drops the bytes that the client sends.
         self.parser.shrink();
         let life = shared.registry.limits.stream_life;
         let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
-        let timeout = Box::new(|| write_time(shared));
-        let mut writer = StreamWriter { transport: &mut self.transport, timeout, chunks: frame.chunks, failed: false };
+        let slot = self.slot;
+        let (transport, chunks) = (&mut self.transport, frame.chunks);
+        let mut writer = StreamWriter { transport, slot, chunks, failed: false, refused: false };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
         let ended = match result {
             Ok(Ok(())) => writer.end(),
+            Ok(Err(_)) if writer.refused => writer.end(),
             Ok(Err(error)) => Err(error),
             Err(panic) => {
                 shared.log_panic("a stream", panic_message(&*panic));
@@ -317,19 +318,9 @@ impl ConnectionServer<'_> {
         self.shared.clock.nanos().after(time)
     }
 
-    fn write_time(&self) -> Duration {
-        write_time(self.shared)
-    }
-
     fn date(&self) -> String {
         http_date(self.shared.clock.time_of_day())
     }
-}
-
-/// Returns the time in which a client must take a part of a reply.
-fn write_time(shared: &HttpShared) -> Duration {
-    let timeout = shared.registry.limits.write_time;
-    if shared.registry.is_stopping() { timeout.min(LAST_WORDS) } else { timeout }
 }
 
 /// Returns the reply to a request whose body finds no memory.

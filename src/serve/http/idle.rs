@@ -20,8 +20,8 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(super) const MOST_LINGERING: usize = 256;
 /// The most bytes that a client may send while nobody reads.
 const MOST_BYTES: usize = 16 << 20;
-/// The time after a stop in which streams may end properly.
-pub(super) const LAST_WORDS: Duration = Duration::from_millis(50);
+/// The time after a stop in which streams may send more, and writes that began before it may end.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// The sockets that no thread reads.
 pub(crate) struct IdleSockets {
@@ -36,7 +36,7 @@ struct IdleState {
     next: u64,
     sockets: BTreeMap<u64, IdleSocket>,
     lingering: usize,
-    /// The time at which all writes are cut. Set by a stop.
+    /// The time at which the writes are cut that began before a stop. Set by the stop.
     cut_at: Option<Nanos>,
 }
 
@@ -86,7 +86,7 @@ impl IdleSockets {
         }
     }
 
-    /// Lets the thread cut all writes soon, and end after the last connection.
+    /// Lets the thread soon cut the writes that began before now, and end after the last connection.
     pub(crate) fn stop(&self) {
         self.state.lock().cut_at.get_or_insert(self.clock.nanos().after(LAST_WORDS));
         self.poll.wake();

@@ -59,7 +59,8 @@ pub(crate) struct LoggedOutcome {
 pub(crate) enum ReplyBody {
     Full(Vec<u8>),
     /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
-    /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off.
+    /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off, unless the
+    /// server has refused a part after a stop.
     Stream(StreamBody),
 }
 
@@ -68,7 +69,7 @@ pub(crate) type StreamBody = Box<dyn FnOnce(&mut dyn ReplySink, &CancellationTok
 
 /// The receiver of a body in parts.
 pub(crate) trait ReplySink {
-    /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time.
+    /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time, and some time after a stop.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 

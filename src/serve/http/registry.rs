@@ -4,10 +4,13 @@
 //!
 //! - A connection first shows that it reads, then looks at `stopping`. A stop first sets `stopping`, then ends the connections that
 //!   read. After a stop, no connection blocks in a read.
+//! - A connection first shows that it writes, then looks at `stopping` once more. So the cut after a stop finds each write that began
+//!   before the stop. A later write has limits of its own and is not cut, however late its thread comes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::limits::HttpLimits;
 use crate::base::cancel::CancellationToken;
@@ -15,16 +18,30 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
+/// The limits of a write after a stop. Long, because its thread may come late.
+const LAST_WRITE: WriteLimits = WriteLimits { piece: Duration::from_secs(1), whole: Duration::from_secs(5) };
+
+/// The times in which a client must take a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteLimits {
+    /// For each 64 KiB.
+    pub(super) piece: Duration,
+    /// For all bytes.
+    pub(super) whole: Duration,
+}
+
 /// The activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ConnectionPhase {
     /// It waits for bytes of the client.
     Reads,
-    /// A handler works on a request.
+    /// A handler works on a request or waits for the next part of a stream.
     Handles,
-    /// It sends a reply.
+    /// It sends a part of a reply.
     Writes,
+    /// It sends a part of a reply, and began after a stop.
+    WritesLast,
 }
 
 /// An open connection.
@@ -39,6 +56,8 @@ pub(crate) struct ConnectionRegistry {
     pub(super) limits: HttpLimits,
     state: Mutex<RegistryState>,
     stopping: AtomicBool,
+    /// Whether a stop has cut the writes.
+    cut: AtomicBool,
     /// Cancelled when the server stops. Streams have child tokens.
     pub(super) stop: CancellationToken,
     /// The bytes of all bodies that are read or handled.
@@ -75,6 +94,7 @@ impl ConnectionRegistry {
             limits,
             state: Mutex::new(RegistryState::default()),
             stopping: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
             stop: CancellationToken::new(),
             bodies: AtomicUsize::new(0),
         })
@@ -124,9 +144,20 @@ impl ConnectionRegistry {
         self.stop.cancel();
     }
 
-    /// Ends all connections that send a reply.
+    /// Ends all connections whose write began before the stop. From now on, streams begin to send nothing but their end.
     pub(super) fn cut_writes(&self) {
-        self.end(|phase| phase != ConnectionPhase::Handles);
+        self.cut.store(true, SeqCst);
+        self.end(|phase| phase == ConnectionPhase::Writes);
+    }
+
+    /// Returns the limits of a write that begins now.
+    pub(super) fn write_limits(&self) -> WriteLimits {
+        let HttpLimits { write_time: piece, stream_life: whole, .. } = self.limits;
+        if self.is_stopping() {
+            WriteLimits { piece: piece.min(LAST_WRITE.piece), whole: whole.min(LAST_WRITE.whole) }
+        } else {
+            WriteLimits { piece, whole }
+        }
     }
 
     /// Ends all connections.
@@ -149,7 +180,8 @@ impl ServedConnection {
         match self.phase.load(SeqCst) {
             0 => ConnectionPhase::Reads,
             1 => ConnectionPhase::Handles,
-            _ => ConnectionPhase::Writes,
+            2 => ConnectionPhase::Writes,
+            _ => ConnectionPhase::WritesLast,
         }
     }
 
@@ -169,6 +201,22 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
+    /// Begins to send a part of a reply. Returns its limits.
+    pub(super) fn begin_write(&self) -> WriteLimits {
+        if !self.registry.is_stopping() {
+            self.connection.enter(ConnectionPhase::Writes);
+        }
+        if self.registry.is_stopping() {
+            self.connection.enter(ConnectionPhase::WritesLast);
+        }
+        self.registry.write_limits()
+    }
+
+    /// Returns whether a stop has cut the writes.
+    pub(super) fn is_cut(&self) -> bool {
+        self.registry.cut.load(SeqCst)
+    }
+
     /// Returns the reservation of a body that has no bytes yet.
     pub(super) fn reservation(&self) -> BodyReservation {
         BodyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.bodies), bytes: 0 }

@@ -1,13 +1,13 @@
 //! Writes replies to a connection.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
 use super::head::RequestHead;
 use super::message::{Reply, ReplySink};
+use super::registry::{ConnectionPhase, ConnectionSlot};
 use super::transport::ServerTransport;
 
 /// How a reply is framed.
@@ -90,10 +90,12 @@ fn is_of_the_connection(name: &HeaderName) -> bool {
 /// Sends the parts of a stream.
 pub(super) struct StreamWriter<'a> {
     pub(super) transport: &'a mut ServerTransport,
-    pub(super) timeout: Box<dyn Fn() -> Duration + 'a>,
+    pub(super) slot: &'a ConnectionSlot,
     pub(super) chunks: bool,
     /// Whether a part was not sent. Then no further part can be sent.
     pub(super) failed: bool,
+    /// Whether a part was refused after a stop. The client has received whole parts, so the stream can end properly.
+    pub(super) refused: bool,
 }
 
 impl StreamWriter<'_> {
@@ -106,7 +108,8 @@ impl StreamWriter<'_> {
         if self.failed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let written = self.transport.write(bytes, (self.timeout)());
+        let written = self.transport.write(bytes, self.slot.begin_write());
+        self.slot.connection.enter(ConnectionPhase::Handles);
         self.failed = written.is_err();
         written
     }
@@ -117,6 +120,10 @@ impl ReplySink for StreamWriter<'_> {
         if bytes.is_empty() {
             // An empty chunk would end the body.
             return Ok(());
+        }
+        if self.slot.is_cut() {
+            self.refused = true;
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if !self.chunks {
             return self.write(bytes);

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::registry::WriteLimits;
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
@@ -39,15 +40,11 @@ impl ServerTransport {
         socket.read(buffer)
     }
 
-    /// Writes all bytes. The client must take each piece of 64 KiB within `timeout`.
-    pub(super) fn write(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()> {
-        self.write_until(bytes, timeout, Nanos::NEVER)
-    }
-
-    /// Writes all bytes. The client must take each piece of 64 KiB within `timeout`, and all of them until `end`.
-    pub(super) fn write_until(&mut self, bytes: &[u8], timeout: Duration, end: Nanos) -> io::Result<()> {
+    /// Writes all bytes. The client must take them within these limits.
+    pub(super) fn write(&mut self, bytes: &[u8], limits: WriteLimits) -> io::Result<()> {
+        let end = self.clock.nanos().after(limits.whole);
         for piece in bytes.chunks(PIECE) {
-            let deadline = self.clock.nanos().after(timeout).min(end);
+            let deadline = self.clock.nanos().after(limits.piece).min(end);
             let mut socket = DeadlineSocket { socket: &self.socket, clock: &self.clock, deadline };
             #[cfg(feature = "serve-tls")]
             if let Some(tls) = &mut self.tls {

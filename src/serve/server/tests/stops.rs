@@ -53,6 +53,49 @@ fn a_stop_ends_all_blocked_connections() {
     assert!(std::net::TcpStream::connect(server.addresses()[0]).is_err());
 }
 
+/// Until the writes are cut, the system gives its thread no time. The other stream shows when that is.
+#[test]
+fn a_stream_whose_thread_comes_late_after_a_stop_ends_properly() {
+    let (report, reported) = channel();
+    let (go, gone) = channel::<()>();
+    let gone = Arc::new(crate::base::sync::Mutex::new(gone));
+    let server = start(
+        |builder| builder.write_timeout(LONG * 10).stream_life(LONG * 10),
+        move |request| {
+            let (report, gone) = (report.clone(), Arc::clone(&gone));
+            match request.path.as_str() {
+                "/late" => stream(move |sink, token| {
+                    sink.send(b"hello")?;
+                    let _ = report.send("sent");
+                    token.wait();
+                    let _ = gone.lock().recv();
+                    sink.send(b"too late")
+                }),
+                _ => stream(move |sink, _| {
+                    let part = vec![b'x'; 64 << 10];
+                    while sink.send(&part).is_ok() {}
+                    // Any failure comes at the cut or after it.
+                    let _ = report.send("cut");
+                    Ok(())
+                }),
+            }
+        },
+    );
+    // Dropped before the server if the test fails.
+    let go = go;
+    let mut late = RawClient::with(&server, get("/late"));
+    late.head();
+    assert_eq!(late.chunk(), "hello");
+    assert_eq!(reported.recv_timeout(LONG), Ok("sent"));
+    let flood = RawClient::with(&server, get("/flood"));
+    wait_for(&server, |counts| counts.open_streams == 2);
+    server.stop();
+    assert_eq!(reported.recv_timeout(LONG), Ok("cut"));
+    go.send(()).unwrap();
+    assert_eq!(late.chunk(), "", "the stream ends properly");
+    drop(flood);
+}
+
 /// Starts a server and a client whose request is being handled. The sender lets the handler answer.
 fn with_running_handler() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
