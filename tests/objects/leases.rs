@@ -132,7 +132,7 @@ fn a_stop_during_a_slow_call_is_no_failure() {
     client.before(move |verb, _| {
         if verb == "create" {
             let _ = entered.try_send(());
-            Context::detached().sleep(SECOND / 2).unwrap();
+            Context::detached().sleep(SECOND / 10).unwrap();
         }
         None
     });

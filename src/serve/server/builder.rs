@@ -184,7 +184,7 @@ impl ServerBuilder {
 
     /// Sets the time for the head of a request, from its first byte. Default: 10 s.
     ///
-    /// A client that is slower gets status 408.
+    /// A client that is slower gets status 408. A new connection without a byte in this time is closed without an answer.
     pub fn head_timeout(mut self, timeout: Duration) -> Self {
         self.limits.head_time = timeout;
         self

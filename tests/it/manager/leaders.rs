@@ -195,7 +195,7 @@ fn components_added_to_a_leader_start_to_lead_too() {
 #[test]
 fn a_campaign_that_cannot_be_won_is_a_failure() {
     let fails = |campaign: fn(&Context) -> Result<Term, ElectorError>| {
-        let manager = Manager::builder().elector(ElectorFn(campaign)).build().unwrap();
+        let manager = Manager::builder().abort_grace(HOUR).elector(ElectorFn(campaign)).build().unwrap();
         manager.run(&CancellationToken::new()).unwrap_err().to_string()
     };
     assert_eq!(fails(|_| panic!("out of luck")), "elector: it panicked: out of luck");

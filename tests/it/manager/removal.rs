@@ -186,7 +186,7 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
 fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
     const GRACE: Duration = Duration::from_secs(15);
     let clock = ManualClock::new();
-    let manager = Manager::builder().clock(clock.clock()).build().unwrap();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
     let running = manager.start().unwrap();
     let start = clock.now();
     let (stopping, stops) = unbounded();
@@ -205,8 +205,8 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());
         stops.recv().unwrap();
         let removals = ["one", "other"].map(|name| scope.spawn(move || manager.remove(name, GRACE)));
-        // Each removal waits on this clock.
-        clock.wait_for_sleepers(3);
+        // The sleepers are the pool's thread, its watchdog and the three removals.
+        clock.wait_for_sleepers(5);
         drop(go_on);
         // The second stop begins when the clock has moved by ten seconds.
         let end = start + 10 * SECOND + GRACE;

@@ -126,9 +126,10 @@ fn requests_are_served_over_tls() {
 fn a_client_without_tls_is_told_to_use_it() {
     let authority = Authority::new();
     let folder = folder(&authority);
-    let server = start_tls(&folder, |builder| builder.head_timeout(Duration::from_millis(200)));
+    let server = start_tls(&folder, |builder| builder);
     let reply = ask(connect(&server), "GET", "/", "");
     assert!(reply.starts_with("HTTP/1.1 400") && reply.ends_with("the server speaks HTTPS\n"), "{reply}");
+    let server = start_tls(&folder, |builder| builder.head_timeout(Duration::from_millis(200)));
     // Neither rubbish nor silence keeps a thread.
     for bytes in [&b"\x16\x03\x01\xff\xff"[..], b"\0\0\0\0\0\0\0\0", b""] {
         let mut stream = connect(&server);
