@@ -251,7 +251,7 @@ fn a_refused_event_does_not_delay_others() {
     assert_eq!((world.counts(), world.client.writes().len()), (vec!["a 2".to_owned(), "b 1".to_owned()], 1));
 }
 
-/// Some failures, as those of a webhook, concern only some namespaces.
+/// A webhook, for example, may fail for one namespace only.
 #[test]
 fn many_failing_events_of_a_namespace_do_not_delay_others() {
     let world = world(|builder| builder);

@@ -1,4 +1,4 @@
-//! Electors over a lease, whose calls hang, fail or are slow.
+//! Electors that use a lease. The calls of their client hang, fail or are slow.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -45,7 +45,7 @@ const LIST_RETRY: Duration = Duration::from_secs(30);
 /// | a secondary or tertiary changes | `sync` or `gone` of its primary | [secondary](Operation::Secondary) |
 /// | [resync](Self::resync) | the same for all primaries, and for those that are gone and have left something | [resync](Operation::Resync) |
 ///
-/// The runs of one key never overlap, so no run deletes what another one makes. When a controller starts, it also cleans up after
+/// The runs of one key never overlap, so no run deletes the work of another one. When a controller starts, it also cleans up after
 /// primaries that were deleted while no controller ran: it finds their secondaries by the marks, and external resources by their
 /// [list](External::list).
 ///

@@ -323,7 +323,7 @@ impl ConnectionServer<'_> {
     }
 }
 
-/// Returns the reply to a request whose body finds no memory.
+/// Returns the reply to a request if there is no memory for its body.
 fn overloaded(overload: Overload) -> Reply {
     let (status, reason, message) = match overload {
         Overload::Server => (

@@ -1,6 +1,6 @@
-//! The sockets that no thread reads: those of streams, because a client may go away, and those of connections that end.
+//! One thread that watches the sockets of streams and of ending connections. It drops the bytes that arrive.
 //!
-//! One thread waits for all of them. It drops the bytes that arrive.
+//! It cancels a stream if its client goes away, and keeps an ending connection until its client has read the last reply.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;

@@ -48,7 +48,7 @@ pub(crate) struct Reply {
     pub(crate) logged: Option<LoggedOutcome>,
 }
 
-/// The outcome of a request that is answered with one status, whatever was decided.
+/// The logged outcome of a request. The status of the reply may not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedOutcome {
     pub(crate) status: StatusCode,

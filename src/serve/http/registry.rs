@@ -4,8 +4,8 @@
 //!
 //! - A connection first shows that it reads, then looks at `stopping`. A stop first sets `stopping`, then ends the connections that
 //!   read. After a stop, no connection blocks in a read.
-//! - A connection first shows that it writes, then looks at `stopping` once more. So the cut after a stop finds each write that began
-//!   before the stop. A later write has limits of its own and is not cut, however late its thread comes.
+//! - A connection first shows that it writes, then looks at `stopping` once more. The cut after a stop therefore
+//!   finds each write from before the stop. A later write has limits of its own and is not cut, however late its thread comes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
@@ -144,7 +144,7 @@ impl ConnectionRegistry {
         self.stop.cancel();
     }
 
-    /// Ends all connections whose write began before the stop. From now on, streams begin to send nothing but their end.
+    /// Cuts the connections that are still in a write from before the stop. Afterwards a stream can only send its end.
     pub(super) fn cut_writes(&self) {
         self.cut.store(true, SeqCst);
         self.end(|phase| phase == ConnectionPhase::Writes);

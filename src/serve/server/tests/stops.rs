@@ -96,7 +96,7 @@ fn a_stream_whose_thread_comes_late_after_a_stop_ends_properly() {
     drop(flood);
 }
 
-/// Starts a server and a client whose request is being handled. The sender lets the handler answer.
+/// Starts a server and a client. The server is handling the client's request; the sender lets it answer.
 fn with_running_handler() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();
