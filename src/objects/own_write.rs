@@ -31,17 +31,24 @@ struct ObjectWrite {
 enum WrittenState {
     /// The object as the client returned it.
     Stored(SharedObject),
-    /// The object with this uid is gone. If the deletion named no uid, it is the uid that the watch shows when it is asked first.
-    Gone(OnceLock<String>),
+    Gone(GoneObject),
+}
+
+/// A deleted object.
+struct GoneObject {
+    /// If nobody knows the uid, it is the one that the watch shows when it is asked first.
+    uid: OnceLock<String>,
+    /// The object as the run has stored it before the deletion. A watch that has not shown it has not shown its end either.
+    stored: Option<SharedObject>,
 }
 
 /// Notes a write of the run on this thread.
 pub(super) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject) {
-    note(|| {
-        let gone = || WrittenState::Gone(OnceLock::from(object.uid().to_owned()));
-        let state = if is_removed(object) { gone() } else { WrittenState::Stored(object.clone()) };
-        noted(client, kind, object.key(), state)
-    });
+    if is_removed(object) {
+        note_gone(client, kind, || object.key(), Some(object.uid()));
+    } else {
+        note_state(client, kind, || object.key(), |_| WrittenState::Stored(object.clone()));
+    }
 }
 
 /// Returns whether the write that returned this object has removed it, as the removal of the last finalizer does.
@@ -66,11 +73,19 @@ pub(super) fn note_deletion(
 ) {
     match deletion {
         Deletion::Deleting(object) => note_write(client, kind, object),
-        Deletion::Gone => note(|| {
-            let uid = options.uid.clone().map(OnceLock::from).unwrap_or_default();
-            noted(client, kind, key.clone(), WrittenState::Gone(uid))
-        }),
+        Deletion::Gone => note_gone(client, kind, || key.clone(), options.uid.as_deref()),
     }
+}
+
+fn note_gone(client: &dyn Client, kind: &Kind, key: impl FnOnce() -> ObjectKey, uid: Option<&str>) {
+    note_state(client, kind, key, |before| {
+        let stored = match before {
+            Some(WrittenState::Stored(object)) => Some(object.clone()),
+            _ => None,
+        };
+        let uid = uid.or_else(|| stored.as_ref().map(SharedObject::uid)).map(str::to_owned);
+        WrittenState::Gone(GoneObject { uid: uid.map(OnceLock::from).unwrap_or_default(), stored })
+    });
 }
 
 /// Returns the hash of the key of an object, the same for writes and changes of a store.
@@ -80,9 +95,28 @@ fn object_hash(key: &ObjectKey) -> u64 {
     hasher.finish()
 }
 
-fn noted(client: &dyn Client, kind: &Kind, key: ObjectKey, state: WrittenState) -> OwnWrite {
-    let object = object_hash(&key);
-    OwnWrite { object, write: Arc::new(ObjectWrite { store: client.store_id(), kind: kind.clone(), key, state }) }
+/// Notes the state of an object after a write. It replaces the state after the last write of the object in this run, which `state` gets.
+fn note_state(
+    client: &dyn Client,
+    kind: &Kind,
+    key: impl FnOnce() -> ObjectKey,
+    state: impl FnOnce(Option<&WrittenState>) -> WrittenState,
+) {
+    let store = client.store_id();
+    note(|journal| {
+        let key = key();
+        let object = object_hash(&key);
+        let writes = journal.entry(object).or_default();
+        let is_same = |write: &ObjectWrite| write.store == store && write.kind == *kind && write.key == key;
+        let before = writes.iter().position(|noted| written(&*noted.write).is_some_and(is_same));
+        let before = before.map(|index| writes.swap_remove(index));
+        let state = state(before.as_ref().and_then(|noted| Some(&written(&*noted.write)?.state)));
+        writes.push(OwnWrite { object, write: Arc::new(ObjectWrite { store, kind: kind.clone(), key, state }) });
+    });
+}
+
+fn written(write: &(dyn Any + Send + Sync)) -> Option<&ObjectWrite> {
+    write.downcast_ref()
 }
 
 /// The objects that a watch shows.
@@ -137,16 +171,18 @@ impl<T: Object> ShownObjects<T> {
 
 impl<T: Object> WriteView for ShownObjects<T> {
     fn is_to_show(&self, write: &(dyn Any + Send + Sync)) -> bool {
-        let Some(write) = write.downcast_ref::<ObjectWrite>() else { return false };
+        let Some(write) = written(write) else { return false };
         if write.store != self.store || write.kind != self.kind || self.stop.is_cancelled() {
             return false;
         }
         let shown = self.shown.get(&write.key);
         match (&write.state, shown) {
-            (WrittenState::Gone(_), None) => false,
-            (WrittenState::Gone(uid), Some(shown)) => {
+            (WrittenState::Gone(gone), None) => gone.stored.as_ref().is_some_and(|stored| {
+                self.query.selects(stored) && is_older(&self.version.lock(), stored.resource_version())
+            }),
+            (WrittenState::Gone(gone), Some(shown)) => {
                 let shown = shown.meta();
-                *uid.get_or_init(|| shown.uid.clone()) == shown.uid
+                *gone.uid.get_or_init(|| shown.uid.clone()) == shown.uid
             }
             (WrittenState::Stored(object), shown) => {
                 let is_older = match shown {

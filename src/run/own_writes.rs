@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A write of a run.
@@ -17,34 +18,34 @@ pub(crate) struct OwnWrite {
     pub(crate) write: Arc<dyn Any + Send + Sync>,
 }
 
+/// The writes of a run, by the hashes of their objects.
+pub(crate) type Journal = BTreeMap<u64, Vec<OwnWrite>>;
+
 thread_local! {
     /// The writes of the run on this thread. `None` if nobody asks for them.
-    static JOURNAL: RefCell<Option<Vec<OwnWrite>>> = const { RefCell::new(None) };
+    static JOURNAL: RefCell<Option<Journal>> = const { RefCell::new(None) };
 }
 
-/// Notes a write if the run on this thread is recorded.
+/// Lets `add` add a write to those of the run on this thread. Does nothing if that run is not recorded.
 #[cfg(feature = "objects")]
-pub(crate) fn note(write: impl FnOnce() -> OwnWrite) {
-    let is_recorded = JOURNAL.with_borrow(Option::is_some);
-    if is_recorded {
-        let write = write();
-        JOURNAL.with_borrow_mut(|journal| journal.get_or_insert_default().push(write));
-    }
+pub(crate) fn note(add: impl FnOnce(&mut Journal)) {
+    JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(add));
 }
 
 /// Records the writes on this thread until it is dropped.
 pub(crate) struct RecordedWrites {
-    outer: Option<Vec<OwnWrite>>,
+    outer: Option<Journal>,
 }
 
 impl RecordedWrites {
     pub(crate) fn begin() -> Self {
-        Self { outer: JOURNAL.replace(Some(Vec::new())) }
+        Self { outer: JOURNAL.replace(Some(Journal::new())) }
     }
 
     /// Returns the writes so far of the innermost recorded run on this thread.
     pub(crate) fn take() -> Vec<OwnWrite> {
-        JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(std::mem::take)).unwrap_or_default()
+        let writes = JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(std::mem::take));
+        writes.unwrap_or_default().into_values().flatten().collect()
     }
 }
 
@@ -62,24 +63,24 @@ mod tests {
         RecordedWrites::take().iter().filter_map(|noted| noted.write.downcast_ref::<&str>().copied()).collect()
     }
 
-    fn write(text: &'static str) -> OwnWrite {
-        OwnWrite { object: 0, write: Arc::new(text) }
+    fn note_text(text: &'static str) {
+        note(|journal| journal.entry(0).or_default().push(OwnWrite { object: 0, write: Arc::new(text) }));
     }
 
     #[test]
     fn nested_runs_note_their_own_writes() {
-        note(|| unreachable!("no run is recorded"));
+        note(|_| unreachable!("no run is recorded"));
         let outer = RecordedWrites::begin();
-        note(|| write("outer 1"));
+        note_text("outer 1");
         {
             let _inner = RecordedWrites::begin();
-            note(|| write("inner"));
+            note_text("inner");
             assert_eq!(texts(), ["inner"]);
-            note(|| write("nobody takes it"));
+            note_text("nobody takes it");
         }
-        note(|| write("outer 2"));
+        note_text("outer 2");
         assert_eq!(texts(), ["outer 1", "outer 2"]);
         drop(outer);
-        note(|| unreachable!("no run is recorded"));
+        note(|_| unreachable!("no run is recorded"));
     }
 }

@@ -138,11 +138,7 @@ impl World {
         let controller = controller.build().unwrap();
         let handle = controller.handle();
         manager.add(controller).unwrap();
-        // The clock stops often, so that late events are noticed.
-        let tick = |_: &Context, _: &&str| -> Outcome { Ok(Action::requeue_after(10 * MS)) };
-        let ticker = Controller::builder("tick", tick).clock(clock).build().unwrap();
-        ticker.handle().enqueue("tick");
-        manager.add(ticker).unwrap();
+        add_ticker(&manager);
         let running = manager.start().unwrap();
         Self { clusters, machines, most, notes, manager, handle, running }
     }
@@ -159,6 +155,14 @@ impl World {
         self.manager.stop();
         self.running.wait().unwrap();
     }
+}
+
+/// Stops the clock often, so that late events are noticed.
+fn add_ticker(manager: &Manager) {
+    let tick = |_: &Context, _: &&str| -> Outcome { Ok(Action::requeue_after(10 * MS)) };
+    let ticker = Controller::builder("tick", tick).clock(manager.clock().clone()).build().unwrap();
+    ticker.handle().enqueue("tick");
+    manager.add(ticker).unwrap();
 }
 
 #[test]
@@ -270,6 +274,81 @@ fn keys_that_one_list_releases_run_in_an_order_of_the_seed() {
     assert!(one.len() >= 40, "{one:?}");
     assert_eq!(one, again);
     assert_ne!(one, other);
+}
+
+/// Starts a machine `a`, if it `exists`, and runs one key every 100 ms beside a watch that lags. The first run makes these writes. Returns
+/// the times of the runs, and the numbers of machines that they find in the store of the watch.
+fn runs_after(
+    sim: &Simulation,
+    lag: Duration,
+    exists: bool,
+    writes: impl Fn(&Api<Machine>, &Context) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> Vec<(Duration, String)> {
+    let clock = sim.clock();
+    let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
+    let lagging = clock.clone();
+    client.on_stream(move |_, events| {
+        Ok(ObjectStream::polled(Lagging { events, clock: lagging.clone(), lag, next: None }))
+    });
+    let machines = Api::<Machine>::new(client);
+    if exists {
+        machines.create(&machine_a()).unwrap();
+    }
+    let manager = Manager::builder().clock(clock.clone()).build().unwrap();
+    let watched =
+        manager.watch("machines", || ObjectWatch::new(machines.clone()).clock(clock.clone()).start()).unwrap();
+    let notes = Notes::new(sim);
+    let reconcile = {
+        let (notes, store) = (notes.clone(), watched.store());
+        move |cx: &Context, _: &&str| -> Outcome {
+            let is_first = notes.all().is_empty();
+            notes.add(store.len().to_string());
+            if is_first {
+                writes(&machines, cx)?;
+            }
+            Ok(Action::requeue_after(100 * MS))
+        }
+    };
+    let never = |_: &ObjectKey, _: &Machine| None::<&str>;
+    let controller = Controller::builder("cluster", reconcile)
+        .clock(clock)
+        .subscribe(&watched, move |queue| Subscriber::to_owner(queue, never))
+        .build()
+        .unwrap();
+    controller.handle().enqueue("key");
+    manager.add(controller).unwrap();
+    add_ticker(&manager);
+    let running = manager.start().unwrap();
+    sim.run_for(4 * SECOND);
+    manager.stop();
+    running.wait().unwrap();
+    notes.all()
+}
+
+fn machine_a() -> Machine {
+    Machine { metadata: ObjectMeta::new("default", "a") }
+}
+
+/// An object is often made anew because a field of it cannot be changed. The watch shows the new one before the run has ended.
+#[test]
+fn a_run_that_makes_an_object_anew_does_not_wait_for_the_end_of_the_new_one() {
+    let runs = runs_after(&Simulation::new(1), Duration::ZERO, true, |machines, cx| {
+        machines.delete(&machine_a().key(), &DeleteOptions::default())?;
+        machines.create(&machine_a())?;
+        Ok(cx.sleep(100 * MS)?)
+    });
+    assert_eq!(runs[..2], [(Duration::ZERO, "1".to_owned()), (200 * MS, "1".to_owned())]);
+}
+
+#[test]
+fn a_run_sees_no_object_that_the_run_before_has_created_and_deleted() {
+    let runs = runs_after(&Simulation::new(1), SECOND, false, |machines, _| {
+        machines.create(&machine_a())?;
+        machines.delete(&machine_a().key(), &DeleteOptions::default())?;
+        Ok(())
+    });
+    // The watch shows the creation after a second, and the deletion after one more.
+    assert_eq!(runs[..2], [(Duration::ZERO, "0".to_owned()), (2 * SECOND, "0".to_owned())]);
 }
 
 /// A stream that breaks at its first event. The client no longer knows the version.
