@@ -215,6 +215,32 @@ fn applying_twice_changes_nothing() {
     );
 }
 
+/// Kubernetes has no entry for an owner without fields either. If each of two owners replaced the entries, both would write for ever.
+#[test]
+fn applying_no_fields_beside_another_owner_changes_nothing() {
+    let clock = ManualClock::new();
+    let client = MemoryClient::builder().clock(clock.clock()).build();
+    let name_only =
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"}});
+    let (one, two) = (FieldOwner::new("one"), FieldOwner::new("two"));
+    let apply = |fields: &Value, owner: &FieldOwner| {
+        clock.advance(Duration::from_secs(60));
+        client.apply(&THING, fields.clone(), owner).unwrap()
+    };
+    let created = apply(&name_only, &one);
+    assert_eq!(created.to_value()["metadata"].get("managedFields"), None, "one owns nothing");
+    let mut with_size = name_only.clone();
+    with_size["spec"] = json!({"size": 2});
+    let owned = apply(&with_size, &two);
+    for _ in 0..2 {
+        assert_eq!(apply(&name_only, &one), owned);
+        assert_eq!(apply(&with_size, &two), owned);
+    }
+    // An owner that gives up all of its fields loses its entry.
+    let left = apply(&name_only, &two).to_value();
+    assert_eq!((left.get("spec"), left["metadata"].get("managedFields")), (None, None));
+}
+
 /// These are a status, and metadata that the client sets itself.
 #[test]
 fn applying_fields_that_are_ignored_changes_nothing() {

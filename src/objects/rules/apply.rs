@@ -50,7 +50,7 @@ impl<'a> IndexedObject<'a> {
 }
 
 /// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have applied other
-/// values to these fields. `applied` has only fields of the part that the owner applies.
+/// values to these fields. `applied` has only fields of the part that the owner applies. An owner without fields has no entry.
 pub(super) fn apply(
     current: Option<&Value>,
     applied: &Value,
@@ -60,7 +60,8 @@ pub(super) fn apply(
 ) -> Result<(Value, Value), Vec<FieldConflict>> {
     let fields = fields_of(applied);
     let Some(current) = current else {
-        return Ok((applied.clone(), json!([entry(owner, api_version, now, &fields)])));
+        let own = (!fields.is_empty()).then(|| entry(owner, api_version, now, &fields));
+        return Ok((applied.clone(), own.into_iter().collect()));
     };
     let (is, wanted) = (IndexedObject::new(current), IndexedObject::new(applied));
     let (mut before, mut own) = (BTreeSet::new(), None);
@@ -101,8 +102,10 @@ pub(super) fn apply(
     remove_all(&mut next, before.iter().filter(|path| !is_kept(path)), &is_kept);
     // If nothing changes, keep the old time, so that applying again writes nothing.
     let own = own.filter(|_| before == fields && next == *current);
-    let location = entries.partition_point(|entry| identity(entry) < own_identity(owner));
-    entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
+    if !fields.is_empty() {
+        let location = entries.partition_point(|entry| identity(entry) < own_identity(owner));
+        entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
+    }
     meta_mut(&mut next).remove("managedFields");
     Ok((next, Value::Array(entries)))
 }
@@ -122,7 +125,7 @@ pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
             lost = true;
             entry["fieldsV1"] = written(&fields);
         }
-        !fields.is_empty() || before == 0
+        !fields.is_empty()
     });
     lost.then_some(Value::Array(entries))
 }

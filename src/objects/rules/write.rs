@@ -82,6 +82,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         meta.insert("uid".to_owned(), uid.to_string().into());
         meta.insert("generation".to_owned(), 1.into());
         meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
+        let managed = managed.filter(|managed| *managed != Value::Array(Vec::new()));
         meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
         check_limits(&location, None, &object, self.most_size)?;
         self.put(&location, object);
