@@ -156,7 +156,10 @@ pub fn with_finalizer<T: Object, E: From<ClientError>>(
     finalize: impl FnOnce(&mut T) -> Result<Action, E>,
 ) -> Result<Action, E> {
     if !object.meta().is_deleting() {
-        return reconcile(&mut add_finalizer(api, &object, finalizer)?);
+        let Some(mut held) = add_finalizer(api, &object, finalizer).ignore_not_found()? else {
+            return Ok(Action::await_change());
+        };
+        return reconcile(&mut held);
     }
     if !object.meta().has_finalizer(finalizer) {
         return Ok(Action::await_change());

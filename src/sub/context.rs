@@ -227,12 +227,14 @@ impl<'a> SubContext<'a> {
     ///
     /// # Errors
     ///
-    /// As [`add_finalizer`]. An event records the error.
+    /// As [`add_finalizer`], but an object that is gone is a conflict. An event records other errors.
     pub fn add_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if meta.has_finalizer(finalizer) {
             return Ok(());
         }
-        self.write_finalizer(meta, finalizer, add_finalizer)
+        self.write_finalizer(meta, finalizer, |api, held, finalizer| {
+            add_finalizer(api, held, finalizer).map_err(ClientError::conflict_if_gone)
+        })
     }
 
     /// Removes `finalizer` from the stored object if `meta`, its metadata, has it. Updates `meta`.

@@ -146,6 +146,15 @@ fn a_removal_gives_up_if_the_object_keeps_changing() {
     assert_eq!(api.get(&held.key()).unwrap().meta().finalizers, [DISK]);
 }
 
+#[test]
+fn an_object_that_is_gone_before_it_gets_its_finalizer_needs_nothing() {
+    let (_, api) = vms();
+    let old = vm(&api, &[]);
+    api.purge(&old.key()).unwrap();
+    let never = |_: &mut DynamicObject| -> Result<Action, ClientError> { panic!("it is gone") };
+    assert_eq!(with_finalizer(&api, old, DISK, never, never).unwrap(), Action::await_change());
+}
+
 /// The calls of the closures, with the finalizers at that time, and their answers.
 struct Steps<'a> {
     api: &'a Api<DynamicObject>,

@@ -203,6 +203,17 @@ fn an_object_that_is_gone_or_changed_is_no_failure() {
     assert_eq!(world.thing().unwrap().metadata.finalizers, [OTHER]);
 }
 
+/// The next run reads again.
+#[test]
+fn an_object_that_is_gone_before_it_gets_its_finalizer_is_a_conflict() {
+    let world = World::with(&[]);
+    let mut thing = world.thing().unwrap();
+    things(&world.spy).purge(Thing::reference().key()).unwrap();
+    let result = step(&finalizing(on, on), &world.config, &mut thing);
+    assert_eq!(shown(&result), "failed: Thing default/web: conflict: it is gone since it was read");
+    assert_eq!((trail(&thing), events(&world.events)), ("", vec![]));
+}
+
 #[test]
 fn a_resource_reconciler_can_have_a_finalizer() {
     let world = World::with(&[]);

@@ -90,8 +90,8 @@ pub(crate) trait WriteJournal<C> {
 
 /// Brings dependents of one kind to their desired state.
 ///
-/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. A client may change a
-/// written object, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
+/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. An update of an object that is gone is
+/// a conflict too. A client may change a written object, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
 pub(crate) struct DependentWriter<C> {
     merge: Merge<C>,
     harmonize: Harmonize<C>,
@@ -193,7 +193,8 @@ impl<C: Object> Session<'_, C> {
         }
         let dependent = current.object_ref();
         journal.check(&dependent)?;
-        let updated = self.sent(DependentWrite::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        let updated = api.client().update(api.kind(), wanted).map_err(ClientError::conflict_if_gone);
+        let updated = self.sent(DependentWrite::Update, &dependent, updated)?;
         note_write(&**api.client(), api.kind(), &updated);
         let updated = C::from_shared(&updated)?;
         writer.learn(clock, &updated, &desired)?;

@@ -127,6 +127,14 @@ impl ClientError {
         Self::Conflict { object, reason: reason.into(), fields: Vec::new() }
     }
 
+    /// Returns a conflict in place of [`NotFound`](Self::NotFound), for a write of an object as it was read: the next run reads again.
+    pub(crate) fn conflict_if_gone(self) -> Self {
+        match self {
+            Self::NotFound { object } => Self::conflict(object, "it is gone since it was read"),
+            other => other,
+        }
+    }
+
     /// Returns a [`Conflict`](Self::Conflict) error about fields that other owners have applied.
     #[must_use]
     pub fn field_conflicts(object: ObjectRef, fields: Vec<FieldConflict>) -> Self {
