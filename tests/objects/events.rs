@@ -306,7 +306,7 @@ fn an_event_is_dropped_after_many_failures() {
         assert_eq!(world.client.writes().len(), 1, "try {tries}");
     }
     assert_eq!(world.recorder.dropped(), 1);
-    assert!(logs.at(Level::Warn).iter().any(|line| line.message.contains("could not be stored in 12 tries")));
+    assert!(logs.at(Level::Warn).iter().any(|line| line.message.contains("because it could not be stored")));
     world.recorder.flush();
     assert_eq!(world.client.writes(), [""; 0], "it is not pending any more");
     world.client.cut_off(false);
@@ -422,6 +422,28 @@ fn the_events_that_wait_for_a_client_are_bounded() {
     world.client.cut_off(false);
     world.recorder.flush();
     assert_eq!(world.counts(), ["c 1", "d 1"]);
+}
+
+/// While one event is being stored, another one takes its place in the memory.
+#[test]
+fn an_event_that_is_forgotten_while_it_cannot_be_stored_is_counted() {
+    let logs = Logs::of("forgetful");
+    let client = HookedClient::new(MemoryClient::new());
+    let builder = EventRecorder::builder("forgetful").client(client.clone()).clock(ManualClock::new().clock());
+    let recorder = builder.remember(1).log(false).build();
+    let (second, is_first) = (recorder.clone(), AtomicU32::new(0));
+    client.before(move |_, object| {
+        if is_first.fetch_add(1, SeqCst) > 0 {
+            return None;
+        }
+        second.event(&vm("vm-2"), EventType::Normal, "Started", "b");
+        Some(unreachable(object))
+    });
+    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    recorder.flush();
+    assert_eq!(recorder.dropped(), 1);
+    let lost = "forgetful: dropped an event about Vm a/vm-1, because it could not be stored";
+    assert!(logs.at(Level::Warn).iter().any(|line| line.message == lost));
 }
 
 #[test]

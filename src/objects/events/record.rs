@@ -29,7 +29,7 @@ const MOST_LABEL: usize = 63;
 /// The namespace of events about objects that have none.
 const NAMESPACE: &str = "default";
 /// After so many failures in a row, an event is dropped, as in client-go.
-pub(super) const MOST_TRIES: u32 = 12;
+const MOST_TRIES: u32 = 12;
 /// After failures in so many namespaces in a row, the client counts as unreachable.
 const MOST_FAILURES: usize = 3;
 
@@ -302,10 +302,14 @@ impl EventRecords {
     }
 
     /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again, after the others.
-    /// Returns whether it is dropped instead, because the client was unreachable too often.
+    /// Returns whether it is dropped instead: the client was unreachable too often, or the event was forgotten meanwhile.
     pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) -> bool {
         self.storing = None;
-        let Some(series) = self.known.get_mut(&recorded.happening) else { return false };
+        let Some(series) = self.known.get_mut(&recorded.happening) else {
+            let is_lost = outcome == StoreOutcome::Unreachable;
+            self.dropped += u64::from(is_lost);
+            return is_lost;
+        };
         series.stored |= outcome == StoreOutcome::Stored;
         series.failures = if outcome == StoreOutcome::Unreachable { series.failures + 1 } else { 0 };
         if series.failures >= MOST_TRIES {

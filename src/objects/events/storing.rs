@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
-use super::record::{EVENT, EventRecords, EventType, MOST_TRIES, Pass, PassFailures, Recorded, Reporter, StoreOutcome};
+use super::record::{EVENT, EventRecords, EventType, Pass, PassFailures, Recorded, Reporter, StoreOutcome};
 use crate::base::clock::Clock;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
@@ -137,7 +137,7 @@ impl Drop for Storing<'_> {
             let (component, object) = (self.core.component.as_str(), self.recorded.object());
             log::warn!(
                 controller = component, object:%;
-                "{component}: dropped an event about {object}, because it could not be stored in {MOST_TRIES} tries"
+                "{component}: dropped an event about {object}, because it could not be stored"
             );
         }
     }
