@@ -8,7 +8,7 @@ use super::report::Tally;
 use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 
-/// A queue that adds a priority and reasons to its requests.
+/// A queue that gives its requests a priority, and adds reasons to them.
 ///
 /// Made by [`WorkQueue::at`] and [`WorkQueue::because`]. Use it through [`Enqueue`].
 ///
@@ -27,19 +27,20 @@ use super::{Key, WorkQueue};
 #[derive(Debug)]
 pub struct View<'a, K: Key, S> {
     queue: &'a WorkQueue<K, S>,
-    priority: Priority,
+    /// The priority of all requests; `None` leaves each its own.
+    priority: Option<Priority>,
     reasons: Reasons,
 }
 
 impl<'a, K: Key, S> View<'a, K, S> {
     pub(super) fn new(queue: &'a WorkQueue<K, S>) -> Self {
-        Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
+        Self { queue, priority: None, reasons: Reasons::NONE }
     }
 
     /// Returns the same view with this priority.
     #[must_use]
     pub fn at(mut self, priority: Priority) -> Self {
-        self.priority = priority;
+        self.priority = Some(priority);
         self
     }
 
@@ -57,7 +58,11 @@ impl<'a, K: Key, S> View<'a, K, S> {
     }
 
     fn with_defaults(&self, request: EnqueueRequest) -> EnqueueRequest {
-        request.at(self.priority).because(self.reasons)
+        let request = request.because(self.reasons);
+        match self.priority {
+            Some(priority) => request.at(priority),
+            None => request,
+        }
     }
 }
 

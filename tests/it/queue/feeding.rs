@@ -53,6 +53,17 @@ fn a_batch_keeps_its_order_level_and_reasons() {
     );
 }
 
+#[test]
+fn a_view_that_only_adds_reasons_leaves_each_request_its_level() {
+    let bench = Bench::new();
+    let view = bench.queue.because(Reasons::MANUAL);
+    view.request('a', EnqueueRequest::new(EnqueueMethod::Enqueue).at(High));
+    view.request_all(&mut "b".chars(), EnqueueRequest::new(EnqueueMethod::Enqueue).at(Low));
+    view.request('c', EnqueueRequest::new(EnqueueMethod::EnqueueNow).at(Low).because(Reasons::POLL));
+    let levels: Vec<_> = bench.claims().iter().map(|claim| (**claim, claim.priority())).collect();
+    assert_eq!(levels, [('a', High), ('b', Low), ('c', Low)]);
+}
+
 /// A section handles at most 1,024 records, and the iterator runs without the lock. It sees the queue grow by that many keys at a
 /// time, and may use it.
 #[test]
