@@ -40,6 +40,11 @@ impl RerunKind {
 }
 
 impl Bounds {
+    /// Whether the delay of a failed key is a backoff that has not ended.
+    pub(super) fn is_backoff(&self, now: Nanos) -> bool {
+        self.backoff_end == Nanos::ZERO || self.backoff_end > now
+    }
+
     /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most `latest`.
     fn keep_cap(&mut self, rerun: RerunKind, latest: Nanos) {
         self.cap = self.cap.filter(|_| rerun == RerunKind::Debounced).map(|cap| cap.min(latest));

@@ -389,9 +389,9 @@ impl RecordState {
         Decision { outcome, to_tail: true }
     }
 
-    /// Returns the earliest time to which a request can move a delay.
+    /// Returns the earliest time to which a request can move a delay. Only a backoff has a floor.
     fn earliest(&self, bounds: &Bounds, floor: Duration, now: Nanos) -> Nanos {
-        let floor = if self.failures > 0 { floor } else { Duration::ZERO };
+        let floor = if self.failures > 0 && !self.aside && bounds.is_backoff(now) { floor } else { Duration::ZERO };
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 

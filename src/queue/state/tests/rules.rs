@@ -73,6 +73,8 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
             record.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
             assert!(!record.early, "{brings_forward:?}");
             assert_eq!(record.failures_if_retried(), 3);
+            let is_at_once = !matches!(brings_forward, EnqueueMethod::EnqueueNowDebounced { .. });
+            assert_eq!(is(record) == Is::Ready, is_at_once, "{brings_forward:?} waits for no floor");
         }
         let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL, Duration::MAX), FLOOR, None, || NOW);
         wished.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);

@@ -240,7 +240,7 @@ impl Model {
     fn request_delayed(&mut self, key: u8, due: u64, method: EnqueueMethod) -> EnqueueOutcome {
         let now = self.now;
         let record = &self.records[&key];
-        let floor = if record.failures > 0 { FLOOR } else { 0 };
+        let floor = if record.failures > 0 && record.backoff_end > now { FLOOR } else { 0 };
         let mut cap_after = None;
         let wanted = match method {
             EnqueueMethod::EnqueueIfAbsent => return EnqueueOutcome::Ignored,
