@@ -74,12 +74,14 @@ pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
 ///
 /// Stores the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form (ITU-T
 /// I.371, annex A). No thread has to refill it.
+///
+/// Times are nanoseconds. A slow rate has times beyond [`Nanos::NEVER`], so they have 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bucket {
-    interval: Duration,
+    interval: u128,
     /// A token is available while `full_at` is at most this far in the future.
-    tolerance: Duration,
-    full_at: Nanos,
+    tolerance: u128,
+    full_at: u128,
     /// Whether a key waits for the next token. If all threads are busy when the token arrives, the key takes it late. Later
     /// tokens still arrive on time.
     awaited: bool,
@@ -88,17 +90,18 @@ struct Bucket {
 impl Bucket {
     /// Creates a full bucket. `per_second` must be positive and finite, `burst` at least 1.
     fn new(per_second: f64, burst: u32) -> Self {
-        let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
-        Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO, awaited: false }
+        let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX).as_nanos();
+        Self { interval, tolerance: interval * u128::from(burst - 1), full_at: 0, awaited: false }
     }
 
     /// Takes a token, or returns the time of the next one.
     fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
+        let now = u128::from(now.0);
         let full_at = if self.awaited { self.full_at } else { self.full_at.max(now) };
-        if full_at.since(now) > self.tolerance {
-            return Err(Nanos(full_at.0 - u64::try_from(self.tolerance.as_nanos()).unwrap_or(u64::MAX)));
+        if full_at > now + self.tolerance {
+            return Err(u64::try_from(full_at - self.tolerance).map_or(Nanos::NEVER, Nanos));
         }
-        self.full_at = full_at.after(self.interval);
+        self.full_at = full_at + self.interval;
         self.awaited = false;
         Ok(())
     }
@@ -117,8 +120,7 @@ impl Bucket {
 
     /// Returns an unused token. If it can be taken at once, no key waits for it.
     fn put_back(&mut self, now: Nanos) {
-        let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
-        self.full_at = Nanos(self.full_at.0.saturating_sub(interval));
+        self.full_at = self.full_at.saturating_sub(self.interval);
         self.awaited &= self.next(now) > Nanos::ZERO;
     }
 }
@@ -159,6 +161,16 @@ mod tests {
         // Very late: one extra key runs at once, and no other.
         assert_eq!([bucket.take(Nanos(10 * SECOND)), bucket.take(Nanos(10 * SECOND))], [Ok(()); 2]);
         assert_eq!(bucket.take(Nanos(10 * SECOND)), Err(Nanos(11 * SECOND)));
+    }
+
+    #[test]
+    fn a_rate_so_slow_that_no_token_ever_comes_allows_its_burst() {
+        let mut bucket = Bucket::new(f64::MIN_POSITIVE, 3);
+        let now = Nanos(7 * SECOND);
+        assert_eq!([bucket.take(now), bucket.take(now), bucket.take(now)], [Ok(()); 3]);
+        assert_eq!([bucket.take(now), bucket.take(Nanos(u64::MAX - 1))], [Err(Nanos::NEVER); 2]);
+        let mut largest = Bucket::new(f64::MIN_POSITIVE, u32::MAX);
+        assert_eq!([largest.take(now), largest.take(now)], [Ok(()); 2]);
     }
 
     #[test]
