@@ -99,15 +99,17 @@ impl<K: Key> KeyWaiters<K> {
 
     /// Records the outcome of a run, before its claim ends.
     pub(super) fn note(&self, key: &K, outcome: &RunResult<'_>) {
-        self.count(key, |awaited| {
-            let outcome = match outcome {
-                RunResult::Succeeded => RunOutcome::Succeeded,
-                RunResult::Requeued(after) => RunOutcome::Requeued(*after),
-                RunResult::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
-                RunResult::Aborted => return,
-            };
-            awaited.ended = Some((awaited.begun, outcome));
-        });
+        if self.waiting.load(SeqCst) == 0 {
+            return;
+        }
+        // The error shows itself outside the lock.
+        let outcome = match outcome {
+            RunResult::Succeeded => RunOutcome::Succeeded,
+            RunResult::Requeued(after) => RunOutcome::Requeued(*after),
+            RunResult::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
+            RunResult::Aborted => return,
+        };
+        self.count(key, |awaited| awaited.ended = Some((awaited.begun, outcome)));
     }
 
     /// Changes the record of a key with waiting threads.

@@ -2,14 +2,17 @@
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::controller::{ControllerBuilder, RunOutcome, WaitError};
 use homeostat::watch::Push;
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerHandle, Event, ManualClock, Running, Subscriber, Watch, WorkerPool,
+    Action, BoxError, Context, Controller, ControllerHandle, Event, ManualClock, Running, Subscriber, Watch,
+    WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
@@ -109,6 +112,49 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
         assert!(!waiting.is_finished());
         director.cue();
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
+    });
+}
+
+/// An error that asks the controller when it is shown.
+#[derive(Debug)]
+struct Asking(Arc<OnceLock<ControllerHandle<Key>>>);
+
+impl fmt::Display for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "synced: {:?}", self.0.get().unwrap().wait_synced(Duration::ZERO))
+    }
+}
+
+impl std::error::Error for Asking {}
+
+#[test]
+fn the_error_of_a_run_is_shown_without_the_lock_of_the_waits() {
+    let (clock, pool) = held();
+    let (runs, run) = stage();
+    let handle = Arc::<OnceLock<_>>::default();
+    let (asked, is_first) = (handle.clone(), AtomicBool::new(true));
+    let running = builder(&clock, move |_: &Context, _: &Key| -> Outcome {
+        runs.enter(());
+        if is_first.swap(false, SeqCst) {
+            Ok(Action::await_change())
+        } else {
+            Err(terminal(Asking(asked.clone())).into())
+        }
+    });
+    let running = running.build().unwrap().start(&pool).unwrap();
+    handle.set((*running).clone()).unwrap();
+    running.enqueue("vm");
+    run.next();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        // The sleepers are one pool thread, the watchdog, the control thread and the waiter.
+        clock.wait_for_sleepers(4);
+        // Only a run that begins after the call has an outcome for the wait.
+        running.enqueue("vm");
+        run.cue();
+        run.next();
+        run.cue();
+        assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Failed("synced: Ok(())".to_owned()))));
     });
 }
 
