@@ -125,8 +125,8 @@ impl Follower {
                     to.lock().insert(key.clone(), version_of(new));
                 }
                 Event::Deleted { key, .. } => {
-                    to.lock().remove(key);
                     deletions.lock().push(key.clone());
+                    to.lock().remove(key);
                 }
                 _ => {}
             }

@@ -11,16 +11,16 @@ use socket2::{Domain, Socket, Type};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::serve;
 use crate::support::server::TestServer;
-use crate::support::{LONG, now, options, spawn, wait_for};
+use crate::support::{LONG, options, spawn, wait_for};
 
-/// The time that all blocked calls together may take to return. The promise is 100 ms; a busy machine gets more.
-const PROMPT: Duration = Duration::from_secs(5);
+/// Longer than a test may take.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
 fn a_close_ends_every_blocked_call() {
     let server = TestServer::with_arguments(&[]);
     let proxy = Forwarder::to(&server.address());
-    let connection = options(&proxy.address).outbound_buffer(1 << 16).request_timeout(LONG).connect().unwrap();
+    let connection = options(&proxy.address).outbound_buffer(1 << 16).request_timeout(HOUR).connect().unwrap();
     let subscription = connection.subscribe("a").unwrap();
     connection.flush().unwrap();
     proxy.set_flow(Flow::Held);
@@ -48,7 +48,6 @@ fn a_close_ends_every_blocked_call() {
             }),
         ),
     ];
-    let start = now();
     connection.close();
     let mut names: Vec<_> = (0..4)
         .map(|_| {
@@ -57,8 +56,6 @@ fn a_close_ends_every_blocked_call() {
             name
         })
         .collect();
-    println!("all calls have returned after {:?}", start.elapsed());
-    assert!(start.elapsed() < PROMPT);
     names.sort_unstable();
     assert_eq!(names, ["flush", "publish", "recv", "request"]);
     for thread in threads {
@@ -103,15 +100,12 @@ fn a_close_ends_a_dial() {
         }
         fillers.push(filler);
     }
-    let connection = options(&format!("nats://{address}")).connect_timeout(LONG).retry_first_connect(true);
+    let connection = options(&format!("nats://{address}")).connect_timeout(HOUR).retry_first_connect(true);
     let connection = connection.connect().unwrap();
     let waiting = connection.clone();
     let publish = spawn(move || waiting.publish("a", b"").unwrap_err());
-    let start = now();
     connection.close();
     assert!(publish.join().unwrap().is_closed());
-    println!("the dial has ended after {:?}", start.elapsed());
-    assert!(start.elapsed() < PROMPT);
 }
 
 /// Pings come at the interval of the clock, and nothing else is sent.

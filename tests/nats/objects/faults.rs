@@ -208,8 +208,7 @@ fn a_server_that_is_killed_loses_no_acknowledged_write_and_watches_stay_right() 
 #[test]
 fn a_write_without_a_server_fails_and_names_the_object() {
     let mut server = TestServer::start();
-    let connection = options(&server.url()).request_timeout(Duration::from_millis(200)).connect().unwrap();
-    let short = client_of(&connection);
+    let short = client(&server).with_timeout(Duration::from_millis(200)).unwrap();
     client(&server).create(&WIDGET, widget("a", 1)).unwrap();
     server.kill();
     let error = short.create(&WIDGET, widget("b", 1)).unwrap_err();
