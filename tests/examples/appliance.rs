@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Program, example_with, until};
+use crate::process::{Program, example, until};
 
 const MEDIA: &str = "examples/appliance/media.yaml";
 const VOLUMES: &str = "/apis/example.com/v1/namespaces/default/volumes";
@@ -30,7 +30,7 @@ impl Appliance {
 
     /// Starts the appliance. Its data are in the home: it is the folder for temporary files.
     fn of(home: TempDir) -> Self {
-        let mut command = Command::new(example_with("appliance", "serve"));
+        let mut command = Command::new(example("appliance"));
         command.env("TMPDIR", home.path());
         let mut program = Program::start(command);
         let line = program.expect("The status page is http://").text;
@@ -181,7 +181,7 @@ fn a_second_start_finds_the_objects_and_a_second_process_is_refused() {
     }
 
     let data = appliance.path("");
-    let other = Command::new(example_with("appliance", "serve")).arg("--data").arg(&data).output().unwrap();
+    let other = Command::new(example("appliance")).arg("--data").arg(&data).output().unwrap();
     let error = String::from_utf8(other.stderr).unwrap();
     assert_eq!(other.status.code(), Some(1), "{error}");
     assert!(error.starts_with("error: ") && error.contains("objects.redb") && error.lines().count() == 1, "{error}");
@@ -222,7 +222,7 @@ fn the_commands_of_the_readme_work() {
 
 #[test]
 fn the_appliance_has_help_and_refuses_bad_arguments() {
-    let program = example_with("appliance", "serve");
+    let program = example("appliance");
     let run = |arguments: &[&str]| {
         let output = Command::new(&program).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())

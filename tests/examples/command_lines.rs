@@ -5,40 +5,29 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
-use crate::process::{Program, example_with};
+use crate::process::{Program, example};
 use rustix::process::Signal;
 
-const FEATURES: &str = "file-client";
-/// The examples with a command line, and the features that each is built with. `kumori` is tested with the other tests of NATS.
-const EXAMPLES: [(&str, &str); 9] = [
-    ("quickstart", FEATURES),
-    ("supervisor", FEATURES),
-    ("mirror", FEATURES),
-    ("function", FEATURES),
-    ("sites", FEATURES),
-    ("operator", "kubernetes"),
-    ("fleet", "kubernetes,serve"),
-    ("appliance", "serve"),
-    ("status_page", "serve"),
-];
+/// The examples with a command line. `kumori` is tested with the other tests of NATS.
+const EXAMPLES: [&str; 9] =
+    ["quickstart", "supervisor", "mirror", "function", "sites", "operator", "fleet", "appliance", "status_page"];
 
 /// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]
-fn run((name, features): (&str, &str), arguments: &[&OsStr]) -> (Option<i32>, String) {
-    let output = Command::new(example_with(name, features)).args(arguments).env_remove("RUST_LOG").output().unwrap();
+fn run(name: &str, arguments: &[&OsStr]) -> (Option<i32>, String) {
+    let output = Command::new(example(name)).args(arguments).env_remove("RUST_LOG").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
 fn every_example_has_help_and_a_version_and_refuses_what_it_does_not_know() {
-    for example in EXAMPLES {
-        let (name, _) = example;
-        let (code, help) = run(example, &["--help".as_ref()]);
+    for name in EXAMPLES {
+        let (code, help) = run(name, &["--help".as_ref()]);
         assert!(code == Some(0) && help.contains("Usage: "), "{name}: {help}");
-        let (code, version) = run(example, &["--version".as_ref()]);
+        let (code, version) = run(name, &["--version".as_ref()]);
         assert_eq!((code, version), (Some(0), format!("{name} {}\n", env!("CARGO_PKG_VERSION"))), "{name}");
-        let (code, error) = run(example, &["--no-such-option".as_ref()]);
+        let (code, error) = run(name, &["--no-such-option".as_ref()]);
         assert!(code == Some(2) && error.contains("'--no-such-option'"), "{name}: {error}");
     }
 }
@@ -48,7 +37,7 @@ fn sites_refuses_a_foreign_file_by_its_path_and_makes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("passwd");
     fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
-    let (code, error) = run(("sites", FEATURES), &[file.as_os_str()]);
+    let (code, error) = run("sites", &[file.as_os_str()]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.starts_with(&format!("error: {}: ", file.display())) && error.lines().count() == 1, "{error}");
     assert_eq!(error.matches(file.to_str().unwrap()).count(), 1, "{error}");
@@ -56,7 +45,7 @@ fn sites_refuses_a_foreign_file_by_its_path_and_makes_nothing() {
 
     // A file has no subfolders.
     let below = file.join("sites.redb");
-    let (code, error) = run(("sites", FEATURES), &[below.as_os_str()]);
+    let (code, error) = run("sites", &[below.as_os_str()]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.starts_with(&format!("error: {}: ", file.display())), "{error}");
 }
@@ -72,8 +61,7 @@ fn a_server_says_why_it_cannot_listen() {
         ("appliance", vec!["--data".as_ref(), data.path().as_os_str(), port.as_ref()]),
         ("status_page", vec![listen.as_ref()]),
     ] {
-        let output =
-            Command::new(example_with(name, "serve")).args(&arguments).env_remove("RUST_LOG").output().unwrap();
+        let output = Command::new(example(name)).args(&arguments).env_remove("RUST_LOG").output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{name}: {error}");
         let cause =
@@ -83,9 +71,36 @@ fn a_server_says_why_it_cannot_listen() {
 }
 
 #[test]
+fn sites_continues_when_it_runs_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sites.redb");
+    for visit in 1..=2 {
+        let (code, text) = run("sites", &[file.as_os_str()]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(&format!("The garden is visited for time number {visit}.\n")), "{text}");
+    }
+}
+
+#[test]
+fn function_shows_its_changes_and_ends() {
+    let (code, text) = run("function", &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let mut rest = &*text;
+    for line in [
+        "A function is created, and no config map names the registry.",
+        "The config map is created: the function tracks it.",
+        "The config map names a new builder.",
+        "The function gets new code.",
+        "The function is deleted, and its image with it.",
+    ] {
+        rest = rest.split_once(line).unwrap_or_else(|| panic!("no {line:?} in {rest}")).1;
+    }
+}
+
+#[test]
 fn sites_that_goes_on_ends_cleanly_when_interrupted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(example_with("sites", FEATURES));
+    let mut command = Command::new(example("sites"));
     command.args(["--for", "1h"]).arg(folder.path().join("sites.redb"));
     let mut program = Program::start(command);
     program.expect("Going on for 3600s");

@@ -150,21 +150,24 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single test target.
-pub(crate) fn example(name: &str) -> PathBuf {
-    example_with(name, "")
-}
+/// The examples that need no features. The tests of the others build the library for examples once more, with all features.
+const WITHOUT_FEATURES: [&str; 3] = ["quickstart", "supervisor", "mirror"];
 
-/// Builds an example with features.
-pub(crate) fn example_with(name: &str, features: &str) -> PathBuf {
+/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single test target.
+///
+/// Each example has one set of features in all tests: a build with another set would replace the program while a test starts it.
+pub(crate) fn example(name: &str) -> PathBuf {
     // target[/triple]/profile/deps/test, and target/tmp.
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "homeostat-examples", "--features", features, "--example", name]);
+    cargo.args(["build", "--quiet", "--package", "homeostat-examples", "--example", name]);
     cargo.arg("--target-dir").arg(target);
+    if !WITHOUT_FEATURES.contains(&name) {
+        cargo.arg("--all-features");
+    }
     match &*last(profile) {
         "debug" => {}
         other => drop(cargo.args(["--profile", other])),

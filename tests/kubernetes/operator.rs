@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::definitions::client;
-use crate::process::{Program, example_with};
+use crate::process::{Program, example};
 use crate::support::wait_for;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
@@ -40,7 +40,7 @@ fn key_of(object: &Value) -> ObjectKey {
 #[test]
 fn the_operator_works_with_the_rights_of_its_manifests() {
     let client = client();
-    let operator = example_with("operator", "kubernetes");
+    let operator = example("operator");
     let folder = tempfile::tempdir().unwrap();
     let mut manifests = Command::new(&operator);
     manifests.arg("manifests").arg(folder.path()).args(["--namespace", "operator-test"]);

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
-use crate::process::{Program, example_with};
+use crate::process::{Program, example};
 use crate::support::server::TestServer;
+use crate::support::wait_for;
 
 fn command(server: &TestServer, folder: &Path, arguments: &[&str]) -> Command {
     static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
-    let mut command = Command::new(PROGRAM.get_or_init(|| example_with("kumori", "nats")));
+    let mut command = Command::new(PROGRAM.get_or_init(|| example("kumori")));
     command.arg("--server").arg(server.url()).arg("--folder").arg(folder).args(arguments);
     command
 }
@@ -40,7 +41,9 @@ fn one_controller_goes_on_when_the_other_is_killed_and_a_new_one_cleans_up() {
     let mut two = serve(&server, folder, "two");
     let text = run(&server, folder, &["apply", "web", "3"]);
     assert!(text.contains("web: all 3 instances are ready."), "{text}");
-    assert_eq!(std::fs::read_to_string(folder.join("names/web")).unwrap(), "3");
+    // It is written after the status.
+    let names = folder.join("names/web");
+    wait_for("file of the names", || (std::fs::read_to_string(&names).ok()? == "3").then_some(()));
 
     // SIGKILL: nothing is cleaned up.
     one.kill();
