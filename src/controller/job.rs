@@ -284,6 +284,7 @@ where
     /// of its control thread notifies them.
     fn left(&self) {
         if self.state.is_stopped() {
+            self.state.end_membership();
             self.state.end.notify();
         }
     }

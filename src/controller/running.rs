@@ -11,6 +11,8 @@ use super::state::{ControllerState, Started};
 use crate::base::error::{StartError, StillRunning};
 use crate::base::group::Handle;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::time::Nanos;
 use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::run::pool::WorkerPool;
@@ -33,6 +35,24 @@ impl<K: Key> ControllerBody<K> {
         }
         threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         threads
+    }
+
+    /// Returns whether anything has not ended, except the run, mapping or listing that the caller is in.
+    fn runs_elsewhere(&self) -> bool {
+        self.state.sources.run_elsewhere()
+            || (!self.control.is_current() && self.control.status().phase != RunPhase::Ended)
+            || self.started.membership.slots().iter().any(|slot| !slot.is_current())
+    }
+
+    /// Gives up the pool and the timer of a stopped controller. If the caller is in a run, the membership ends after that run.
+    fn leave_pool(&mut self) {
+        // Set first: a run that ends later sees it.
+        self.state.joined.store(true, SeqCst);
+        self.started.membership.end();
+        self.state.queue.shared.join_timer();
+        if let Some(pool) = self.own_pool.take() {
+            pool.shutdown(Duration::ZERO);
+        }
     }
 }
 
@@ -66,13 +86,20 @@ impl<K: Key> Runnable for ControllerBody<K> {
             state.end.event.wait_until(deadline);
         }
         if state.is_stopped() {
-            self.started.membership.end();
-            self.state.queue.shared.join_timer();
-            if let Some(pool) = self.own_pool.take() {
-                pool.shutdown(Duration::ZERO);
-            }
+            self.leave_pool();
         }
         Ok(())
+    }
+
+    fn join(&mut self) {
+        while self.runs_elsewhere() {
+            self.state.end.event.wait_until(Nanos::NEVER);
+        }
+        // Only the caller's own parts may be left. They cannot be stopped while they wait.
+        self.stop();
+        self.state.sources.join();
+        self.control.join();
+        self.leave_pool();
     }
 
     fn detach(&mut self) {

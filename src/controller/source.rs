@@ -139,6 +139,9 @@ pub(super) trait KeySource: Runnable {
     /// Returns a function that reports whether all changes accepted by now are in the queue.
     fn accepted(&self) -> HandedOver;
 
+    /// Returns whether the caller is in the source's listing or mapping.
+    fn is_current(&self) -> bool;
+
     /// Returns a call that stops the source, and with `abort` cancels its listing. It runs and drops user code, so make it without a
     /// lock.
     fn ending(&self, abort: bool) -> Box<dyn FnOnce()>;
@@ -191,6 +194,10 @@ impl KeySource for Running<PollerControl> {
         PollerControl::accepted(self)
     }
 
+    fn is_current(&self) -> bool {
+        PollerControl::is_current(self)
+    }
+
     fn ending(&self, abort: bool) -> Box<dyn FnOnce()> {
         PollerControl::ending(self, abort)
     }
@@ -211,6 +218,10 @@ impl KeySource for Running<Subscription> {
 
     fn accepted(&self) -> HandedOver {
         Subscription::accepted(self)
+    }
+
+    fn is_current(&self) -> bool {
+        Subscription::is_current(self)
     }
 
     fn ending(&self, _abort: bool) -> Box<dyn FnOnce()> {

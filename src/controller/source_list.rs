@@ -196,6 +196,21 @@ impl SourceList {
         entries.running.iter().filter(|source| !source.removed).map(|source| source.source.accepted()).collect()
     }
 
+    /// Returns whether a source has not ended, except a source that the caller is in.
+    pub(super) fn run_elsewhere(&self) -> bool {
+        let runs = |source: &dyn KeySource| source.status().phase != RunPhase::Ended && !source.is_current();
+        self.0.lock().running.iter().any(|source| runs(&*source.source))
+    }
+
+    /// Joins all sources. Does not wait for a source that the caller is in.
+    pub(super) fn join(&self) {
+        let sources = std::mem::take(&mut self.0.lock().running);
+        // Without the lock: a join drops the source's values, which is user code.
+        for mut source in sources {
+            source.source.join();
+        }
+    }
+
     /// Joins the ended sources. Returns the names of the other sources' threads.
     pub(super) fn join_ended(&self) -> Vec<String> {
         let mut threads = Vec::new();

@@ -88,6 +88,8 @@ pub(super) struct ControllerState<K: Key> {
     /// The error that stopped the controller.
     failure: Mutex<Option<Arc<BoxError>>>,
     started: OnceLock<Arc<Started>>,
+    /// Whether the controller has been joined. A run may still be active: the one that has joined it.
+    pub(super) joined: AtomicBool,
     /// The term, once this process has been elected.
     term: OnceLock<Fence>,
 }
@@ -188,6 +190,7 @@ impl<K: Key> ControllerState<K> {
                 clock,
                 failure: Mutex::new(None),
                 started: OnceLock::new(),
+                joined: AtomicBool::new(false),
                 term: OnceLock::new(),
             }
         });
@@ -207,6 +210,15 @@ impl<K: Key> ControllerState<K> {
     /// Keeps the parts that exist from the start on. A controller starts once.
     pub(super) fn start(&self, started: Started) -> Arc<Started> {
         Arc::clone(self.started.get_or_init(|| Arc::new(started)))
+    }
+
+    /// Leaves the pool after a run that has joined its own controller. Any other joiner does that itself.
+    pub(super) fn end_membership(&self) {
+        if self.joined.load(SeqCst)
+            && let Some(started) = self.started()
+        {
+            started.membership.end();
+        }
     }
 
     /// Returns the parts that exist once the controller has been started.

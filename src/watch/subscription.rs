@@ -79,6 +79,7 @@ trait Attached: Send + Sync {
     fn leave(&self);
     fn on_progress(&self, progress: Progress);
     fn accepted(&self) -> HandedOver;
+    fn is_delivering_here(&self) -> bool;
 }
 
 struct Attachment<K, T> {
@@ -105,6 +106,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
 
     fn accepted(&self) -> HandedOver {
         self.buffer.accepted()
+    }
+
+    fn is_delivering_here(&self) -> bool {
+        self.buffer.is_delivering_here()
     }
 }
 
@@ -209,6 +214,11 @@ impl Subscription {
     /// Returns a check whether every event stored by now has been handled.
     pub(crate) fn accepted(&self) -> HandedOver {
         self.attachment.accepted()
+    }
+
+    /// Returns whether the caller is in a mapping or a predicate of this subscription.
+    pub(crate) fn is_current(&self) -> bool {
+        self.group.slots[0].is_current() || self.attachment.is_delivering_here()
     }
 
     /// Returns whether the whole initial list has been delivered and its keys have been enqueued.

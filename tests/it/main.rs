@@ -62,6 +62,7 @@ mod controller {
     mod failed_keys;
     #[cfg(feature = "metrics")]
     mod metrics;
+    mod own_ends;
     mod sources;
     mod stress;
     mod waits;

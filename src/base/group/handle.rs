@@ -29,6 +29,11 @@ impl Handle {
         self
     }
 
+    /// Returns whether the caller runs on one of the initial threads.
+    pub(crate) fn is_current(&self) -> bool {
+        self.joiners.iter().any(Joiner::is_current)
+    }
+
     /// Adds threads to be joined.
     pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
         self.joiners.extend(joiners);

@@ -18,6 +18,8 @@
 //! **Costs.** A run writes two numbers. A run with a deadline writes two more, and uses an atomic addition for `begun` instead of
 //! a store (see [`watchdog`](super::watchdog) for the reason). A run that uses its token takes the lock for that, and at its end.
 
+use std::cell::Cell;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +62,22 @@ pub(crate) struct WorkerSlot {
     left: AtomicBool,
 }
 
+thread_local! {
+    /// The slot whose task has a step on this thread. In a simulation, steps nest: the innermost one.
+    static CURRENT: Cell<*const WorkerSlot> = const { Cell::new(ptr::null()) };
+}
+
+/// A step of a slot's task, until it is dropped.
+pub(super) struct SlotStep {
+    outer: *const WorkerSlot,
+}
+
+impl Drop for SlotStep {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer);
+    }
+}
+
 /// A run, as seen by another thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
@@ -86,6 +104,16 @@ impl WorkerSlot {
             token: Mutex::new(None),
             left: AtomicBool::new(true),
         })
+    }
+
+    /// Begins a step of the slot's task on this thread.
+    pub(super) fn begin_step(&self) -> SlotStep {
+        SlotStep { outer: CURRENT.replace(self) }
+    }
+
+    /// Returns whether the caller is in a step of the slot's task.
+    pub(crate) fn is_current(&self) -> bool {
+        ptr::eq(CURRENT.get(), self)
     }
 
     /// Begins a run without a deadline, on a slot without a watchdog. Only the slot's own thread calls this,

@@ -86,7 +86,7 @@ impl ThreadGroup {
         StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        let added = waker.add(&slot.name, Attending { task, _attendance: attendance });
+        let added = waker.add(&slot.name, Attending { task, attendance });
         self.or_stop(&slot.name, added)
     }
 
@@ -114,7 +114,7 @@ impl ThreadGroup {
     ) -> std::io::Result<Joiner> {
         let slot = &self.slots[number];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        spawn(options, &self.clock, slot.name.clone(), Attending { task, _attendance: attendance }, event)
+        spawn(options, &self.clock, slot.name.clone(), Attending { task, attendance }, event)
     }
 
     /// Stops the whole group if the system has refused a thread.
@@ -142,11 +142,12 @@ impl Attendance {
 struct Attending<T> {
     task: T,
     /// Dropped after the task.
-    _attendance: Attendance,
+    attendance: Attendance,
 }
 
 impl<T: Task> Task for Attending<T> {
     fn step(&mut self, now: Nanos) -> Next {
+        let _step = self.attendance.1.begin_step();
         self.task.step(now)
     }
 
@@ -157,6 +158,7 @@ impl<T: Task> Task for Attending<T> {
 
     #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        let _step = self.attendance.1.begin_step();
         self.task.take_turn(turn)
     }
 }

@@ -61,7 +61,8 @@ pub(crate) trait Job: Send + Sync {
     /// [`Membership::release`].
     fn not_before(&self) -> Nanos;
 
-    /// Called when the last thread that served this member has left it.
+    /// Called when the last thread that served this member has left it. If the member is closed, each thread that leaves calls this:
+    /// a run that joins its own member waits for the other ones.
     fn left(&self);
 
     /// Called on the watchdog's thread, for an overrun of a run that `serve` began.
@@ -220,7 +221,7 @@ impl Pool {
             Nanos::ZERO => state.members.free(member),
             not_before => state.members.hold_until(member, not_before),
         }
-        let last = state.members.done(member) == 0;
+        let reports = state.members.done(member) == 0 || !state.members.is_open(member);
         // Checked under the lock: later work is offered later.
         if job.has_work() {
             state.members.offer(member, || self.group.clock.nanos());
@@ -228,7 +229,7 @@ impl Pool {
         let idle = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(idle);
-        if last {
+        if reports {
             job.left();
         }
     }
@@ -384,10 +385,11 @@ impl Membership {
         slots.filter(|(_, at)| at.serving == Some(self.member)).map(|(slot, _)| Arc::clone(slot)).collect()
     }
 
-    /// Ends the membership. The member must be closed, and no thread may serve it.
+    /// Ends the membership, unless a thread serves the member. The member must be closed.
     pub(crate) fn end(&self) {
         let mut state = self.pool.state.lock();
-        if self.ended.swap(true, Relaxed) {
+        let is_served = state.slots.iter().any(|at| at.serving == Some(self.member));
+        if is_served || self.ended.swap(true, Relaxed) {
             return;
         }
         state.members.remove(self.member);

@@ -19,6 +19,8 @@ struct Counted {
     begun: Condvar,
     /// Each run waits until this number of runs have begun, including itself.
     company: usize,
+    /// The first run that takes this closes the member, and waits until no other thread serves it.
+    joins: Mutex<Option<Arc<Membership>>>,
 }
 
 struct Counts {
@@ -27,7 +29,7 @@ struct Counts {
     /// The number of active runs, and its maximum.
     active: usize,
     most: usize,
-    /// The number of times that the last thread has left.
+    /// The number of calls of [`left`](Job::left).
     left: usize,
     not_before: Nanos,
 }
@@ -40,7 +42,7 @@ impl Counted {
     /// Creates a member with runs that wait until `company` runs have begun.
     fn in_company(keys: usize, company: usize) -> Arc<Self> {
         let counts = Counts { keys, run: 0, active: 0, most: 0, left: 0, not_before: Nanos::ZERO };
-        Arc::new(Self { counts: Mutex::new(counts), begun: Condvar::new(), company })
+        Arc::new(Self { counts: Mutex::new(counts), begun: Condvar::new(), company, joins: Mutex::new(None) })
     }
 
     fn add(&self) {
@@ -64,11 +66,11 @@ impl Counted {
         Some(counts.keys > 0)
     }
 
-    /// Blocks until no thread serves this member.
-    fn wait_until_left(&self, member: &Membership) {
+    /// Blocks until at most this number of threads serve this member.
+    fn wait_until_served_by(&self, threads: usize, member: &Membership) {
         loop {
             let seen = self.counts.lock().left;
-            if member.slots().is_empty() {
+            if member.slots().len() <= threads {
                 return;
             }
             let mut counts = self.counts.lock();
@@ -97,6 +99,11 @@ impl Job for Counted {
             self.counts.lock().run += 1;
             self.begun.notify_all();
             self.wait_for(self.company);
+            let joins = self.joins.lock().take();
+            if let Some(member) = joins {
+                member.close();
+                self.wait_until_served_by(1, &member);
+            }
             drop(run);
             self.counts.lock().active -= 1;
             if turn.is_over() {
@@ -200,11 +207,30 @@ fn threads_leave_a_closed_member() {
         member.open();
         let worker = working(&pool, 0);
         member.close();
-        job.wait_until_left(&member);
+        job.wait_until_served_by(0, &member);
         let run = job.run();
         stop(&pool);
         worker.join().unwrap();
         assert_eq!(job.run(), run);
+        member.end();
+    });
+}
+
+/// The other thread is not the last one to leave, but wakes the run.
+#[test]
+fn a_run_waits_until_the_other_threads_have_left_its_member() {
+    explore(2, || {
+        let pool = pool(2, 0);
+        let job = Counted::in_company(2, 2);
+        let member = Arc::new(pool.join(Arc::clone(&job) as Arc<dyn Job>, 2));
+        *job.joins.lock() = Some(Arc::clone(&member));
+        let workers = [working(&pool, 0), working(&pool, 1)];
+        member.open();
+        job.wait_for(2);
+        stop(&pool);
+        for worker in workers {
+            worker.join().unwrap();
+        }
         member.end();
     });
 }

@@ -387,6 +387,11 @@ impl PollerControl {
         })
     }
 
+    /// Returns whether the caller is in a poll of this poller.
+    pub(crate) fn is_current(&self) -> bool {
+        self.group.slots[0].is_current()
+    }
+
     /// Sets a callback for each listing that has been enqueued. The first call counts.
     pub(crate) fn on_progress(&self, progress: Progress) {
         let _ = self.shared.progress.set(progress);

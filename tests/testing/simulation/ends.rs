@@ -172,6 +172,53 @@ fn a_poll_that_drops_its_own_poller_continues() {
     assert_eq!(queue.len(), 1);
 }
 
+/// The drop waits for the whole grace period, but not for its own run, as on a real thread.
+#[test]
+fn a_run_that_drops_its_own_controller_continues() {
+    let sim = Simulation::new(6);
+    let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
+    let own = Arc::new(Mutex::new(None));
+    let (taken, report) = (Arc::clone(&own), notes.clone());
+    let ends = move |_cx: &Context, _key: &Key| -> Outcome {
+        drop(taken.lock().take());
+        report.add("dropped");
+        Ok(Action::await_change())
+    };
+    let vms = Controller::builder("vm", ends).shutdown_grace(10 * SECOND).clock(sim.clock()).build().unwrap();
+    let vms = vms.start(&pool).unwrap();
+    vms.enqueue("vm-1");
+    *own.lock() = Some(vms);
+    sim.run_for(HOUR);
+    assert_eq!(notes.times(), [10 * SECOND]);
+    assert_eq!(Arc::strong_count(&own), 1, "the reconciler is dropped");
+}
+
+/// A run shuts down a controller that has a run waiting beneath it.
+#[test]
+fn a_shutdown_of_a_controller_with_a_run_beneath_panics() {
+    let sim = Simulation::new(6);
+    let pool = pool(&sim, 2);
+    let sleep = |cx: &Context, _key: &Key| -> Outcome {
+        let _ = cx.sleep(DAY);
+        Ok(Action::await_change())
+    };
+    let beneath = Controller::builder("beneath", sleep).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
+    beneath.enqueue("vm-1");
+    let beneath = Mutex::new(Some(beneath));
+    let shut_down = move |_cx: &Context, _key: &Key| -> Outcome {
+        if let Some(beneath) = beneath.lock().take() {
+            beneath.shutdown(SECOND);
+        }
+        Ok(Action::await_change())
+    };
+    let queue = WorkQueue::builder().clock(sim.clock()).build();
+    let on_top = Workers::new(shut_down).start(&queue).unwrap();
+    queue.enqueue_after("vm-2", MINUTE);
+    let text = panic_of(|| sim.run_for(HOUR));
+    assert!(text.starts_with("a wait in a simulation does not end"), "{text}");
+    drop(on_top);
+}
+
 /// A run shuts down workers that have a run waiting beneath it.
 #[test]
 fn a_join_of_a_run_that_waits_beneath_panics() {

@@ -220,6 +220,10 @@ impl RoundRobin {
         })
     }
 
+    pub(super) fn is_open(&self, id: MemberId) -> bool {
+        self.members[id.0].as_ref().is_some_and(|member| member.open)
+    }
+
     /// Prevents turns of a member before `time`.
     pub(super) fn hold_until(&mut self, id: MemberId, time: Nanos) {
         if let Some(member) = self.members[id.0].as_mut() {
