@@ -44,8 +44,16 @@ impl Driver {
     /// Detaches the components that have not ended.
     pub(super) fn detach(&mut self) {
         self.members.drain(..).for_each(Member::detach);
-        let removals = std::mem::take(&mut self.inner.state.lock().removals);
-        drop(removals);
+        let (removals, adding) = {
+            let mut state = self.inner.state.lock();
+            (std::mem::take(&mut state.removals), state.adding.clone())
+        };
+        for removal in removals {
+            if adding.contains(&removal.name) {
+                let name = removal.name.clone();
+                removal.give_up(vec![name]);
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -131,8 +139,8 @@ impl Driver {
         }
     }
 
-    /// Drops ended components, and aborts removed components after their grace period. Returns the end of the next grace period.
-    fn reap(&mut self, now: Nanos) -> Nanos {
+    /// Drops ended components. The end of a component that was not removed may be a failure.
+    fn reap(&mut self) {
         let ended = self.members.extract_if(.., |member| !member.waits_to_lead() && member.has_ended());
         for member in ended.collect::<Vec<_>>() {
             match &member.removing {
@@ -150,6 +158,10 @@ impl Driver {
             }
             drop(member);
         }
+    }
+
+    /// Aborts removed components after their grace period. Returns the end of the next grace period.
+    fn abort_removed(&mut self, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         for member in &mut self.members {
             match member.removing {
@@ -179,7 +191,7 @@ impl Driver {
         }
         let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
         log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
-        // Takes over components and removals from before the change of phase.
+        // Takes over components from before the change of phase.
         self.take_over();
         // All components stop taking work first. A component's stop drops its queued work, which is user code and may be slow.
         for member in self.members.iter().rev() {
@@ -214,18 +226,21 @@ impl Driver {
 impl Task for Driver {
     fn step(&mut self, now: Nanos) -> Next {
         let inner = Arc::clone(&self.inner);
-        let mut next = Nanos::NEVER;
         if self.phase == DriverPhase::Running {
             self.take_over();
             self.begin_removals();
-            next = self.reap(now);
+            self.reap();
             if inner.is_to_stop() {
                 self.begin_to_stop();
             }
         }
         if self.phase != DriverPhase::Running {
+            // Removals from before the change of phase, and of components that were still being added then.
+            self.begin_removals();
             self.let_go();
         }
+        // A stop of the manager does not prolong the grace period of a removal.
+        let next = self.abort_removed(now);
         if let DriverPhase::Stopping(until) = self.phase
             && !self.is_empty()
             && (now >= until || inner.is_to_abort())
@@ -236,7 +251,7 @@ impl Task for Driver {
             DriverPhase::Running => Next::At(next),
             _ if self.is_empty() => Next::Finished,
             DriverPhase::Aborting(until) if now >= until => Next::Finished,
-            DriverPhase::Stopping(until) | DriverPhase::Aborting(until) => Next::At(until),
+            DriverPhase::Stopping(until) | DriverPhase::Aborting(until) => Next::At(until.min(next)),
         }
     }
 }

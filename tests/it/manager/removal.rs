@@ -4,16 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
 use homeostat::manager::RemoveError;
 use homeostat::run::WorkersControl;
 use homeostat::watch::PollWatch;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock, Poller, Running, Shutdown,
-    WorkQueue, Workers,
+    Subscriber, Watch, WorkQueue, Workers,
 };
 
 use crate::support::{HOUR, SECOND, add_function};
@@ -219,6 +219,147 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
     manager.stop();
     running.wait().unwrap();
+}
+
+/// A controller with one active run, which ends at its abort once it may.
+struct StuckRun {
+    controller: Controller<u32>,
+    reports: Receiver<&'static str>,
+    go_on: Sender<()>,
+}
+
+impl StuckRun {
+    fn new(clock: &ManualClock) -> Self {
+        let ((report, reports), (go_on, held)) = (unbounded(), unbounded());
+        let reconcile = move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
+            report.send("begins")?;
+            cx.token().wait();
+            report.send("is aborted")?;
+            let _ = held.recv();
+            Ok(Action::await_change())
+        };
+        let controller = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
+        Self { controller, reports, go_on }
+    }
+}
+
+/// Returns a manager with a long grace period and one thread.
+fn patient(clock: &ManualClock, grace: Duration) -> Manager {
+    let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(grace).abort_grace(HOUR);
+    manager.build().unwrap()
+}
+
+fn wait_for_alarm(clock: &ManualClock, at: Instant) {
+    while clock.next_alarm() != Some(at) {
+        thread::yield_now();
+    }
+}
+
+/// The control thread may still be ending.
+#[track_caller]
+fn assert_still_running(answer: Result<(), RemoveError>) {
+    let Err(RemoveError::StillRunning(still)) = answer else { panic!("{answer:?}") };
+    assert!(still.threads().contains(&"manager-pool-0".to_owned()), "{still}");
+}
+
+#[test]
+fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
+    for (abort, grace) in [(false, HOUR), (false, Duration::MAX), (true, HOUR)] {
+        let clock = ManualClock::new();
+        let manager = patient(&clock, grace);
+        let running = manager.start().unwrap();
+        let StuckRun { controller, reports, go_on } = StuckRun::new(&clock);
+        let vms = controller.handle();
+        manager.add(controller).unwrap();
+        vms.enqueue(1);
+        assert_eq!(reports.recv(), Ok("begins"));
+        let answer = thread::scope(|scope| {
+            let removal = scope.spawn(|| manager.remove("vm", SECOND));
+            wait_for_alarm(&clock, clock.now() + SECOND);
+            if abort {
+                manager.abort();
+            } else {
+                manager.stop();
+            }
+            while manager.status().doing != "stopping" {
+                thread::yield_now();
+            }
+            clock.advance(SECOND);
+            assert_eq!(reports.recv(), Ok("is aborted"));
+            removal.join().unwrap()
+        });
+        assert_still_running(answer);
+        drop(go_on);
+        running.wait().unwrap();
+    }
+}
+
+/// The second removal comes while the driver begins the first one, and then the stop of the manager.
+#[test]
+fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
+    let clock = ManualClock::new();
+    let manager = patient(&clock, Duration::MAX);
+    let running = manager.start().unwrap();
+    let StuckRun { controller, reports, go_on } = StuckRun::new(&clock);
+    let vms = controller.handle();
+    manager.add(controller).unwrap();
+    vms.enqueue(1);
+    assert_eq!(reports.recv(), Ok("begins"));
+    let ((stopping, stops), (let_stop, may_stop)) = (unbounded(), unbounded::<()>());
+    let wait = move || {
+        stopping.send(()).unwrap();
+        let _ = may_stop.recv();
+    };
+    add_function(&manager, "busy", wait, unbounded().1);
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| manager.remove("busy", HOUR).unwrap());
+        stops.recv().unwrap();
+        let removal = scope.spawn(|| manager.remove("vm", SECOND));
+        // The pool's watchdog, its control thread, and the two removals.
+        clock.wait_for_sleepers(4);
+        manager.stop();
+        drop(let_stop);
+        wait_for_alarm(&clock, clock.now() + SECOND);
+        clock.advance(SECOND);
+        assert_eq!(reports.recv(), Ok("is aborted"));
+        removal.join().unwrap()
+    });
+    assert_still_running(answer);
+    drop(go_on);
+    running.wait().unwrap();
+}
+
+/// The start of a controller calls the function that makes the subscriber.
+#[test]
+fn a_removal_of_a_component_that_is_still_starting_when_the_manager_gives_up_is_answered_with_its_name() {
+    let clock = ManualClock::new();
+    let manager = patient(&clock, HOUR);
+    let running = manager.start().unwrap();
+    let ((starting, starts), (go_on, held)) = (unbounded(), unbounded::<()>());
+    let watch = Watch::<u32, u32>::builder().clock(clock.clock()).push();
+    let subscriber = move |queue: &WorkQueue<u32>| {
+        starting.send(()).unwrap();
+        let _ = held.recv();
+        Subscriber::to_itself(queue)
+    };
+    let vms = Controller::builder("vm", idle).clock(clock.clock()).subscribe(watch.watch(), subscriber);
+    let vms = vms.build().unwrap();
+    thread::scope(|scope| {
+        let adding = scope.spawn(|| manager.add(vms));
+        starts.recv().unwrap();
+        let removal = scope.spawn(|| manager.remove("vm", SECOND));
+        // The manager's driver, the pool's thread, its watchdog, and the removal.
+        clock.wait_for_sleepers(4);
+        manager.abort();
+        wait_for_alarm(&clock, clock.now() + HOUR);
+        clock.advance(HOUR);
+        let error = running.wait().unwrap_err();
+        assert_eq!(error.still_running(), ["vm"]);
+        let answer = removal.join().unwrap();
+        assert_eq!(answer, Err(RemoveError::StillRunning(StillRunning::new(["vm"]))));
+        drop(go_on);
+        adding.join().unwrap().unwrap_err();
+    });
 }
 
 /// A user-defined component: two sets of workers.
