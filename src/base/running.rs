@@ -6,10 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::StillRunning;
+use super::sync::Mutex;
+use super::thread::shielded;
 use super::time::Rounded;
 
 /// A callback for the end of a [`Runnable`].
 pub type EndHook = Arc<dyn Fn() + Send + Sync>;
+
+/// The hooks of one [`Runnable`].
+#[derive(Default)]
+pub(crate) struct EndHooks(Mutex<Vec<EndHook>>);
+
+impl EndHooks {
+    /// Adds a hook, and calls it if everything has ended already. Asks `has_ended` after the hook is added, so that no end is missed.
+    pub(crate) fn add(&self, hook: &EndHook, has_ended: impl FnOnce() -> bool) {
+        self.0.lock().push(Arc::clone(hook));
+        if has_ended() {
+            call(hook);
+        }
+    }
+
+    /// Calls all hooks, without the lock. A panic of a hook is logged.
+    pub(crate) fn call(&self) {
+        let hooks = self.0.lock().clone();
+        hooks.iter().for_each(call);
+    }
+}
+
+fn call(hook: &EndHook) {
+    shielded("a hook for an end", || hook());
+}
 
 /// Something that runs on its own threads until it is stopped.
 ///
@@ -98,7 +124,8 @@ pub trait Runnable: Send + Sync {
     /// Returns the name, the phase and the names of the threads that have not ended.
     fn status(&self) -> RunStatus;
 
-    /// Registers `hook` for the end. Calls it at once if everything has ended already.
+    /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has ended
+    /// already.
     ///
     /// The hook may be called more often, for example at the end of each part. A manager calls
     /// [`join_timeout`](Self::join_timeout) only after such a call.

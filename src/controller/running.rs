@@ -119,8 +119,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.state.end.set_hook(&hook);
-        self.state.end.notify();
+        self.state.end.hooks.add(&hook, || self.status().phase == RunPhase::Ended);
     }
 
     fn kind(&self) -> &'static str {

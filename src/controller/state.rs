@@ -19,6 +19,7 @@ use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::group::Ended;
+use crate::base::running::EndHooks;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -113,16 +114,12 @@ pub(crate) type FailureHook = Box<dyn Fn(Arc<BoxError>) + Send + Sync>;
 pub(super) struct EndNotifier {
     /// Set for the thread that joins the controller.
     pub(super) event: Arc<AutoResetEvent>,
-    hook: Mutex<Option<Ended>>,
+    pub(super) hooks: EndHooks,
 }
 
 impl EndNotifier {
     fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { event: AutoResetEvent::new(clock), hook: Mutex::new(None) })
-    }
-
-    pub(super) fn set_hook(&self, hook: &Ended) {
-        *self.hook.lock() = Some(Arc::clone(hook));
+        Arc::new(Self { event: AutoResetEvent::new(clock), hooks: EndHooks::default() })
     }
 
     /// Returns a hook that calls [`notify`](Self::notify).
@@ -133,10 +130,7 @@ impl EndNotifier {
 
     pub(super) fn notify(&self) {
         self.event.set();
-        let hook = self.hook.lock().clone();
-        if let Some(hook) = hook {
-            hook();
-        }
+        self.hooks.call();
     }
 }
 

@@ -70,6 +70,7 @@ mod controller {
 
 mod manager {
     mod elector;
+    mod end_hooks;
     mod faults;
     mod file_elector;
     mod leaders;

@@ -12,7 +12,7 @@ mod start;
 mod tests;
 mod watchdog;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::handle::Handle;
@@ -21,6 +21,7 @@ pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::running::EndHooks;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
@@ -49,7 +50,7 @@ pub(crate) struct ThreadGroup {
     /// The kind of group, for the log.
     kind: ThreadGroupKind,
     /// Called once the last thread has ended.
-    on_end: OnceLock<Ended>,
+    end_hooks: EndHooks,
 }
 
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
@@ -180,16 +181,13 @@ impl ThreadGroup {
             watchdog: AutoResetEvent::new(clock.clone()),
             clock,
             kind,
-            on_end: OnceLock::new(),
+            end_hooks: EndHooks::default(),
         })
     }
 
-    /// Calls `hook` when the last thread has ended, or now if it has already ended. Only the first hook is kept.
+    /// Calls `hook` when the last thread has ended, and now if no thread is present.
     pub(crate) fn on_end(&self, hook: &Ended) {
-        let _ = self.on_end.set(Arc::clone(hook));
-        if self.is_empty() {
-            hook();
-        }
+        self.end_hooks.add(hook, || self.is_empty());
     }
 
     /// Starts a thread with `start`. It is joined with the others.

@@ -175,9 +175,7 @@ impl Drop for Attendance {
             group.present.wake();
             group.watchdog.set();
             group.kind.log_end(&group.name);
-            if let Some(hook) = group.on_end.get() {
-                hook();
-            }
+            group.end_hooks.call();
         }
     }
 }
