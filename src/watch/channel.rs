@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
 use super::Watch;
 use super::builder::WatchBuilder;
@@ -57,7 +57,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         // The channel has room for one message, and one is enough to wake the thread.
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
-        let task = Receiving { group: Arc::clone(&group), push: push.clone(), receiver, stopped };
+        let task = Receiving { group: Arc::clone(&group), push: push.clone(), receiver, stopped, _stop: stop.clone() };
         let joiners = vec![group.start_function(&threads, move || task.run())?];
         let on_stop = move || {
             push.stop();
@@ -75,6 +75,8 @@ struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
     receiver: Receiver<M>,
     /// Receives a message when the thread group is stopping.
     stopped: Receiver<()>,
+    /// Keeps `stopped` connected after a detach: a disconnected channel is always ready.
+    _stop: Sender<()>,
 }
 
 impl<K, T, M> Receiving<K, T, M>

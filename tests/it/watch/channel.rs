@@ -158,6 +158,26 @@ fn a_detached_watch_ends_with_its_channel() {
     assert!(handle.is_stopped());
 }
 
+/// If it does not sleep, the test runner ends the test.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_detached_watch_sleeps_while_its_channel_is_idle() {
+    let (report, reported) = bounded(1);
+    let options =
+        ThreadOptions::new().on_start(move |_| report.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap());
+    let (sender, receiver) = bounded::<Message>(0);
+    let watch = Watch::builder().thread_options(options).from_receiver(receiver).unwrap();
+    watch.detach();
+    // The thread takes this message, and then waits, after the detach.
+    sender.send(PushMessage::Set("a", 1)).unwrap();
+    let status = std::path::Path::new("/proc").join(reported.recv().unwrap()).join("status");
+    let is_asleep = || std::fs::read_to_string(&status).unwrap().contains("State:\tS");
+    // A busy thread may sleep for a moment, at a lock.
+    while !(0..1000).all(|_| is_asleep()) {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn many_threads_may_send_while_it_is_stopped() {
     for _ in 0..20 {
