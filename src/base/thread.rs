@@ -38,6 +38,9 @@ pub struct ThreadOptions {
     /// The number of threads to refuse.
     #[cfg(all(test, not(loom)))]
     refusals: Arc<std::sync::atomic::AtomicUsize>,
+    /// The end of the names of threads to refuse.
+    #[cfg(all(test, not(loom)))]
+    refused: Option<&'static str>,
 }
 
 /// Called with the thread's name.
@@ -73,6 +76,17 @@ impl ThreadOptions {
         self
     }
 
+    /// Returns options that refuse threads with this end of the name, and the names of the threads that start. The names end once
+    /// the options are dropped.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn refusing_named(refused: &'static str) -> (Self, std::sync::mpsc::Receiver<String>) {
+        let (report, started) = std::sync::mpsc::channel();
+        let options = Self::new().on_start(move |name| {
+            let _ = report.send(name.to_owned());
+        });
+        (Self { refused: Some(refused), ..options }, started)
+    }
+
     /// Starts a thread.
     ///
     /// # Errors
@@ -86,7 +100,8 @@ impl ThreadOptions {
         #[cfg(all(test, not(loom)))]
         {
             use std::sync::atomic::Ordering::SeqCst;
-            if self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let is_named = self.refused.is_some_and(|refused| name.ends_with(refused));
+            if is_named || self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, "the test refuses it"));
             }
         }

@@ -43,7 +43,7 @@ impl ThreadGroup {
         Ok(joiners)
     }
 
-    /// Starts the only thread of a group. `event` triggers the next step of its task.
+    /// Starts the only thread of a group. `event` triggers the next step of its task. After an error, no thread runs.
     pub(crate) fn start_one(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -52,9 +52,19 @@ impl ThreadGroup {
         watch: Option<OverrunHook>,
     ) -> Result<Vec<Joiner>, StartError> {
         StartError::check_name(&self.name)?;
-        let spawned = self.start_on(0, options, task, event);
-        let mut joiners = vec![self.or_stop(&self.slots[0].name, spawned)?];
+        let slot = &self.slots[0];
+        let task = self.attending(slot, task);
+        // The watchdog starts first: if the system refuses it, there is no task to end. If the system refuses the thread of the task,
+        // the watchdog ends, because the group is empty.
+        let mut joiners = Vec::with_capacity(2);
         self.start_watchdog(options, watch, &mut joiners)?;
+        match self.or_stop(&slot.name, spawn(options, &self.clock, slot.name.clone(), task, event)) {
+            Ok(joiner) => joiners.insert(0, joiner),
+            Err(error) => {
+                joiners.into_iter().for_each(Joiner::join);
+                return Err(error);
+            }
+        }
         Ok(joiners)
     }
 
@@ -85,8 +95,7 @@ impl ThreadGroup {
     ) -> Result<Joiner, StartError> {
         StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
-        let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        let added = waker.add(&slot.name, Attending { task, attendance });
+        let added = waker.add(&slot.name, self.attending(slot, task));
         self.or_stop(&slot.name, added)
     }
 
@@ -113,8 +122,12 @@ impl ThreadGroup {
         event: &Arc<AutoResetEvent>,
     ) -> std::io::Result<Joiner> {
         let slot = &self.slots[number];
-        let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        spawn(options, &self.clock, slot.name.clone(), Attending { task, attendance }, event)
+        spawn(options, &self.clock, slot.name.clone(), self.attending(slot, task), event)
+    }
+
+    /// Counts `task` as present on `slot` until it is dropped.
+    fn attending<T>(self: &Arc<Self>, slot: &Arc<WorkerSlot>, task: T) -> Attending<T> {
+        Attending { task, attendance: Attendance::new(Arc::clone(self), Arc::clone(slot)) }
     }
 
     /// Stops the whole group if the system has refused a thread.

@@ -1,10 +1,11 @@
-//! The wakes of the watchdog.
+//! The wakes of the watchdog, and refused threads.
 
 use super::start::Attendance;
 use super::watchdog::Watchdog;
 use super::*;
 use crate::base::clock::ManualClock;
 use crate::base::task::{Next, Task};
+use crate::base::thread::ThreadOptions;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -54,4 +55,28 @@ fn a_run_that_begins_before_its_planned_time_wakes_the_watchdog() {
     assert!(group.watchdog.wait_until(Nanos::ZERO));
     assert_eq!(watchdog.step(Nanos::ZERO), Next::At(sooner));
     drop(run);
+}
+
+/// A task that does not end.
+struct Endless;
+
+impl Task for Endless {
+    fn step(&mut self, _now: Nanos) -> Next {
+        Next::At(Nanos::NEVER)
+    }
+}
+
+#[test]
+fn no_thread_of_a_group_runs_after_the_system_has_refused_one() {
+    for (refused, others) in [("poller-watchdog", &[][..]), ("poller-0", &["poller-watchdog"])] {
+        let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
+        let event = AutoResetEvent::new(group.clock.clone());
+        let (options, started) = ThreadOptions::refusing_named(refused);
+        let error = group.start_one(&options, Endless, &event, Some(Box::new(|_| {}))).unwrap_err();
+        assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
+        assert!(group.is_empty());
+        assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
+        drop(options);
+        assert_eq!(started.iter().collect::<Vec<_>>(), others);
+    }
 }

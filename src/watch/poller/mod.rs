@@ -261,7 +261,7 @@ impl<F> Poller<F> {
         let (name, period) = (source.state.name(), Rounded(self.period));
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = (Arc::clone(&shared), source.clone());
-        let started = group.start_one(
+        let joiners = group.start_one(
             &self.threads.unwrap_or_default(),
             polling,
             &event,
@@ -270,13 +270,11 @@ impl<F> Poller<F> {
                 shared.overruns.fetch_add(1, SeqCst);
                 source.state.overran();
             })),
-        );
-        // Also ends a poller that has started without its watchdog: its thread group is stopping then.
+        )?;
         let wake = move || {
             on_stop();
             event.set();
         };
-        let joiners = started.inspect_err(|_| wake())?;
         let control = control(PollerControl { group: Arc::clone(&group), shared, source });
         Ok(Running::new(control, Handle::new(group, joiners, wake), self.grace))
     }

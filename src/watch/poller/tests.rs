@@ -1,4 +1,4 @@
-//! When a poller counts as listed.
+//! When a poller counts as listed, and a refused thread.
 
 use std::io;
 use std::sync::mpsc;
@@ -107,4 +107,13 @@ fn a_closed_poller_lists_no_more_and_ends_when_it_is_stopped() {
     assert_eq!((polls.load(SeqCst), poller.run_status().phase), (1, RunPhase::Running));
     poller.shutdown(Duration::ZERO);
     assert_eq!(polls.load(SeqCst), 1);
+}
+
+#[test]
+fn a_poller_whose_watchdog_is_refused_runs_no_thread() {
+    let (options, started) = ThreadOptions::refusing_named("-watchdog");
+    let list = |_cx: &Context| -> Keys { Ok(vec![]) };
+    let error = Poller::new(PERIOD, list).thread_options(options).start(&WorkQueue::new()).unwrap_err();
+    assert_eq!(error.to_string(), "the system cannot start thread poller-watchdog");
+    assert_eq!(started.iter().collect::<Vec<_>>(), [""; 0]);
 }

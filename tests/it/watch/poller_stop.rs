@@ -213,7 +213,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
     let error =
         Poller::new(PERIOD, list).name("huge").thread_options(options).clock(queue.clock()).start(&queue).unwrap_err();
     assert!(error.is_thread());
-    assert_eq!(error.to_string(), "the system cannot start thread huge-0");
+    assert_eq!(error.to_string(), "the system cannot start thread huge-watchdog");
     assert!(std::error::Error::source(&error).is_some());
 }
 

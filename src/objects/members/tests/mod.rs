@@ -1,14 +1,18 @@
-//! The machine of a group: its writes, and the facts that it keeps.
+//! The machine of a group: its writes, and the facts that it keeps. A member without its watchdog.
 
 mod random;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Members;
 use super::division::{Division, EarlierDivision};
 use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
 use crate::base::clock::Clock;
+use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::controller::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
+use crate::objects::MemoryClient;
 use crate::run::fence::Fence;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -264,4 +268,17 @@ fn a_run_of_a_key_that_was_lost_and_comes_back_is_announced_as_lost_until_the_ot
     assert_eq!(divide(3, &["a"], &[("b", false)]), lost);
     assert_eq!(divide(3, &["a"], &[("b", true)]), LostRuns::default());
     drop(permit);
+}
+
+#[test]
+fn a_member_whose_watchdog_is_refused_runs_no_thread_and_can_be_started_again() {
+    let (options, started) = ThreadOptions::refusing_named("-watchdog");
+    let client = Arc::new(MemoryClient::new());
+    let members = Members::builder(client, "default", "sites").thread_options(options).build().unwrap();
+    for _ in 0..2 {
+        let error = members.start().unwrap_err();
+        assert_eq!(error.to_string(), "the system cannot start thread sites-member-watchdog");
+    }
+    drop(members);
+    assert_eq!(started.iter().collect::<Vec<_>>(), [""; 0]);
 }
