@@ -38,7 +38,7 @@ impl KvWatch {
             filter_subject: &filter,
             flow_control: true,
             idle_heartbeat: api::nanos(self.options.heartbeat),
-            inactive_threshold: api::nanos(self.options.heartbeat.max(Duration::from_secs(1)) * 6),
+            inactive_threshold: api::nanos(self.options.heartbeat.max(Duration::from_secs(1)).saturating_mul(6)),
             headers_only: self.options.keys_only,
             mem_storage: true,
             num_replicas: 1,

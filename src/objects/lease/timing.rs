@@ -54,7 +54,8 @@ impl LeaseTiming {
             return Err(StartError::setting("retry_period", retry, "longer than zero"));
         }
         let work = renew_deadline.saturating_sub(*margin);
-        if retry.mul_f64(1.0 + Self::JITTER) >= work {
+        // Compared first without the jitter: the product may overflow.
+        if *retry >= work || retry.mul_f64(1.0 + Self::JITTER) >= work {
             let rule = "shorter than the renew deadline without the stop margin, by a fifth";
             return Err(StartError::setting("retry_period", retry, rule));
         }

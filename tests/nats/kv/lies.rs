@@ -1,5 +1,7 @@
 //! Servers with a lying `JetStream`: malformed answers, and impossible messages of consumers.
 
+use std::time::Duration;
+
 use homeostat::nats::{KvBucket, KvUpdate, KvWatchOptions, NatsError, NatsHeaders, NatsMessage};
 
 use super::next;
@@ -294,6 +296,18 @@ fn impossible_messages_of_a_consumer_lead_to_another_one_and_are_no_changes() {
             other => panic!("lie {at}: {other:?}"),
         }
     }
+}
+
+/// Every time that is computed from the interval fits.
+#[test]
+fn a_watch_can_have_the_longest_interval_of_heartbeats() {
+    let url = serve(|_, mut peer| {
+        let _ = play(&mut peer, &|_, _, _| {});
+    });
+    let connection = options(&url).connect().unwrap();
+    let kv = KvBucket::bind(&connection, "TEST").unwrap();
+    let mut watch = kv.watch(&KvWatchOptions::new().heartbeat(Duration::MAX)).unwrap();
+    assert_eq!(next(&mut watch), "synced");
 }
 
 #[test]

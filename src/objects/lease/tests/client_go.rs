@@ -274,6 +274,7 @@ fn times_that_do_not_fit_together_are_refused() {
         LeaseTiming { renew_deadline: good.duration, ..good },
         LeaseTiming { retry: Duration::ZERO, ..good },
         LeaseTiming { retry: 7 * SECOND, ..good },
+        LeaseTiming { retry: Duration::MAX, ..good },
         LeaseTiming { margin: 9 * SECOND, ..good },
         LeaseTiming { margin: Duration::MAX, ..good },
         LeaseTiming { call: Duration::ZERO, ..good },
