@@ -150,6 +150,14 @@ fn stop(pool: &Pool) {
     pool.wake();
 }
 
+/// Stops the pool, and waits until its threads have ended.
+fn stop_all(pool: &Pool, workers: [thread::JoinHandle<()>; 2]) {
+    stop(pool);
+    for worker in workers {
+        worker.join().unwrap();
+    }
+}
+
 /// Explores the interleavings with a bounded number of preemptions: all interleavings of three threads take too long.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -227,10 +235,7 @@ fn a_run_waits_until_the_other_threads_have_left_its_member() {
         let workers = [working(&pool, 0), working(&pool, 1)];
         member.open();
         job.wait_for(2);
-        stop(&pool);
-        for worker in workers {
-            worker.join().unwrap();
-        }
+        stop_all(&pool, workers);
         member.end();
     });
 }
@@ -246,10 +251,7 @@ fn a_member_is_served_up_to_its_limit() {
             let workers = [working(&pool, 0), working(&pool, 1)];
             member.open();
             job.wait_for(2);
-            stop(&pool);
-            for worker in workers {
-                worker.join().unwrap();
-            }
+            stop_all(&pool, workers);
             assert_eq!(job.counts.lock().most, limit);
             member.end();
         });
@@ -267,10 +269,7 @@ fn a_raised_limit_wakes_a_thread() {
         member.open();
         member.set_limit(2);
         job.wait_for(2);
-        stop(&pool);
-        for worker in workers {
-            worker.join().unwrap();
-        }
+        stop_all(&pool, workers);
         member.end();
     });
 }
@@ -291,10 +290,7 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
         assert_eq!(job.run(), 1);
         pool.overrun(&Overrun::of_first_run(stuck));
         job.wait_for(2);
-        stop(&pool);
-        for worker in workers {
-            worker.join().unwrap();
-        }
+        stop_all(&pool, workers);
         let state = pool.state.lock();
         assert_eq!((state.busy, state.stuck), (0, 0));
         drop(state);

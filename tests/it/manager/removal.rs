@@ -221,15 +221,14 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
     running.wait().unwrap();
 }
 
-/// A controller with one active run, which ends at its abort once it may.
+/// A controller `vm` with one active run, which ends at its abort once it may.
 struct StuckRun {
-    controller: Controller<u32>,
     reports: Receiver<&'static str>,
     go_on: Sender<()>,
 }
 
 impl StuckRun {
-    fn new(clock: &ManualClock) -> Self {
+    fn start(manager: &Manager, clock: &ManualClock) -> Self {
         let ((report, reports), (go_on, held)) = (unbounded(), unbounded());
         let reconcile = move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
             report.send("begins")?;
@@ -239,7 +238,22 @@ impl StuckRun {
             Ok(Action::await_change())
         };
         let controller = Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap();
-        Self { controller, reports, go_on }
+        let vms = controller.handle();
+        manager.add(controller).unwrap();
+        vms.enqueue(1);
+        assert_eq!(reports.recv(), Ok("begins"));
+        Self { reports, go_on }
+    }
+
+    /// Lets the grace period of the removal pass, and checks that it aborts the run and does not wait for it.
+    #[track_caller]
+    fn assert_given_up(&self, clock: &ManualClock, removal: ScopedJoinHandle<'_, Result<(), RemoveError>>) {
+        clock.advance(SECOND);
+        assert_eq!(self.reports.recv(), Ok("is aborted"));
+        let answer = removal.join().unwrap();
+        let Err(RemoveError::StillRunning(still)) = answer else { panic!("{answer:?}") };
+        // The control thread may still be ending.
+        assert!(still.threads().contains(&"manager-pool-0".to_owned()), "{still}");
     }
 }
 
@@ -255,25 +269,14 @@ fn wait_for_alarm(clock: &ManualClock, at: Instant) {
     }
 }
 
-/// The control thread may still be ending.
-#[track_caller]
-fn assert_still_running(answer: Result<(), RemoveError>) {
-    let Err(RemoveError::StillRunning(still)) = answer else { panic!("{answer:?}") };
-    assert!(still.threads().contains(&"manager-pool-0".to_owned()), "{still}");
-}
-
 #[test]
 fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
     for (abort, grace) in [(false, HOUR), (false, Duration::MAX), (true, HOUR)] {
         let clock = ManualClock::new();
         let manager = patient(&clock, grace);
         let running = manager.start().unwrap();
-        let StuckRun { controller, reports, go_on } = StuckRun::new(&clock);
-        let vms = controller.handle();
-        manager.add(controller).unwrap();
-        vms.enqueue(1);
-        assert_eq!(reports.recv(), Ok("begins"));
-        let answer = thread::scope(|scope| {
+        let stuck = StuckRun::start(&manager, &clock);
+        thread::scope(|scope| {
             let removal = scope.spawn(|| manager.remove("vm", SECOND));
             wait_for_alarm(&clock, clock.now() + SECOND);
             if abort {
@@ -284,12 +287,9 @@ fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
             while manager.status().doing != "stopping" {
                 thread::yield_now();
             }
-            clock.advance(SECOND);
-            assert_eq!(reports.recv(), Ok("is aborted"));
-            removal.join().unwrap()
+            stuck.assert_given_up(&clock, removal);
         });
-        assert_still_running(answer);
-        drop(go_on);
+        drop(stuck.go_on);
         running.wait().unwrap();
     }
 }
@@ -300,18 +300,14 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
     let clock = ManualClock::new();
     let manager = patient(&clock, Duration::MAX);
     let running = manager.start().unwrap();
-    let StuckRun { controller, reports, go_on } = StuckRun::new(&clock);
-    let vms = controller.handle();
-    manager.add(controller).unwrap();
-    vms.enqueue(1);
-    assert_eq!(reports.recv(), Ok("begins"));
+    let stuck = StuckRun::start(&manager, &clock);
     let ((stopping, stops), (let_stop, may_stop)) = (unbounded(), unbounded::<()>());
     let wait = move || {
         stopping.send(()).unwrap();
         let _ = may_stop.recv();
     };
     add_function(&manager, "busy", wait, unbounded().1);
-    let answer = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());
         stops.recv().unwrap();
         let removal = scope.spawn(|| manager.remove("vm", SECOND));
@@ -320,12 +316,9 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
         manager.stop();
         drop(let_stop);
         wait_for_alarm(&clock, clock.now() + SECOND);
-        clock.advance(SECOND);
-        assert_eq!(reports.recv(), Ok("is aborted"));
-        removal.join().unwrap()
+        stuck.assert_given_up(&clock, removal);
     });
-    assert_still_running(answer);
-    drop(go_on);
+    drop(stuck.go_on);
     running.wait().unwrap();
 }
 

@@ -87,11 +87,7 @@ impl World {
     /// With a debounce of this length, the events that show its own writes enqueue the key too.
     fn with_debounce(sim: &Simulation, lag: Duration, bound: Option<Duration>, debounce: Option<Duration>) -> Self {
         let clock = sim.clock();
-        let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
-        let lagging = clock.clone();
-        client.on_stream(move |_, events| {
-            Ok(ObjectStream::polled(Lagging { events, clock: lagging.clone(), lag, next: None }))
-        });
+        let client = lagging_client(sim, lag);
         let (clusters, machines) = (Api::<Cluster>::new(client.clone()), Api::<Machine>::new(client.clone()));
         let manager = Manager::builder().clock(clock.clone()).build().unwrap();
         let watch = |name: &str| ObjectWatch::new(machines.clone()).name(name).clock(clock.clone()).start();
@@ -155,6 +151,16 @@ impl World {
         self.manager.stop();
         self.running.wait().unwrap();
     }
+}
+
+/// Returns a client whose watches lag.
+fn lagging_client(sim: &Simulation, lag: Duration) -> Arc<HookedClient> {
+    let clock = sim.clock();
+    let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
+    client.on_stream(move |_, events| {
+        Ok(ObjectStream::polled(Lagging { events, clock: clock.clone(), lag, next: None }))
+    });
+    client
 }
 
 /// Stops the clock often, so that late events are noticed.
@@ -285,12 +291,7 @@ fn runs_after(
     writes: impl Fn(&Api<Machine>, &Context) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> Vec<(Duration, String)> {
     let clock = sim.clock();
-    let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
-    let lagging = clock.clone();
-    client.on_stream(move |_, events| {
-        Ok(ObjectStream::polled(Lagging { events, clock: lagging.clone(), lag, next: None }))
-    });
-    let machines = Api::<Machine>::new(client);
+    let machines = Api::<Machine>::new(lagging_client(sim, lag));
     if exists {
         machines.create(&machine_a()).unwrap();
     }
@@ -329,7 +330,7 @@ fn machine_a() -> Machine {
     Machine { metadata: ObjectMeta::new("default", "a") }
 }
 
-/// An object is often made anew because a field of it cannot be changed. The watch shows the new one before the run has ended.
+/// A run makes an object anew if a field cannot be changed. The watch shows the new object before the run ends.
 #[test]
 fn a_run_that_makes_an_object_anew_does_not_wait_for_the_end_of_the_new_one() {
     let runs = runs_after(&Simulation::new(1), Duration::ZERO, true, |machines, cx| {
