@@ -26,7 +26,7 @@ thread_local! {
     static JOURNAL: RefCell<Option<Journal>> = const { RefCell::new(None) };
 }
 
-/// Lets `add` add a write to those of the run on this thread. Does nothing if that run is not recorded.
+/// Calls `add` with the writes of the run on this thread. Does nothing if that run is not recorded.
 #[cfg(feature = "objects")]
 pub(crate) fn note(add: impl FnOnce(&mut Journal)) {
     JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(add));

@@ -107,7 +107,7 @@ fn does_not_write_an_object_that_changed_since_it_was_read() {
     assert!(site.manage(&manager(), Some(&other), Some(wanted())).unwrap_err().is_conflict());
     assert!(site.manage(&manager(), Some(&other), None).unwrap_err().is_conflict());
     assert_eq!(site.all(), std::slice::from_ref(&now));
-    // Nor is an object made anew that is gone.
+    // An object that is gone is not created again.
     site.pages().purge(&now.key()).unwrap();
     assert!(site.manage(&manager(), Some(&now), Some(wanted().with("a", "b"))).unwrap_err().is_conflict());
     assert!(site.all().is_empty());

@@ -63,7 +63,7 @@ pub(crate) struct WorkerSlot {
 }
 
 thread_local! {
-    /// The slot whose task has a step on this thread. In a simulation, steps nest: the innermost one.
+    /// The slot of the step that runs on this thread. In a simulation, steps nest, and this is the innermost one.
     static CURRENT: Cell<*const WorkerSlot> = const { Cell::new(ptr::null()) };
 }
 

@@ -25,7 +25,7 @@ fn count_ends(part: &impl Runnable) -> Arc<AtomicUsize> {
     calls
 }
 
-/// Returns a poller whose poll reports its begin, and ends once the sender is dropped.
+/// Returns a poller. Its poll reports that it begins, and ends once the sender is dropped.
 fn poller(clock: &ManualClock) -> (Running<PollerControl>, Receiver<()>, Sender<()>) {
     let ((begin, begins), (go_on, held)) = (unbounded(), unbounded::<()>());
     let list = move |_: &Context| {

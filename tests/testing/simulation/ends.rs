@@ -193,7 +193,7 @@ fn a_run_that_drops_its_own_controller_continues() {
     assert_eq!(Arc::strong_count(&own), 1, "the reconciler is dropped");
 }
 
-/// A run shuts down a controller that has a run waiting beneath it.
+/// A run shuts down a controller. A run of that controller waits beneath it.
 #[test]
 fn a_shutdown_of_a_controller_with_a_run_beneath_panics() {
     let sim = Simulation::new(6);

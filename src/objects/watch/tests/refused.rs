@@ -13,7 +13,7 @@ use crate::objects::{
 
 const LAMP: Kind = Kind::namespaced("example.com", "v1", "Lamp");
 
-/// A client whose watches need a watchdog. No call is answered.
+/// A remote client, so its watches need a watchdog. The test makes no call.
 struct Remote;
 
 type ClientResult = Result<SharedObject, ClientError>;
