@@ -59,6 +59,15 @@ impl StartError {
         Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
     }
 
+    /// Rejects a number of threads that no program can have.
+    pub(crate) fn check_threads(field: &'static str, threads: usize, least: usize) -> Result<(), Self> {
+        match threads {
+            _ if threads < least => Err(Self::setting(field, &threads, "at least 1")),
+            10_001.. => Err(Self::setting(field, &threads, "at most 10,000")),
+            _ => Ok(()),
+        }
+    }
+
     /// Rejects a name that no thread can have.
     pub(crate) fn check_name(name: &str) -> Result<(), Self> {
         if name.contains('\0') { Err(Self::setting("name", &name, "free of NUL characters")) } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! Text from errors, names and keys, as a part of one line.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The number of bytes that are kept and shown.
 pub(crate) const MOST: usize = 1024;
@@ -60,6 +61,16 @@ pub(crate) struct OneLine<T>(pub(crate) T);
 impl<T: fmt::Display> fmt::Display for OneLine<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&one_line(&self.0.to_string()))
+    }
+}
+
+/// Shows a key by its `Debug`. A `Debug` that panics is caught, and the text says so.
+pub(crate) struct ShownKey<'a, K: ?Sized>(pub(crate) &'a K);
+
+impl<K: fmt::Debug + ?Sized> fmt::Debug for ShownKey<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = catch_unwind(AssertUnwindSafe(|| self.0.fmt(f)));
+        shown.unwrap_or_else(|_| f.write_str("(a key whose Debug panics)"))
     }
 }
 

@@ -292,7 +292,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
     ///
-    /// Other keys are only counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
+    /// Other failing keys are only counted. Other parked keys are forgotten, so that they take no memory. An error takes at most
+    /// 1,024 bytes. Default: 10,000 of each.
     pub fn max_failed_keys(mut self, keys: usize) -> Self {
         self.max_failed_keys = keys;
         self
@@ -398,9 +399,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         if self.max_concurrent == 0 {
             return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
         }
-        if self.own_threads == Some(0) {
-            return Err(StartError::setting("own_threads", &0, "at least 1"));
-        }
+        StartError::check_threads("own_threads", self.own_threads.unwrap_or(1), 1)?;
         longer("reconcile_timeout", self.timeout)?;
         longer("resync", self.resync)?;
         longer("sync_timeout", Some(self.sync_timeout))?;

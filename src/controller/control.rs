@@ -96,7 +96,7 @@ impl<K: Key> ControlTask<K> {
                 self.synced = true;
                 log::info!(controller; "{controller}: all sources are synced");
                 self.state.set_conditions(|conditions| conditions.synced = true);
-                self.state.waiters.settle();
+                self.state.waiters.settle(None);
             }
             Syncing::Ended(source_name) => {
                 // Checked after the sources: a manager closes all controllers before it stops the first watch.

@@ -10,8 +10,8 @@ use crate::queue::{Enqueue, EnqueueMethod, Key, Reasons};
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Returns the keys that will not be retried, with their last errors, the oldest first.
     ///
-    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics) counts
-    /// all.
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. With more, the controller forgets
+    /// the keys that were parked first: the metrics do not count them, and [`retry_now`](Self::retry_now) does not run them.
     #[must_use]
     pub fn parked(&self) -> Vec<FailedKey<K>> {
         self.state.failed.list(true)

@@ -1,6 +1,7 @@
 //! The failed keys of a controller: keys after a failed last run.
 //!
-//! Every failed key is counted. Errors are kept for a bounded number of parked keys and of failing keys: the latest failures.
+//! Errors are kept for a bounded number of parked keys and of failing keys: the latest failures. Other failing keys are counted,
+//! since the queue keeps them too. Other parked keys are forgotten: nothing else in the program may know them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -149,7 +150,7 @@ impl<K: Key> FailedKeys<K> {
         kept.failed.get(&number).cloned()
     }
 
-    /// Returns all failed keys, including keys without kept errors.
+    /// Returns all failed keys, including failing keys without kept errors.
     pub(super) fn keys(&self) -> Vec<K> {
         let mut keys = self.table.lock().keys();
         self.clock.arrange(&mut keys, |key| key);
@@ -182,7 +183,7 @@ struct KeptErrors<K> {
 }
 
 /// Keys that were removed from the table, to be dropped outside the lock.
-type RemovedKeys<K> = (Option<K>, [Option<FailedKey<K>>; 2]);
+type RemovedKeys<K> = ([Option<K>; 2], [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> FailedKeyTable<K> {
     fn new(most: usize) -> Self {
@@ -221,13 +222,18 @@ impl<K: Key> FailedKeyTable<K> {
             failed.failing_since = before.failing_since;
         }
         let oldest = self.kept(parked).add(number, failed, most);
-        (Some(key), [before, oldest])
+        let mut forgotten = None;
+        if let Some(oldest) = oldest.as_ref().filter(|_| parked) {
+            forgotten = self.known.remove_entry(&oldest.key).map(|(key, _)| key);
+            self.parked.count -= 1;
+        }
+        ([Some(key), forgotten], [before, oldest])
     }
 
     fn remove(&mut self, key: &K) -> RemovedKeys<K> {
         match self.known.remove_entry(key) {
-            Some((key, (number, parked))) => (Some(key), [self.kept(parked).remove(number), None]),
-            None => (None, [None, None]),
+            Some((key, (number, parked))) => ([Some(key), None], [self.kept(parked).remove(number), None]),
+            None => RemovedKeys::default(),
         }
     }
 

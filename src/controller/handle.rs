@@ -10,7 +10,7 @@ use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
-use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::watch::source::SourceHandle;
@@ -57,6 +57,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Returns the queue.
+    ///
+    /// A stopped controller keeps no report of the runs that its stop has dropped.
     #[must_use]
     pub fn queue(&self) -> &WorkQueue<K> {
         &self.state.queue
@@ -81,8 +83,11 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Resumes a key. If it was requested meanwhile, it is enqueued now.
     pub fn resume(&self, key: &K) {
         let queue = &self.state.queue;
+        // Dropped without the lock of the suspended keys.
+        let mut unused = Some(key.clone());
         self.state.suspended.resume(key, |reasons| {
-            queue.because(reasons).reschedule(key.clone(), Duration::ZERO);
+            let request = EnqueueRequest::new(EnqueueMethod::Reschedule(Duration::ZERO)).because(reasons);
+            queue.request_or_keep(&mut unused, &request);
             // A claim may be about to put the key aside for ever, and the run may be cancelled meanwhile. Not before the call above: the
             // key would be ready, run, and then run again.
             queue.bring_back(key);

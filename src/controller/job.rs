@@ -140,8 +140,14 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         }
     }
 
-    fn settle(&self) {
-        self.state.waiters.settle();
+    #[inline]
+    fn awaited(&self, key: &K) -> Option<K> {
+        self.state.waiters.awaited(key)
+    }
+
+    #[inline]
+    fn settle(&self, ended: Option<K>) {
+        self.state.waiters.settle(ended.as_ref());
     }
 
     #[cfg(feature = "metrics")]
@@ -277,7 +283,7 @@ where
     fn shuffle(&self, draw: u64) -> Option<String> {
         let state = &*self.state;
         let key = (state.next_token() == Nanos::ZERO).then(|| state.queue.shared.shuffle(draw)).flatten()?;
-        Some(format!("{} {key:?}", state.name))
+        Some(format!("{} {:?}", state.name, crate::base::text::ShownKey(&key)))
     }
 
     /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this check, the end

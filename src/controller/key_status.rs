@@ -6,6 +6,7 @@ use super::failed_keys::FailedKey;
 use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::RunningKey;
+use crate::base::text::ShownKey;
 use crate::queue::{Key, KeyState};
 
 /// The state of one key at one moment: its active run, its failure, its recent runs and its next run.
@@ -47,7 +48,7 @@ impl<K: fmt::Debug> KeyStatus<K> {
     /// Returns the same status with each key formatted by `Debug`.
     #[must_use]
     pub fn shown(self) -> KeyStatus<String> {
-        let show = |key: &K| format!("{key:?}");
+        let show = |key: &K| format!("{:?}", ShownKey(key));
         KeyStatus {
             key: show(&self.key),
             state: self.state,
@@ -87,7 +88,7 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
     /// Returns the status of the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first
     /// in the queue, or have run lately.
     pub(super) fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
-        let is_it = |key: &K| format!("{key:?}") == shown;
+        let is_it = |key: &K| format!("{:?}", ShownKey(key)) == shown;
         let queue = &self.queue.shared;
         let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
         let running = self.running().into_iter().map(|run| run.key);

@@ -22,6 +22,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::text::ShownKey;
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{FastState, Key, WorkQueue};
@@ -191,7 +192,7 @@ impl<K: Key> OwnWrites<K> {
         }
         let until = self.clock.nanos().after(self.bound);
         // Dropped without the lock.
-        let mut keys = Vec::new();
+        let (mut keys, mut unused) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         let OwnWritesState { views, waiting, by_object } = &mut *state;
         let to_show = |noted: &OwnWrite| {
@@ -208,11 +209,22 @@ impl<K: Key> OwnWrites<K> {
         }
         if let Some(own) = keys.pop() {
             // First: if the key's code panics below, the key is still known to wait, until its bound.
-            waiting.insert(own, WaitingKey { until, writes, is_held: false });
+            let new = WaitingKey { until, writes, is_held: false };
+            // `insert` alone would drop one of two equal keys under the lock.
+            match waiting.get_mut(&own) {
+                Some(known) => {
+                    *known = new;
+                    unused.push(own);
+                }
+                None => drop(waiting.insert(own, new)),
+            }
             self.waiting.store(waiting.len(), SeqCst);
         }
         for object in objects {
-            by_object.entry(object).or_default().extend(keys.pop());
+            let waiting = by_object.entry(object).or_default();
+            if !waiting.contains(key) {
+                waiting.extend(keys.pop());
+            }
         }
     }
 
@@ -240,6 +252,7 @@ impl<K: Key> OwnWrites<K> {
         if !is_over && !left.is_zero() {
             waiting.is_held = true;
             drop(state);
+            let key = &ShownKey(key);
             log::debug!(controller, key:?; "{controller}: {key:?} waits until a watch has shown its own write");
             return Some(left);
         }
@@ -247,7 +260,7 @@ impl<K: Key> OwnWrites<K> {
         self.waiting.store(state.waiting.len(), SeqCst);
         drop(state);
         if !is_over {
-            let timeout = Rounded(self.bound);
+            let (key, timeout) = (&ShownKey(key), Rounded(self.bound));
             log::warn!(
                 controller, key:?, timeout:%;
                 "{controller}: {key:?} runs although no watch has shown its own write within {timeout}"

@@ -143,7 +143,7 @@ impl<K: Key> ControllerState<K> {
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
-        source.on_progress(Box::new(move || waiters.settle()));
+        source.on_progress(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());
         let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
         source.on_end(Arc::new(move || {
@@ -218,7 +218,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         }
         state.sources.join_ended();
         // Waits for a key no longer include the changes that the source had accepted.
-        state.waiters.settle();
+        state.waiters.settle(None);
         Ok(true)
     }
 }

@@ -105,6 +105,9 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             if let Some((quiet, max_wait)) = target.debounce {
                 subscriber = subscriber.debounced(quiet, max_wait);
             }
+            if watch.polls_outside(&target.queue.clock()) {
+                return Err(StartError::named("watch", watch.name(), "polls by another clock than its simulation"));
+            }
             let view = watch.write_view().and_then(|view| target.own_writes.add_view(view));
             let subscription = watch.subscribe(subscriber)?;
             let handle = watch.source().named(&name).synced_by(&subscription.synced);

@@ -279,6 +279,7 @@ impl<K: Key> ControllerState<K> {
         self.waiters.freeze();
         self.sources.stop();
         self.queue.shutdown(Shutdown::Discard);
+        self.queue.shared.forget_dropped();
         self.wake_control();
     }
 
@@ -334,13 +335,13 @@ impl<K: Key> ControllerState<K> {
             self.suspended.cancel(key, is_idle);
         }
         self.own_writes.cancel(key, is_idle);
-        self.waiters.settle();
+        self.waiters.settle(Some(key));
     }
 
     /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run is left.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
         let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, || self.own_writes.cancel(key, cancel)));
-        self.waiters.settle();
+        self.waiters.settle(Some(key));
         dismissed
     }
 }

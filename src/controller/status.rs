@@ -9,7 +9,8 @@ use super::failed_keys::FailedKey;
 use super::recent_runs::RecentRun;
 use super::shards::ShardStatus;
 use super::state::ControllerState;
-use crate::base::group::WorkerSlot;
+use crate::base::group::{Look, WorkerSlot};
+use crate::base::text::ShownKey;
 use crate::base::time::Nanos;
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
@@ -86,7 +87,8 @@ pub struct ControllerStatus<K> {
     pub phase: ControllerPhase,
     /// The active runs.
     pub running: Vec<RunningKey<K>>,
-    /// The key that has been queued longest, and its waiting time.
+    /// The key that has been ready longest, and its waiting time. A raised priority moves a key behind the others of its new
+    /// level; then this may be a younger key at the head of a level.
     pub oldest_waiting: Option<(K, Duration)>,
     /// The delayed key that becomes due first, and that time.
     pub next_due: Option<(K, Instant)>,
@@ -183,7 +185,7 @@ impl<K: fmt::Debug> ControllerHealth<K> {
 impl<K: fmt::Debug> RunningKey<K> {
     pub(super) fn shown(self) -> RunningKey<String> {
         let Self { key, thread, elapsed, overdue } = self;
-        RunningKey { key: format!("{key:?}"), thread, elapsed, overdue }
+        RunningKey { key: format!("{:?}", ShownKey(&key)), thread, elapsed, overdue }
     }
 }
 
@@ -208,33 +210,38 @@ impl<K: Key> ControllerState<K> {
         self.conditions().into()
     }
 
-    /// Returns the worker slots of the threads that run keys of this controller now.
-    fn worker_slots(&self) -> Vec<Arc<WorkerSlot>> {
-        self.started().map(|started| started.membership.slots()).unwrap_or_default()
+    /// Returns the active runs of this controller, with the slots of their threads.
+    fn active_runs(&self) -> Vec<(Arc<WorkerSlot>, Look)> {
+        let slots = || self.started().map(|started| started.membership.slots()).unwrap_or_default();
+        let looks: Vec<_> = slots().into_iter().filter_map(|slot| slot.look().map(|run| (slot, run))).collect();
+        // A thread may have moved to another controller before the look. Then its run is not one of this controller.
+        let still = slots();
+        let is_here = |(slot, run): &(Arc<WorkerSlot>, Look)| {
+            still.iter().any(|other| Arc::ptr_eq(other, slot)) && slot.is_at(run)
+        };
+        looks.into_iter().filter(is_here).collect()
     }
 
     pub(super) fn running(&self) -> Vec<RunningKey<K>> {
         let now = self.clock.nanos();
-        let slots = self.worker_slots();
-        let looks = slots.iter().filter_map(|slot| {
-            let run = slot.look()?;
+        let runs = self.active_runs();
+        let runs = runs.iter().filter_map(|(slot, run)| {
             let key = self.queue.shared.key_in_process(run.record)?;
             // Otherwise the record may already belong to another key.
-            slot.is_at(&run).then(|| RunningKey {
+            slot.is_at(run).then(|| RunningKey {
                 key,
                 thread: slot.name.clone(),
                 elapsed: now.since(run.since),
                 overdue: slot.is_overdue(),
             })
         });
-        looks.collect()
+        runs.collect()
     }
 
     pub(super) fn metrics(&self) -> ControllerMetrics {
         let counters = self.counters.lock().clone();
         let now = self.clock.nanos();
-        let slots = self.worker_slots();
-        let running: Vec<_> = slots.iter().filter_map(|slot| slot.look()).map(|run| now.since(run.since)).collect();
+        let running: Vec<_> = self.active_runs().iter().map(|(_, run)| now.since(run.since)).collect();
         let (parked, failing) = self.failed.counts();
         let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
@@ -287,7 +294,7 @@ impl<K: fmt::Debug> ControllerStatus<K> {
     /// Returns the same status with each key formatted by `Debug`.
     #[must_use]
     pub fn shown(self) -> ControllerStatus<String> {
-        let show = |key: &K| format!("{key:?}");
+        let show = |key: &K| format!("{:?}", ShownKey(key));
         let failed = |failed: Vec<FailedKey<K>>| failed.into_iter().map(|failed| failed.with_key(show)).collect();
         ControllerStatus {
             name: self.name,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::failed_keys::bounded;
 use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::shielded;
@@ -51,7 +52,7 @@ pub enum WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "the time was over before the key was idle or the initial listings were in",
+            Self::Timeout => "timed out before the key became idle or the first listings completed",
             Self::Stopped => "the controller has been stopped",
             Self::Failed => "the controller has failed",
         })
@@ -62,13 +63,19 @@ impl Error for WaitError {}
 
 /// The threads that wait for keys of one controller.
 pub(super) struct KeyWaiters<K> {
-    waits: Arc<Monitor<Waits<K>>>,
+    clock: Clock,
+    waits: Mutex<Waits<K>>,
     /// The number of waiting threads. While it is zero, runs take no lock here.
     waiting: AtomicUsize,
 }
 
+/// The number of changes that may end the waits of some threads. They sleep until it rises.
+type Changes = Monitor<u64>;
+
 struct Waits<K> {
     keys: HashMap<K, AwaitedKey, FastState>,
+    /// For threads that wait for no key, but for all sources.
+    changes: Arc<Changes>,
     /// Keys are being dropped: from now on an idle key proves nothing.
     frozen: bool,
     /// Set once nothing can change any more.
@@ -76,8 +83,8 @@ struct Waits<K> {
 }
 
 /// A key with waiting threads, and its runs since the first wait.
-#[derive(Debug, Default)]
 struct AwaitedKey {
+    changes: Arc<Changes>,
     waiting: usize,
     /// The number of runs that have begun.
     begun: u64,
@@ -87,8 +94,9 @@ struct AwaitedKey {
 
 impl<K: Key> KeyWaiters<K> {
     pub(super) fn new(clock: Clock) -> Arc<Self> {
-        let waits = Waits { keys: HashMap::default(), frozen: false, closed: None };
-        Arc::new(Self { waits: Monitor::of(clock, waits), waiting: AtomicUsize::new(0) })
+        let changes = Monitor::of(clock.clone(), 0);
+        let waits = Mutex::new(Waits { keys: HashMap::default(), changes, frozen: false, closed: None });
+        Arc::new(Self { clock, waits, waiting: AtomicUsize::new(0) })
     }
 
     /// Counts a run that begins.
@@ -116,27 +124,52 @@ impl<K: Key> KeyWaiters<K> {
     #[inline]
     fn count(&self, key: &K, change: impl FnOnce(&mut AwaitedKey)) {
         if self.waiting.load(SeqCst) > 0 {
-            self.waits.with(|waits| waits.keys.get_mut(key).map(change));
+            self.waits.lock().keys.get_mut(key).map(change);
         }
     }
 
-    /// Wakes all waiting threads after a claim has ended or a source has delivered keys. They check their conditions again.
+    /// Returns a copy of the key of a claim that is about to end, for [`settle`](Self::settle). `None` if no thread waits.
     #[inline]
-    pub(super) fn settle(&self) {
+    pub(super) fn awaited(&self, key: &K) -> Option<K> {
+        if self.waiting.load(SeqCst) > 0 { Some(key.clone()) } else { None }
+    }
+
+    /// Wakes the threads that wait for `ended`, whose claim has ended. They check their conditions again. Without a key, wakes
+    /// all threads, for example after a source has delivered keys.
+    #[inline]
+    pub(super) fn settle(&self, ended: Option<&K>) {
         if self.waiting.load(SeqCst) > 0 {
-            self.waits.change(|_| ());
+            self.wake(ended);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, ended: Option<&K>) {
+        let woken: Vec<_> = {
+            let waits = self.waits.lock();
+            match ended {
+                Some(key) => waits.keys.get(key).map(|awaited| Arc::clone(&awaited.changes)).into_iter().collect(),
+                None => {
+                    let keys = waits.keys.values().map(|awaited| &awaited.changes);
+                    keys.chain([&waits.changes]).cloned().collect()
+                }
+            }
+        };
+        for changes in woken {
+            changes.change(|count| *count += 1);
         }
     }
 
     /// Prevents success of all waits until [`close`](Self::close). Called before keys are dropped, so that a dropped key does not
     /// count as idle.
     pub(super) fn freeze(&self) {
-        self.waits.with(|waits| waits.frozen = true);
+        self.waits.lock().frozen = true;
     }
 
     /// Ends all current and later waits with `why`. The first call decides.
     pub(super) fn close(&self, why: WaitError) {
-        self.waits.change(|waits| *waits.closed.get_or_insert(why));
+        self.waits.lock().closed.get_or_insert(why);
+        self.wake(None);
     }
 
     /// Starts a wait for `key`. Runs of the key are counted from now on.
@@ -149,17 +182,35 @@ impl<K: Key> KeyWaiters<K> {
     pub(super) fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn() -> bool) -> Result<(), WaitError> {
         // Before the first check: from here on `settle` wakes this thread.
         self.waiting.fetch_add(1, SeqCst);
-        let held = self.look_until(deadline, |_| holds().then_some(()));
+        let changes = Arc::clone(&self.waits.lock().changes);
+        let held = self.look_until(deadline, &changes, |_| holds().then_some(()));
         self.waiting.fetch_sub(1, SeqCst);
         held
     }
 
-    fn look_until<T>(self: &Arc<Self>, deadline: Nanos, look: impl Fn(&Waits<K>) -> Option<T>) -> Result<T, WaitError> {
-        let found = self.waits.wait_for_some(deadline, |waits| {
-            let found = if waits.frozen && waits.closed.is_none() { None } else { look(waits) };
-            found.map(Ok).or_else(|| waits.closed.map(Err))
-        });
-        found.unwrap_or(Err(WaitError::Timeout))
+    /// Calls `look` under the lock until it returns a value: now, after each of `changes`, and at the deadline.
+    fn look_until<T>(
+        &self,
+        deadline: Nanos,
+        changes: &Arc<Changes>,
+        look: impl Fn(&Waits<K>) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        loop {
+            // Read before the look: a later change ends the sleep.
+            let seen = changes.with(|count| *count);
+            let is_last = self.clock.reached(deadline);
+            {
+                let waits = self.waits.lock();
+                let found = if waits.frozen && waits.closed.is_none() { None } else { look(&waits) };
+                if let Some(result) = found.map(Ok).or_else(|| waits.closed.map(Err)) {
+                    return result;
+                }
+            }
+            if is_last {
+                return Err(WaitError::Timeout);
+            }
+            changes.wait_for_some(deadline, |count| (*count != seen).then_some(()));
+        }
     }
 }
 
@@ -167,27 +218,36 @@ impl<K: Key> KeyWaiters<K> {
 pub(super) struct KeyWait<'a, K: Key> {
     waiters: &'a Arc<KeyWaiters<K>>,
     key: K,
+    changes: Arc<Changes>,
     /// The number of runs that had begun when the wait started.
     before: u64,
 }
 
 impl<'a, K: Key> KeyWait<'a, K> {
     fn new(waiters: &'a Arc<KeyWaiters<K>>, key: K) -> Self {
-        let own = key.clone();
-        let before = waiters.waits.with(|waits| {
-            let awaited = waits.keys.entry(own).or_default();
-            awaited.waiting += 1;
-            awaited.begun
-        });
+        // The key that is not needed drops without the lock.
+        let (mut own, changes) = (Some(key.clone()), Monitor::of(waiters.clock.clone(), 0));
+        let (before, changes) = {
+            let mut waits = waiters.waits.lock();
+            if !waits.keys.contains_key(&key)
+                && let Some(own) = own.take()
+            {
+                waits.keys.insert(own, AwaitedKey { changes: Arc::clone(&changes), waiting: 0, begun: 0, ended: None });
+            }
+            waits.keys.get_mut(&key).map_or((0, changes), |awaited| {
+                awaited.waiting += 1;
+                (awaited.begun, Arc::clone(&awaited.changes))
+            })
+        };
         // Before the first check: from here on runs are counted and `settle` wakes this thread.
         waiters.waiting.fetch_add(1, SeqCst);
-        Self { waiters, key, before }
+        Self { waiters, key, changes, before }
     }
 
     /// Blocks until `is_idle` returns true. Calls it under a lock. The end of a claim and the end of the controller wake this.
     /// Returns the outcome of the last run that began after the wait started.
     pub(super) fn wait(self, deadline: Nanos, is_idle: impl Fn() -> bool) -> Result<Option<RunOutcome>, WaitError> {
-        self.waiters.look_until(deadline, |waits| {
+        self.waiters.look_until(deadline, &self.changes, |waits| {
             if !is_idle() {
                 return None;
             }
@@ -199,14 +259,16 @@ impl<'a, K: Key> KeyWait<'a, K> {
     }
 
     fn leave(&self) {
-        // The removed key drops outside the lock.
-        self.waiters.waits.with(|waits| match waits.keys.get_mut(&self.key) {
+        let mut waits = self.waiters.waits.lock();
+        let removed = match waits.keys.get_mut(&self.key) {
             Some(awaited) if awaited.waiting > 1 => {
                 awaited.waiting -= 1;
                 None
             }
             _ => waits.keys.remove_entry(&self.key),
-        });
+        };
+        drop(waits);
+        drop(removed);
     }
 }
 
@@ -215,5 +277,71 @@ impl<K: Key> Drop for KeyWait<'_, K> {
         // The lookup may run user code, during the unwinding of a panic in the key's own code.
         shielded("the end of a wait for a key", || self.leave());
         self.waiters.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::thread;
+
+    use super::*;
+    use crate::base::clock::ManualClock;
+
+    #[test]
+    fn the_end_of_a_claim_wakes_only_the_threads_that_wait_for_its_key() {
+        let clock = ManualClock::new();
+        let waiters = KeyWaiters::new(clock.clock());
+        thread::scope(|scope| {
+            let waits = [1, 2].map(|key| {
+                let wait = waiters.start(&key);
+                let idle = Arc::new(AtomicUsize::new(0));
+                let seen = Arc::clone(&idle);
+                (idle, scope.spawn(move || wait.wait(Nanos::NEVER, || seen.load(SeqCst) == 1)))
+            });
+            clock.wait_for_sleepers(2);
+            waiters.settle(Some(&3));
+            assert_eq!(clock.sleepers(), 2);
+            let [(first, one), (second, two)] = waits;
+            first.store(1, SeqCst);
+            waiters.settle(Some(&1));
+            assert_eq!((one.join().unwrap(), clock.sleepers()), (Ok(None), 1));
+            second.store(1, SeqCst);
+            waiters.settle(None);
+            assert_eq!((two.join().unwrap(), clock.sleepers()), (Ok(None), 0));
+        });
+    }
+
+    /// A key that starts a wait when it drops.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Waits(u32);
+
+    thread_local! {
+        static WAITERS: RefCell<Option<Arc<KeyWaiters<Waits>>>> = const { RefCell::new(None) };
+        static STARTED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            if let Some(waiters) = WAITERS.take() {
+                drop(waiters.start(self));
+                STARTED.set(STARTED.get() + 1);
+                WAITERS.set(Some(waiters));
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_may_start_a_wait_when_it_drops() {
+        let key = Waits(1);
+        let waiters = KeyWaiters::new(Clock::system());
+        WAITERS.set(Some(Arc::clone(&waiters)));
+        let first = waiters.start(&key);
+        let second = waiters.start(&key);
+        drop(second);
+        drop(first);
+        WAITERS.take();
+        assert!(STARTED.get() > 0);
+        assert_eq!((waiters.waiting.load(SeqCst), waiters.waits.lock().keys.len()), (0, 0));
     }
 }

@@ -72,6 +72,15 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         tally + ignored
     }
 
+    /// Applies the request to a key. A key that the queue already knows stays in `key`, for callers with a lock.
+    pub(crate) fn request_or_keep(&self, key: &mut Option<K>, request: &EnqueueRequest) {
+        let Some(hash) = key.as_ref().map(|key| self.hash(key)) else { return };
+        self.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
+            records.request(Wanted { key, hash, request }, |known, key| known == key, |key| key, &now, effects)
+        });
+    }
+
     #[inline(always)]
     fn request_one(&self, key: K, request: &EnqueueRequest) -> EnqueueOutcome {
         let hash = self.hash(&key);

@@ -261,6 +261,8 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// shutdown ends the wait. After a timeout the queue goes on serving, and `drain` can be called again. A thread that holds a
     /// claim of this queue waits for the whole timeout.
     ///
+    /// Each report names all runs that the shutdown has dropped so far. The queue keeps them until its last handle is dropped.
+    ///
     /// # Panics
     ///
     /// As [`shutdown`](Self::shutdown); and, after the wait, if the `Clone` of a key in the report panics.

@@ -10,6 +10,9 @@ pub(crate) const BATCH: u32 = 1024;
 /// The priority level of a key. Each level is first in, first out. Higher levels are served first, without starving lower ones:
 /// see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND).
 ///
+/// A request raises a key for its next run. A failed run keeps the level for its retry. A run that asks for a requeue, and was
+/// not requested meanwhile, runs next at normal priority at most.
+///
 /// # Examples
 ///
 /// ```
@@ -233,7 +236,7 @@ pub enum EnqueueMethod {
 pub struct EnqueueRequest {
     /// The method.
     pub method: EnqueueMethod,
-    /// The priority. A request raises the level of a key and never lowers it.
+    /// The priority. A request raises the level of a key and never lowers it; see [`Priority`].
     pub priority: Priority,
     /// The reasons. They are merged into the reasons of the run.
     pub reasons: Reasons,

@@ -193,6 +193,13 @@ impl<K: Key> QueueShared<K> {
         report
     }
 
+    /// Forgets the runs that a shutdown has dropped, so that no report names them.
+    pub(crate) fn forget_dropped(&self) {
+        // Dropped without the lock.
+        let dropped = self.locked.lock().records.take_dropped();
+        drop(dropped);
+    }
+
     pub(crate) fn has_ready(&self) -> bool {
         self.locked.lock().records.has_ready()
     }

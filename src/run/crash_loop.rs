@@ -1,14 +1,17 @@
 //! Backoff for starts that succeed but do not last.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::base::time::{Nanos, Rounded};
 use crate::queue::Key;
+use crate::run::error::BoxError;
+use crate::run::retry_after::RetryAfter;
 
 /// With fewer records than this, expired records are not removed.
 const FEW: usize = 16;
@@ -46,11 +49,8 @@ const FEW: usize = 16;
 ///     if services.is_running(name) {
 ///         return Ok(Action::await_change());
 ///     }
-///     let wait = guard.ended(name);
-///     if !wait.is_zero() {
-///         return Ok(Action::requeue_after(wait));
-///     }
-///     services.start(name)?; // an error is retried as the retry policy says
+///     guard.check(name)?; // in a crash loop, the run fails, and the key runs again after the delay
+///     services.start(name)?;
 ///     guard.started(name);
 ///     Ok(Action::await_change())
 /// }
@@ -136,6 +136,8 @@ impl<K: Key> CrashLoopGuard<K> {
     pub fn started(&self, key: &K) {
         let now = self.clock.nanos();
         let phase = RecordPhase::Started(now);
+        // Dropped without the lock.
+        let mut expired = Vec::new();
         let mut records = self.records.lock();
         if let Some(record) = records.by_key.get_mut(key) {
             let short_runs = if record.is_expired(now, self.stable_for) { 0 } else { record.short_runs };
@@ -143,7 +145,7 @@ impl<K: Key> CrashLoopGuard<K> {
             return;
         }
         if records.by_key.len() >= records.sweep_at {
-            records.by_key.retain(|_, record| !record.is_expired(now, self.stable_for));
+            expired.extend(records.by_key.extract_if(|_, record| record.is_expired(now, self.stable_for)));
             records.sweep_at = FEW.max(2 * records.by_key.len());
         }
         records.by_key.insert(key.clone(), RunRecord { short_runs: 0, phase });
@@ -161,7 +163,9 @@ impl<K: Key> CrashLoopGuard<K> {
         let RunRecords { by_key, draws, .. } = &mut *records;
         let Some(record) = by_key.get_mut(key) else { return Duration::ZERO };
         if record.is_expired(now, self.stable_for) {
-            by_key.remove(key);
+            let gone = by_key.remove_entry(key);
+            drop(records);
+            drop(gone);
             return Duration::ZERO;
         }
         match record.phase {
@@ -173,6 +177,19 @@ impl<K: Key> CrashLoopGuard<K> {
                 delay
             }
         }
+    }
+
+    /// Records the end of `key`, as [`ended`](Self::ended) does, and fails if its next start must wait.
+    ///
+    /// The error is for the reconciler to return. The run then counts as failed, so status, metrics and logs show the crash
+    /// loop, and the key runs again after the delay: the error contains a [`RetryAfter`]. The retry policy must allow retries.
+    ///
+    /// # Errors
+    ///
+    /// If `key` must wait. The message tells the number of short runs in a row and the delay.
+    pub fn check(&self, key: &K) -> Result<(), BoxError> {
+        let delay = self.ended(key);
+        if delay.is_zero() { Ok(()) } else { Err(CrashLoop(self.short_runs(key), RetryAfter::new(delay)).into()) }
     }
 
     /// Returns the number of short runs of `key` in a row.
@@ -188,7 +205,26 @@ impl<K: Key> CrashLoopGuard<K> {
     ///
     /// Use it when the process is no longer wanted, or after a change of its configuration.
     pub fn forget(&self, key: &K) -> bool {
-        self.records.lock().by_key.remove(key).is_some()
+        let gone = self.records.lock().by_key.remove_entry(key);
+        gone.is_some()
+    }
+}
+
+/// The number of short runs in a row, and the delay of the next start.
+#[derive(Debug)]
+struct CrashLoop(u32, RetryAfter);
+
+impl fmt::Display for CrashLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(short_runs, next) = self;
+        let times = if *short_runs == 1 { "once".to_owned() } else { format!("{short_runs} times in a row") };
+        write!(f, "ended {times} soon after its start, next start in {}", Rounded(next.delay()))
+    }
+}
+
+impl Error for CrashLoop {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.1)
     }
 }
 
@@ -204,6 +240,8 @@ impl<K> fmt::Debug for CrashLoopGuard<K> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::base::clock::ManualClock;
 
@@ -231,6 +269,62 @@ mod tests {
         assert_eq!(run(&clock, &guard, 1, 10 * SECOND), Duration::ZERO);
         assert_eq!(guard.short_runs(&1), 0);
         assert_eq!(run(&clock, &guard, 1, SECOND), SECOND);
+    }
+
+    #[test]
+    fn a_check_fails_during_the_delay_and_tells_the_short_runs() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        assert!(guard.check(&1).is_ok());
+        for (times, delay) in [("once", "1s"), ("2 times in a row", "2s")] {
+            guard.started(&1);
+            clock.advance(SECOND);
+            let error = guard.check(&1).unwrap_err();
+            assert_eq!(error.to_string(), format!("ended {times} soon after its start, next start in {delay}"));
+            let least = error.source().and_then(|source| source.downcast_ref::<RetryAfter>());
+            assert_eq!(Some(format!("{}", Rounded(least.unwrap().delay()))), Some(delay.to_owned()));
+            clock.advance(least.unwrap().delay());
+            assert!(guard.check(&1).is_ok());
+        }
+    }
+
+    /// A key that uses the guard when it drops.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Asks(u32);
+
+    thread_local! {
+        static GUARD: std::cell::RefCell<Option<Arc<CrashLoopGuard<Asks>>>> = const { std::cell::RefCell::new(None) };
+        static ASKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let guard = GUARD.with_borrow(Option::clone);
+            if let Some(guard) = guard.filter(|_| self.0 < 100) {
+                assert_eq!(guard.short_runs(&Asks(100 + self.0)), 0);
+                ASKED.set(ASKED.get() + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_may_use_the_guard_when_it_drops() {
+        let clock = ManualClock::new();
+        let backoff = Exponential::new(SECOND, 8 * SECOND);
+        let guard = Arc::new(CrashLoopGuard::new(10 * SECOND, backoff).clock(clock.clock()));
+        for key in 0..16 {
+            guard.started(&Asks(key));
+        }
+        GUARD.set(Some(Arc::clone(&guard)));
+        assert!(guard.forget(&Asks(0)));
+        clock.advance(10 * SECOND);
+        assert!(guard.ended(&Asks(1)).is_zero());
+        guard.started(&Asks(200));
+        guard.started(&Asks(201));
+        guard.started(&Asks(202));
+        GUARD.set(None);
+        // The two arguments below 100, and all sixteen recorded keys.
+        assert_eq!(ASKED.get(), 18);
     }
 
     #[test]

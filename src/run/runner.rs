@@ -18,7 +18,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
-use crate::base::text::{OneLine, one_line};
+use crate::base::text::{OneLine, ShownKey, one_line};
 use crate::base::thread::{Panic, panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
@@ -96,9 +96,15 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     /// Called when the claim of a key that was [refused](Admission::Refuse) has ended.
     fn refused(&self, _key: K, _reasons: Reasons) {}
 
-    /// Called when a claim has ended.
+    /// Returns a copy of the key of a claim that is about to end, for [`settle`](Self::settle), if threads wait for keys.
     #[inline]
-    fn settle(&self) {}
+    fn awaited(&self, _key: &K) -> Option<K> {
+        None
+    }
+
+    /// Called when a claim has ended, with the key from [`awaited`](Self::awaited).
+    #[inline]
+    fn settle(&self, _ended: Option<K>) {}
 }
 
 /// A thread that serves one queue for some time.
@@ -159,6 +165,8 @@ pub(crate) struct Runner<K, R, P, H> {
     cx: Context,
     /// The start and the end of the last run, if runs are timed.
     times: (Nanos, Nanos),
+    /// Whether a token was taken that no run has used yet.
+    has_token: bool,
     draws: Draws,
     key: PhantomData<fn(K)>,
 }
@@ -176,7 +184,7 @@ where
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
         let cx = cx.in_term(runs.hooks.fence());
         let draws = runs.clock.draws();
-        Self { runs, counters, cx, times: (Nanos::NEVER, Nanos::ZERO), draws, key: PhantomData }
+        Self { runs, counters, cx, times: (Nanos::NEVER, Nanos::ZERO), has_token: false, draws, key: PhantomData }
     }
 
     /// Moves the runner to another worker slot.
@@ -196,13 +204,17 @@ where
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             let (controller, message) = (self.name(), one_line(panic_message(&*panic)));
             log::error!(controller, panic:% = message; "{controller}: a key's own code or a policy panicked: {message}");
-            self.runs.hooks.settle();
+            if self.has_token {
+                self.runs.hooks.put_token_back();
+            }
+            self.runs.hooks.settle(None);
             NoClaim::Empty
         })
     }
 
     fn serve_keys(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
-        if !self.runs.hooks.take_token() {
+        self.has_token = self.runs.hooks.take_token();
+        if !self.has_token {
             return NoClaim::Stopped;
         }
         let mut claim = match first() {
@@ -232,17 +244,20 @@ where
                     Err(no_claim) => return no_claim,
                 },
             };
+            self.has_token = false;
             let ending = self.run(&claim, turn);
             drop(permit);
             let hooks = &self.runs.hooks;
+            let awaited = hooks.awaited(claim.key());
             if turn.is_over() || !hooks.take_token() {
                 claim.end(ending);
-                hooks.settle();
+                hooks.settle(awaited);
                 return NoClaim::Stopped;
             }
+            self.has_token = true;
             // Ends the claim and takes the next key in one locked section.
             let taken = claim.turn(ending, || hooks.is_shut());
-            hooks.settle();
+            hooks.settle(awaited);
             if let Err(no_claim) = taken {
                 hooks.put_token_back();
                 return no_claim;
@@ -255,20 +270,20 @@ where
     fn pass_over(&self, claim: &mut Claim<K>, ending: Ending, turn: &impl KeyTurn) -> Result<(), NoClaim> {
         let hooks = &self.runs.hooks;
         let refused = (ending == Ending::Leave).then(|| (claim.key().clone(), claim.reasons()));
-        let is_over = turn.is_over();
+        let (is_over, awaited) = (turn.is_over(), hooks.awaited(claim.key()));
         let taken = claim.turn(ending, || is_over || hooks.is_shut());
         if let Some((key, reasons)) = refused {
             // The claim holds the next key by now, which did not panic.
             shielded("the key of a controller", || hooks.refused(key, reasons));
         }
-        hooks.settle();
+        hooks.settle(awaited);
         taken.inspect_err(|_| hooks.put_token_back())
     }
 
     /// Runs the key of a claim. Called once, so that it becomes part of the loop.
     fn run(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending {
         let Self { runs, cx, counters, times, .. } = self;
-        let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), claim.key());
+        let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), &ShownKey(claim.key()));
         log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
         runs.hooks.begin(claim.key());
         let call = RunInfo {
@@ -323,12 +338,12 @@ where
 
     fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
         let counters = &self.counters;
-        let (controller, key) = (self.name(), claim.key());
+        let (controller, key) = (self.name(), &ShownKey(claim.key()));
         let (after, ending) = match action.0 {
             Follow::Nothing => {
                 counters.successes.count();
                 log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
-                self.note(key, RunResult::Succeeded);
+                self.note(claim.key(), RunResult::Succeeded);
                 return Ending::Done;
             }
             Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
@@ -337,20 +352,20 @@ where
         counters.requeues.count();
         let shown = Rounded(after);
         log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
-        self.note(key, RunResult::Requeued(after));
+        self.note(claim.key(), RunResult::Requeued(after));
         ending
     }
 
     fn failed(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
         let Self { counters, runs, .. } = &*self;
-        let (controller, key) = (self.name(), claim.key());
+        let (controller, key) = (self.name(), &ShownKey(claim.key()));
         // Checked first: the source of a terminal error may be one of the errors below.
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
             let shown = OneLine(Chain(error));
             log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
-            self.note(key, RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
+            self.note(claim.key(), RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
             return Ending::Done;
         }
         if let Some(requeue) = RequeueAfter::find(error) {
@@ -361,7 +376,7 @@ where
                 controller, key:?, after:% = shown, error:% = error_shown;
                 "{controller}: {key:?} requested a requeue after {shown}: {error_shown}"
             );
-            self.note(key, RunResult::Requeued(after));
+            self.note(claim.key(), RunResult::Requeued(after));
             return Ending::RequeueAfter(after);
         }
         // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
@@ -373,7 +388,7 @@ where
         if is_aborted {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
-            self.note(key, RunResult::Aborted);
+            self.note(claim.key(), RunResult::Aborted);
             return Ending::PutBack(claim.reasons());
         }
         self.decide(claim, error)
@@ -382,7 +397,7 @@ where
     fn panicked(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending {
         self.counters.panics.count();
         let error = Panicked::new(panic_message(&**panic));
-        let (controller, key, message) = (self.name(), claim.key(), one_line(error.message()));
+        let (controller, key, message) = (self.name(), &ShownKey(claim.key()), one_line(error.message()));
         log::error!(controller, key:?, panic:% = message; "{controller}: the reconciler panicked at {key:?}: {message}");
         self.decide(claim, &error)
     }
@@ -392,11 +407,11 @@ where
         let failures = claim.failures_if_retried();
         let random = self.draws.next();
         let Self { counters, runs, .. } = &*self;
-        let (controller, key) = (self.name(), claim.key());
+        let (controller, key) = (self.name(), &ShownKey(claim.key()));
         let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
         let error = Muted::unwrap(error);
         let chain = OneLine(Chain(error));
-        let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
+        let (next, ending) = match runs.policy.decide(&Failure { key: claim.key(), failures, error, random }) {
             RetryDecision::Retry(backoff) => {
                 let backoff = RetryAfter::find(error).map_or(backoff, |least| backoff.max(least.delay()));
                 counters.retries.count();
@@ -416,7 +431,7 @@ where
                 (NextAttempt::Drop, Ending::Done)
             }
         };
-        self.note(key, RunResult::Failed(Failed { error, failures, next }));
+        self.note(claim.key(), RunResult::Failed(Failed { error, failures, next }));
         ending
     }
 }
@@ -434,6 +449,7 @@ pub(crate) fn report_overrun<K: Key + fmt::Debug>(
     shielded("the report of an overrun", || {
         // The key is cloned and shown, which is user code. If the run ends now, the key may no longer belong to it.
         if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            let key = &ShownKey(&key);
             log::warn!(
                 controller, thread, key:?, timeout:%;
                 "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"

@@ -148,6 +148,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         SourceHandle::new(&self.core.source, self.core.store.synced())
     }
 
+    /// Returns whether `clock` belongs to a simulation, but a thread outside it lists for this watch.
+    pub(crate) fn polls_outside(&self, clock: &Clock) -> bool {
+        let Self { core } = self;
+        clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.is_triggered()
+    }
+
     /// Returns the state in which the producer records its health.
     #[cfg(feature = "objects")]
     pub(crate) fn source_state(&self) -> &Arc<SourceState> {

@@ -254,6 +254,11 @@ impl SourceState {
         &self.name
     }
 
+    /// Returns whether the source lists on a thread of its own.
+    pub(crate) fn is_triggered(&self) -> bool {
+        self.trigger.get().is_some()
+    }
+
     /// Sets the function that starts a listing now. `trigger` must not own this state.
     pub(crate) fn on_trigger(&self, trigger: impl Fn() + Send + Sync + 'static) {
         let _ = self.trigger.set(Box::new(trigger));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::handle::Handle;
-pub(crate) use self::slot::WorkerSlot;
+pub(crate) use self::slot::{Look, WorkerSlot};
 pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;

@@ -16,6 +16,7 @@ use super::moves::Moves;
 use super::{ShardEntry, ShardHash, ShardPlace, Shards};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
+use crate::base::text::ShownKey;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
@@ -64,35 +65,37 @@ impl<K: Key> RefusedKeys<K> {
     }
 
     /// Remembers an event at `now`. If there are too many keys, forgets those whose last event is older than `memory`, and then
-    /// remembers only deletions of further keys.
-    fn remember(&mut self, key: &K, reasons: Reasons, now: Nanos, memory: Duration) {
-        if self.keys.len() >= MOST_REFUSED && !self.keys.contains_key(key) {
-            if self.is_to_search(now) {
-                self.forget_old(now, memory);
-            }
-            if self.keys.len() >= MOST_REFUSED && !reasons.contains(Reasons::DELETED) {
-                return;
-            }
+    /// remembers only deletions of further keys. Returns the forgotten keys, to be dropped without a lock.
+    fn remember(&mut self, key: &K, reasons: Reasons, now: Nanos, memory: Duration) -> Vec<K> {
+        if let Some(known) = self.keys.get_mut(key) {
+            *known = (now, known.1 | reasons);
+            return Vec::new();
         }
-        let known = self.keys.entry(key.clone()).or_insert((now, Reasons::NONE));
-        *known = (now, known.1 | reasons);
+        let is_full = self.keys.len() >= MOST_REFUSED;
+        let forgotten = if is_full && self.is_to_search(now) { self.forget_old(now, memory) } else { Vec::new() };
+        if self.keys.len() < MOST_REFUSED || reasons.contains(Reasons::DELETED) {
+            self.keys.insert(key.clone(), (now, reasons));
+        }
+        forgotten
     }
 
     fn is_to_search(&self, now: Nanos) -> bool {
         now >= self.search_at
     }
 
-    fn forget_old(&mut self, now: Nanos, memory: Duration) {
+    fn forget_old(&mut self, now: Nanos, memory: Duration) -> Vec<K> {
         let mut oldest = now;
-        self.keys.retain(|_, (since, _)| {
-            let is_kept = now.since(*since) <= memory;
-            if is_kept {
+        let is_old = |since: Nanos| now.since(since) > memory;
+        let old = self.keys.extract_if(|_, (since, _)| {
+            if !is_old(*since) {
                 oldest = oldest.min(*since);
             }
-            is_kept
+            is_old(*since)
         });
+        let old = old.map(|(key, _)| key).collect();
         // Keys that come later are younger. The pause bounds the cost if the ages of the keys differ.
         self.search_at = oldest.after(memory).max(now.after(memory / SEARCHES));
+        old
     }
 }
 
@@ -142,18 +145,24 @@ impl<K: Key> ShardGate<K> {
         match self.shards.enter(hash) {
             ShardEntry::Run(permit) => Admission::RunWith(Box::new(permit)),
             ShardEntry::HereSoon => {
-                kept.soon.insert(key.clone());
+                if !kept.soon.contains(key) {
+                    kept.soon.insert(key.clone());
+                }
                 drop(kept);
+                let key = &ShownKey(key);
                 log::debug!(controller, key:?; "{controller}: {key:?} waits until its earlier owner hands it over");
                 Admission::PutAside(Duration::MAX)
             }
             ShardEntry::Elsewhere => {
                 // Reasons that come again with each listing are not remembered.
                 let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
+                let mut forgotten = Vec::new();
                 if reasons.is_empty() || !repeated.contains(reasons) {
-                    kept.refused.remember(key, reasons, self.clock.nanos(), self.shards.0.memory);
+                    forgotten = kept.refused.remember(key, reasons, self.clock.nanos(), self.shards.0.memory);
                 }
                 drop(kept);
+                drop(forgotten);
+                let key = &ShownKey(key);
                 log::trace!(controller, key:?; "{controller}: {key:?} belongs to another process");
                 Admission::Refuse
             }
@@ -196,12 +205,17 @@ impl<K: Key> ShardGate<K> {
                 }
             });
         }
+        // Dropped without the lock.
+        let mut known_keys = Vec::new();
         let mut kept = self.kept.lock();
         for (key, (since, reasons)) in others {
-            shielded(KEY, || {
+            shielded(KEY, || match kept.refused.keys.get_mut(&key) {
                 // An event that was refused meanwhile is younger.
-                let known = kept.refused.keys.entry(key).or_insert((since, Reasons::NONE));
-                known.1 |= reasons;
+                Some(known) => {
+                    known.1 |= reasons;
+                    known_keys.push(key);
+                }
+                None => drop(kept.refused.keys.insert(key, (since, reasons))),
             });
         }
     }

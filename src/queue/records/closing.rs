@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::super::report::{DrainReport, QueueMetrics};
 use super::super::request::{DroppedRun, Priority, Shutdown};
 use super::super::state::{Bounds, Phase, RecordState};
+use super::dropped::DroppedRuns;
 use super::{Effects, RecordCounts, Records};
 use crate::base::time::Nanos;
 
@@ -146,6 +147,11 @@ impl<K> Records<K> {
         K: Clone,
     {
         self.dropped.append_to(&mut report.dropped, count);
+    }
+
+    /// Removes the dropped runs from later reports.
+    pub(crate) fn take_dropped(&mut self) -> DroppedRuns<K> {
+        std::mem::replace(&mut self.dropped, DroppedRuns::new())
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {

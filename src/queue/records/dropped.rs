@@ -7,7 +7,7 @@ const CHUNK: usize = super::super::request::BATCH as usize;
 
 /// Dropped runs in order. They are kept in chunks, so that adding one never moves more than [`CHUNK`] others.
 #[derive(Debug)]
-pub(super) struct DroppedRuns<K>(Vec<Vec<(K, DroppedRun)>>);
+pub(crate) struct DroppedRuns<K>(Vec<Vec<(K, DroppedRun)>>);
 
 impl<K> DroppedRuns<K> {
     pub(super) fn new() -> Self {

@@ -26,6 +26,7 @@ use crate::base::clock::Wake;
 use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
+use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 
 /// The pause after the first refusal of a thread. It doubles with each further refusal,
@@ -36,9 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl<K: Key> QueueShared<K> {
     /// Makes due keys ready, at most [`BATCH`] of them. Returns when to call this again.
     pub(crate) fn turn_wheel(self: &Arc<Self>) -> Nanos {
-        // Dropped after the lock.
         let mut gone = Vec::new();
-        self.with_lock(|section| {
+        let next = self.with_lock(|section| {
             let now = self.now();
             let (records, effects, _) = section.parts();
             let next = records.expire(now, BATCH, &mut gone, effects);
@@ -51,7 +51,10 @@ impl<K: Key> QueueShared<K> {
                 clock.set_alarm(&mut locked.alarm, next, Arc::new(Advanced(Arc::clone(self))));
             }
             next
-        })
+        });
+        // After the lock. A key that panics when it drops must not end the timer.
+        shielded("the drop of a key", || drop(gone));
+        next
     }
 
     /// Makes all due keys ready.

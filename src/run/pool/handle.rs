@@ -79,13 +79,13 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets the number of threads, and so the limit on runs at once. Default: 4.
+    /// Sets the number of threads, and so the limit on runs at once. At least 1 and at most 10,000. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Sets the number of extra threads that may replace threads with stuck runs. Default: 4.
+    /// Sets the number of extra threads that may replace threads with stuck runs. At most 10,000. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.spares = spares;
         self
@@ -112,17 +112,15 @@ impl PoolBuilder {
     /// Checks the settings.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         StartError::check_name(&self.name)?;
-        if self.threads == 0 {
-            return Err(StartError::setting("threads", &self.threads, "at least 1"));
-        }
-        Ok(())
+        StartError::check_threads("threads", self.threads, 1)?;
+        StartError::check_threads("spares", self.spares, 0)
     }
 
     /// Starts the threads.
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero, or if the system refuses a thread.
+    /// Returns [`StartError`] if the name is invalid, if a number of threads is out of its range, or if the system refuses a thread.
     pub fn start(self) -> Result<Running<WorkerPool>, StartError> {
         self.check()?;
         let task_thread = |role| {

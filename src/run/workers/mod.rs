@@ -119,7 +119,7 @@ impl<R, P> Workers<R, P> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is invalid, if the number of threads or the timeout is zero, or if the system refuses a
+    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero or above 10,000, if the timeout is zero, or if the system refuses a
     /// thread. Threads that had started by then are stopped, but not joined.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
@@ -127,9 +127,7 @@ impl<R, P> Workers<R, P> {
         R: Reconciler<K> + 'static,
         P: RetryPolicy<K> + 'static,
     {
-        if self.threads == 0 {
-            return Err(StartError::setting("threads", &self.threads, "at least 1"));
-        }
+        StartError::check_threads("threads", self.threads, 1)?;
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
         }

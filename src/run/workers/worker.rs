@@ -87,7 +87,7 @@ where
             return Next::Finished;
         }
         if let Some(key) = queue.shuffle(turn.draw) {
-            (turn.say)(format!("{key:?}"));
+            (turn.say)(format!("{:?}", crate::base::text::ShownKey(&key)));
         }
         let turn = WorkerTurn { group, slot, one_key: true };
         match runner.serve(&turn, || queue.try_dequeue(|| false)) {

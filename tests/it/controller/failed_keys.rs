@@ -2,11 +2,15 @@
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::controller::{ControllerBuilder, WaitError};
 use homeostat::queue::KeyState;
-use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock, Running, WorkerPool, terminal};
+use homeostat::{
+    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Running, WorkerPool, terminal,
+};
 
 use crate::stages::{SECOND, stage};
 use crate::support::HOUR;
@@ -189,7 +193,7 @@ fn the_text_of_an_error_is_cut_at_a_character() {
 }
 
 #[test]
-fn only_the_last_failed_keys_are_kept_and_all_are_counted() {
+fn only_the_last_errors_are_kept_and_parked_keys_without_error_are_forgotten() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
     let running = builder(&clock, failing).max_failed_keys(2).build().unwrap().start(&pool).unwrap();
@@ -204,12 +208,76 @@ fn only_the_last_failed_keys_are_kept_and_all_are_counted() {
         troubles.into_iter().map(|trouble| trouble.key).collect()
     };
     let kept = || (names(true), names(false), running.metrics().parked, running.metrics().failing);
-    assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 3, 3));
-    // A failed key that is not listed can be dismissed too.
-    assert!(running.dismiss(&"bad-1") && running.dismiss(&"vm-1"));
+    assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 2, 3));
+    // A failing key that is not listed can be dismissed too. A parked key that is not listed is forgotten.
+    assert!(!running.dismiss(&"bad-1") && running.dismiss(&"vm-1"));
     assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 2, 2));
     running.enqueue("bad-2");
     clock.wait_for_sleepers(IDLE);
     assert_eq!(kept(), (vec!["bad-3", "bad-2"], vec!["vm-2", "vm-3"], 2, 2));
     assert_eq!(running.retry_now(), 4);
+}
+
+/// A key that never fails again leaves nothing behind.
+#[test]
+fn memory_of_parked_keys_is_bounded() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let fails = |_: &Context, _: &Arc<u32>| -> Outcome { Err(terminal("no such image").into()) };
+    let controller = Controller::builder("vm", fails).clock(clock.clock()).max_failed_keys(3);
+    let running = controller.build().unwrap().start(&pool).unwrap();
+    let keys: Vec<_> = (0..100).map(Arc::new).collect();
+    for key in &keys {
+        running.queue().enqueue(Arc::clone(key));
+    }
+    clock.wait_for_sleepers(IDLE);
+    let known = keys.iter().filter(|key| Arc::strong_count(key) > 1).count();
+    assert_eq!((known, running.metrics().parked, running.retry_now()), (3, 3, 3));
+}
+
+#[test]
+fn a_stopped_controller_keeps_no_dropped_keys() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let idle = |_: &Context, _: &Arc<u32>| -> Outcome { Ok(Action::await_change()) };
+    let controller = Controller::builder("vm", idle).clock(clock.clock()).build().unwrap();
+    let (handle, running) = (controller.handle(), controller.start(&pool).unwrap());
+    let key = Arc::new(1);
+    running.queue().enqueue_after(Arc::clone(&key), HOUR);
+    running.shutdown(Duration::ZERO);
+    assert_eq!(Arc::strong_count(&key), 1, "{handle:?}");
+}
+
+/// A key that suspends itself when it drops, once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Suspends(u32);
+
+thread_local! {
+    static HANDLE: RefCell<Option<ControllerHandle<Suspends>>> = const { RefCell::new(None) };
+}
+
+impl Drop for Suspends {
+    fn drop(&mut self) {
+        if let Some(handle) = HANDLE.take() {
+            handle.suspend(Suspends(self.0));
+        }
+    }
+}
+
+#[test]
+fn a_key_may_use_its_controller_when_it_drops_during_a_resume() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let idle = |_: &Context, _: &Suspends| -> Outcome { Ok(Action::await_change()) };
+    let controller = Controller::builder("vm", idle).clock(clock.clock()).build().unwrap();
+    let (handle, running) = (controller.handle(), controller.start(&pool).unwrap());
+    let key = Suspends(1);
+    running.suspend(key.clone());
+    running.enqueue(key.clone());
+    clock.wait_for_sleepers(IDLE);
+    HANDLE.set(Some(handle));
+    running.resume(&key);
+    // The copy that the queue did not need has suspended the key again.
+    assert!(HANDLE.take().is_none());
+    assert_eq!(running.status().suspended, std::slice::from_ref(&key));
 }

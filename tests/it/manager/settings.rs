@@ -63,6 +63,10 @@ fn settings_of_a_manager() {
     refused(Manager::builder().threads(0).build(), "threads is 0, but must be at least 1");
     refused(Manager::builder().name("").build(), "name \"\" is empty");
     refused(WorkerPool::builder().threads(0).start(), "threads is 0, but must be at least 1");
+    let most = format!("is {}, but must be at most 10,000", usize::MAX);
+    refused(WorkerPool::builder().threads(usize::MAX).start(), &format!("threads {most}"));
+    refused(WorkerPool::builder().spares(usize::MAX).start(), &format!("spares {most}"));
+    refused(Manager::builder().threads(usize::MAX).build(), &format!("threads {most}"));
     let manager = Manager::builder().build().unwrap();
     manager.add(plain("vm").build().unwrap()).unwrap();
     let taken = "name \"vm\" is the name of another component of the manager";

@@ -344,3 +344,21 @@ fn done_and_next_with_a_clone_that_panics_ends_the_claim() {
     assert_eq!(LOOKED.get(), 2, "the queue's copy and the claim's");
     assert_eq!((queue.len(), queue.processing_count(), queue.delayed_count()), (0, 0, 1));
 }
+
+/// A queue forgets a key on its timer thread when the cool-down of the key ends.
+#[test]
+fn a_key_that_panics_when_it_drops_does_not_end_the_timer() {
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Fragile(&'static str);
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            let on_timer = std::thread::current().name().is_some_and(|name| name == "fragile-timer");
+            assert!(!on_timer || self.0 != "breaks", "the drop of a key");
+        }
+    }
+    let queue = WorkQueue::builder().name("fragile").build();
+    queue.enqueue(Fragile("breaks"));
+    queue.dequeue().unwrap().cool_down(std::time::Duration::from_millis(1));
+    queue.enqueue_after(Fragile("holds"), std::time::Duration::from_millis(20));
+    assert_eq!(queue.dequeue().unwrap().0, "holds");
+}

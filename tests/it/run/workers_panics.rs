@@ -191,3 +191,40 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
     assert!(CLONES.load(SeqCst) >= 4);
     workers.shutdown(Duration::ZERO);
 }
+
+/// A key whose `Debug` panics.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Undebuggable;
+
+impl std::fmt::Debug for Undebuggable {
+    fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("a debug that panics");
+    }
+}
+
+#[test]
+fn a_key_whose_debug_panics_runs_and_is_retried_by_the_policy() {
+    let logs = Logs::of("undebuggable");
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let reconcile = |cx: &Context, _: &Undebuggable| -> Outcome {
+        if cx.attempt() > 1 { Ok(Action::await_change()) } else { Err("no answer".into()) }
+    };
+    let policy = Exponential::new(SECOND, SECOND).jitter(0.0);
+    let workers = Workers::new(reconcile).name("undebuggable").retry(policy).start(&queue).unwrap();
+    queue.enqueue(Undebuggable);
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state(&Undebuggable), KeyState::Delayed(Some(clock.now() + SECOND)));
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(1);
+    let metrics = workers.metrics();
+    assert_eq!((metrics.retries, metrics.successes, metrics.panics), (1, 1, 0));
+    let lines = logs.all();
+    assert!(lines.iter().any(|line| line.level == Level::Trace), "{lines:?}");
+    let of_key = lines.iter().filter(|line| line.fields.contains_key("key"));
+    assert!(of_key.clone().count() >= 4, "{lines:?}");
+    for line in of_key {
+        assert_eq!(line.field("key"), "(a key whose Debug panics)");
+        assert!(line.message.contains("(a key whose Debug panics)"), "{line:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Managers of several processes over one lease, in one simulation.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use homeostat::objects::{Client, DeleteOptions, Kind, LeaseElector, MemoryClient, ObjectKey};
@@ -119,11 +120,10 @@ fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
         let (store, notes) = (store(sim), Notes::new(sim));
         let (one, other) = Process::pair(sim, &store, &notes);
         let clock = sim.clock();
-        let mut updates = 0;
+        let updates = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&updates);
         one.client.before(move |verb, _| {
-            updates += u32::from(verb == "update");
-            // A simulation ends only while it waits.
-            if verb == "update" && updates % 6 != 0 {
+            if verb == "update" && count.fetch_add(1, SeqCst) % 6 != 5 {
                 let cx = Context::detached_with(clock.clone(), CancellationToken::new());
                 let _ = cx.sleep(Duration::from_millis(2300));
             }
@@ -132,6 +132,8 @@ fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
         sim.run_for(5 * MINUTE);
         assert_eq!(leaders(&notes), ["one 0"]);
         assert!(one.manager.is_leading());
+        // A stop on top of a renewal would wait for it in vain, so it comes after a quick one.
+        sim.run_until(MINUTE, || updates.load(SeqCst) % 6 == 0);
         one.manager.stop();
         sim.run_until(10 * SECOND, || other.manager.is_leading());
         one.running.wait().unwrap();

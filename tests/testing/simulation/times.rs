@@ -305,3 +305,36 @@ fn a_run_that_passes_its_deadline_is_cancelled_and_reported() {
         assert!(pool.overdue().is_empty());
     });
 }
+
+/// At the end of the time a turn is under way, and the key is due again when it ends.
+#[test]
+fn a_turn_that_sleeps_beyond_the_end_is_the_last_one() {
+    let sim = Simulation::new(7);
+    let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
+    let sleeps = |cx: &Context, _key: Key| -> Outcome {
+        cx.sleep(Duration::from_millis(300))?;
+        Ok(Action::requeue_after(Duration::ZERO))
+    };
+    let vms = Controller::builder("vm", notes.run(sleeps)).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
+    vms.enqueue("vm-1");
+    sim.run_for(SECOND);
+    assert_eq!((notes.times().len(), sim.elapsed()), (4, Duration::from_millis(1_200)));
+}
+
+#[test]
+fn a_poll_watch_by_another_clock_than_the_simulation_is_refused() {
+    let sim = Simulation::new(7);
+    let pool = pool(&sim, 1);
+    let list = |_cx: &Context| Ok::<_, BoxError>([("vm-1", 1)]);
+    let outside = PollWatch::new(HOUR, list).name("vms").start().unwrap();
+    let inside = PollWatch::new(HOUR, list).name("vms").clock(sim.clock()).start().unwrap();
+    let start = |watch: &Watch<&'static str, i32>| {
+        let idle = |_: &Context, _: &&str| -> Outcome { Ok(Action::await_change()) };
+        let vms = Controller::builder("vm", idle).watch(watch, |event| event.key().copied()).clock(sim.clock());
+        vms.build().unwrap().start(&pool).map(drop)
+    };
+    start(inside.watch()).unwrap();
+    let error = start(outside.watch()).unwrap_err();
+    assert_eq!(error.to_string(), "watch \"vms\" polls by another clock than its simulation");
+    outside.shutdown(SECOND);
+}

@@ -273,3 +273,32 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     own.wait(&9, Duration::MAX).unwrap();
     assert_eq!(own.metrics().runs.successes, 4);
 }
+
+/// A key whose first `Clone` panics, if its number is odd.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Fragile(u32);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        assert_eq!(self.0 % 2, 0, "the clone of a key");
+        Self(self.0)
+    }
+}
+
+#[test]
+fn a_key_whose_clone_panics_takes_no_token_of_the_rate_limit() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let (runs, seen) = unbounded();
+    let reconcile = move |_: &Context, key: &Fragile| -> Outcome {
+        let _ = runs.send(key.0);
+        Ok(Action::await_change())
+    };
+    let limited = Controller::builder("limited", reconcile).clock(clock.clock()).rate_limit(1.0, 1).build().unwrap();
+    let limited = limited.start(&pool).unwrap();
+    limited.suspend_all();
+    limited.queue().enqueue(Fragile(1));
+    limited.queue().enqueue(Fragile(2));
+    limited.resume_all();
+    assert_eq!(seen.recv(), Ok(2), "by the only token, without a step of the clock");
+}
