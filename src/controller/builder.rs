@@ -152,7 +152,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Runs all keys that the watches know every `interval`, at low priority. Default: never.
     ///
-    /// The first resync is one interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
+    /// The resync has a thread of its own, `<name>-control-0`, since it calls the mappings of the watches. The first resync is one
+    /// interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self

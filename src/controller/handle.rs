@@ -123,6 +123,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Sets the time between two resyncs, counted from the last one; `None` for no resyncs.
     ///
+    /// A controller that was built without a resync does it on the control thread of its pool: there a slow mapping also delays
+    /// the syncs of the pool's other controllers.
+    ///
     /// # Errors
     ///
     /// Returns [`StartError`] if `interval` is zero.

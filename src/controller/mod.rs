@@ -52,7 +52,7 @@ pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::{RunOutcome, WaitError};
 
-use self::control::ControlTask;
+use self::control::{ControlTask, ControlThread};
 use self::running::ControllerBody;
 use self::source::SourceStart;
 use self::state::{ControllerState, FailureHook, Started};
@@ -60,6 +60,7 @@ use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
+use crate::base::wait::AutoResetEvent;
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
@@ -220,7 +221,13 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            state.start(Started { membership, control: pool.control.waker(), on_failure, debounce, options })
+            let resyncs = state.resync.lock().is_some() || state.gate.is_some();
+            let control = if resyncs {
+                ControlThread::Own(AutoResetEvent::new(state.clock.clone()))
+            } else {
+                ControlThread::Shared(pool.control.waker())
+            };
+            state.start(Started { membership, control, on_failure, debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
@@ -228,7 +235,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
         let waker = started.control.clone();
-        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.set());
+        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.wake());
         let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
         let sources = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
@@ -243,10 +250,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 moves_handed_over: Vec::new(),
                 synced: false,
             };
-            group.start_task(&started.control, task)
+            started.control.start(&group, &started.options, task)
         });
         // After an error, a drop of the handle ends the running parts.
-        let failed = control.map(|joiner| body.control.keep(vec![joiner])).err();
+        let failed = control.map(|joiners| body.control.keep(joiners)).err();
         let running = Running::new(ControllerHandle::new(state), body, grace);
         failed.map_or(Ok(running), Err)
     }

@@ -141,7 +141,7 @@ impl<K: Key> ControllerState<K> {
         let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
         let StartedSource { source, handle, view } = start(&target)?;
         let control = control.clone();
-        handle.synced().on_set(Box::new(move |_| control.set()));
+        handle.synced().on_set(Box::new(move |_| control.wake()));
         let waiters = Arc::clone(&self.waiters);
         source.on_progress(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());

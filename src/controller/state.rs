@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::conditions::RunConditions;
+use super::control::ControlThread;
 use super::failed_keys::FailedKeys;
 use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
@@ -23,7 +24,6 @@ use crate::base::running::EndHooks;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -98,8 +98,7 @@ pub(super) struct ControllerState<K: Key> {
 /// The parts of a controller that exist from its start on.
 pub(super) struct Started {
     pub(super) membership: Membership,
-    /// Triggers a step of the control task.
-    pub(super) control: TaskWaker,
+    pub(super) control: ControlThread,
     pub(super) on_failure: Option<FailureHook>,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
@@ -286,7 +285,7 @@ impl<K: Key> ControllerState<K> {
     /// Triggers a step of the control task, if the controller has been started.
     pub(super) fn wake_control(&self) {
         if let Some(started) = self.started() {
-            started.control.set();
+            started.control.wake();
         }
     }
 

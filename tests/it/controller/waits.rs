@@ -384,3 +384,29 @@ fn a_wait_goes_on_while_a_run_asks_to_be_tried_again() {
     assert_eq!((runs.requeues, runs.successes, runs.errors()), (2, 1, 0));
     assert!(running.failing().is_empty());
 }
+
+/// The resync of one controller waits in its mapping. Another controller of the pool starts and syncs meanwhile.
+#[test]
+fn a_slow_mapping_of_a_resync_delays_no_other_controller() {
+    let (clock, pool) = held();
+    let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+    vms.replace_all([("vm-1", 1)]);
+    let (mappings, director) = stage();
+    let mapping = move |event: &Event<Key, u32>| {
+        if matches!(event, Event::Unchanged { .. }) {
+            mappings.enter(());
+        }
+        event.key().copied()
+    };
+    let slow = builder(&clock, done).watch(vms.watch(), mapping).resync(HOUR).build().unwrap().start(&pool).unwrap();
+    slow.wait_synced(LONG).unwrap();
+    clock.wait_for_sleepers(4);
+    clock.advance(HOUR);
+    director.next();
+    let disks = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+    disks.synced();
+    let other = Controller::builder("disk", done).clock(clock.clock());
+    let other = other.watch(disks.watch(), |event| event.key().copied()).build().unwrap().start(&pool).unwrap();
+    other.wait_synced(Duration::MAX).unwrap();
+    director.cue();
+}
