@@ -84,6 +84,9 @@ impl Action {
 
     /// Requests another run after `delay`. `enqueue` does not shorten the delay, `enqueue_now` ends it. Zero enqueues the key at
     /// the end of its queue.
+    ///
+    /// The delay has no jitter. Keys that were enqueued together and ask for the same delay run together again. To spread them,
+    /// add a random part to the delay.
     #[doc(alias = "requeue")]
     pub const fn requeue_after(delay: Duration) -> Self {
         Self(Follow::Requeue(delay))
