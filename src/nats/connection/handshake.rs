@@ -83,7 +83,7 @@ fn secure<'a>(
     while session.is_handshaking() {
         session
             .complete_io(&mut socket)
-            .map_err(|error| NatsError::connect(format!("the TLS handshake failed: {error}")))?;
+            .map_err(|error| NatsError::connect(format!("the TLS handshake failed: {}", tls::described(&error))))?;
     }
     Ok(StreamOwned::new(session, socket))
 }
@@ -141,7 +141,8 @@ fn read_frame(stream: &mut impl Read, parser: &mut FrameParser) -> Result<Frame,
             Ok(0) => return Err(NatsError::connect("the server closes the connection in the handshake")),
             Ok(count) => parser.push(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(NatsError::connect(error)),
+            // A server of TLS 1.3 refuses the client's certificate only after the handshake.
+            Err(error) => return Err(NatsError::connect(tls::described(&error))),
         }
     }
 }

@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 10] = [
     &["watch"],
     &["controller"],
     &["manager"],
-    &["objects"],
+    &["objects", "tls"],
     &["sub", "kubernetes", "nats", "serve"],
     &["testing"],
     &["guide"],
