@@ -184,7 +184,7 @@ impl KubernetesClientBuilder {
         };
         let user_agent = user_agent.unwrap_or_else(default_agent);
         let proxy = config.chosen_proxy(&|name| env::var_os(name));
-        let transport = HttpTransport::new(config.parts(), proxy.as_deref(), user_agent, limits, clock)?;
+        let transport = HttpTransport::new(config.parts(), proxy.as_ref(), user_agent, limits, clock)?;
         let shared = Shared {
             transport,
             discovery: Discovery::default(),

@@ -28,6 +28,7 @@ use crate::kubernetes::config::cluster::ConfigParts;
 use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::identity::Impersonation;
+use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::kubernetes::config::secret::Secret;
 use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
 
@@ -117,13 +118,13 @@ pub(crate) type Answer = (ResponseHead, Vec<u8>);
 impl HttpTransport {
     pub(crate) fn new(
         parts: &ConfigParts,
-        proxy: Option<&str>,
+        proxy: Option<&ProxyUrl>,
         user_agent: String,
         limits: TransportLimits,
         clock: Clock,
     ) -> Result<Self, ConfigError> {
         let origin = || parts.origin.clone();
-        let proxy = proxy.map(|url| parse_proxy(url).map_err(|fault| ConfigError::new(origin(), fault))).transpose()?;
+        let proxy = proxy.map(parse_proxy).transpose()?;
         let mut headers = HeaderMap::new();
         for (name, value) in parts.acts_as.iter().flat_map(Impersonation::headers) {
             let invalid = || ConfigError::new(origin(), format!("the header {name} cannot be {value:?}"));
@@ -132,7 +133,7 @@ impl HttpTransport {
         }
         HeaderValue::try_from(user_agent.as_str())
             .map_err(|_| ConfigError::new("user agent", format!("{user_agent:?} cannot be sent in a header")))?;
-        let authenticator = Authenticator::new(parts.credentials.clone(), ClusterInfo::of(parts), clock.clone());
+        let authenticator = Authenticator::new(parts.sent_credentials(), ClusterInfo::of(parts), clock.clone());
         let authenticator = Arc::new(authenticator);
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
         let TransportLimits { connect, read, .. } = limits;
