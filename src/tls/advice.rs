@@ -23,8 +23,8 @@ fn of_certificate(fault: &CertificateError) -> &'static str {
 
     match fault {
         UnknownIssuer => {
-            "the certificate authority of the settings has not signed the server's certificate; \
-             trust the authority that has, or this certificate itself"
+            "no certificate authority that this client trusts has signed the server's certificate; \
+             trust the one that has, or this certificate itself"
         }
         NotValidForNameContext { presented, .. } if presented.is_empty() => {
             "the server's certificate has no subjectAltName, and its common name does not count; issue one with names"

@@ -15,7 +15,7 @@ pub(crate) struct Identity(CertifiedKey);
 /// The fault of a client's certificate or key. It shows no part of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IdentityFault {
-    /// The library cannot sign with the key: what it is.
+    /// The library cannot sign with a key of this kind.
     Key(&'static str),
     /// The certificate is one for another key.
     OtherKey,
@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-/// Says what an unusable key is.
+/// Describes an unusable key.
 fn describe(key: &PrivateKeyDer<'_>) -> &'static str {
     /// The identifiers of algorithms and curves, as they stand in keys.
     const KINDS: [(&[u8], &str); 6] = [
@@ -71,7 +71,7 @@ fn describe(key: &PrivateKeyDer<'_>) -> &'static str {
     }
 }
 
-/// Goes on after the name of the key or the certificate.
+/// The text follows the name of the key.
 impl fmt::Display for IdentityFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! What clients share about TLS: which servers they trust, the certificates that they show, and advice for failed handshakes.
+//! TLS of clients: the servers that they trust, the certificates that they show, and advice for failed handshakes.
 //!
 //! Accepts the certificates that `kubectl`, the NATS tools and `openssl` accept, as far as the library for TLS allows it.
 

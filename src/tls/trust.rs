@@ -40,15 +40,19 @@ impl Trust {
         Self(Trusted::Certificates { authorities: store, known: Vec::new() })
     }
 
-    /// Trusts servers that show one of these certificates, or one that one of these has signed.
+    /// Trusts servers that show one of these certificates, or one that one of these has signed. Leaves out certificates that cannot
+    /// be read, as Go does.
     ///
     /// # Errors
     ///
-    /// If one of them cannot be read.
+    /// If none of them can be read.
     pub(crate) fn certificates(known: Vec<CertificateDer<'static>>) -> Result<Self, Error> {
         let mut authorities = RootCertStore::empty();
-        for certificate in &known {
-            authorities.add(certificate.clone())?;
+        let faults: Vec<_> = known.iter().filter_map(|own| authorities.add(own.clone()).err()).collect();
+        match faults.into_iter().next() {
+            Some(fault) if authorities.is_empty() => return Err(fault),
+            Some(fault) => log::warn!("leaving out a certificate authority that cannot be read: {fault}"),
+            None => {}
         }
         Ok(Self(Trusted::Certificates { authorities, known }))
     }
@@ -158,9 +162,9 @@ fn of_handshake(error: Error) -> Error {
     }
 }
 
-/// Accepts any certificate, and any signature of it: of keys too that the library does not know.
+/// Accepts any certificate and any signature, so the library need not know the key.
 ///
-/// A check of the signature would protect from no one, as an attacker signs with a certificate of its own.
+/// A check of the signature would not help: an attacker signs with a certificate of its own.
 #[derive(Debug)]
 #[cfg(any(feature = "kubernetes", test))]
 pub(super) struct TrustAny;

@@ -98,7 +98,9 @@ impl ClusterConfig {
     /// Trusts only these certificate authorities, in PEM. Default: the authorities that the system trusts.
     ///
     /// A server's own certificate among them is trusted too, whether it is one of an authority (`CA:TRUE`, as `openssl req -x509`
-    /// makes it) or not. Its names and its period count all the same.
+    /// makes it) or not. Its names and its period count all the same. Names are read from its subjectAltName only.
+    ///
+    /// Servers and authorities must have RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519 keys.
     #[must_use]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.0.authority = Some(FileOrInline::Inline(pem.into()));
@@ -215,7 +217,7 @@ impl ConfigParts {
 /// Checks the address of a server. Returns it without a slash at the end, or its fault.
 pub(crate) fn parse_server(server: &str) -> Result<String, String> {
     let server = server.trim().trim_end_matches('/');
-    // What stands before an `@` may be a password.
+    // The text before an `@` may be a password.
     let shown = server.rsplit_once('@').map_or_else(|| server.to_owned(), |(_, host)| format!("…@{host}"));
     let fault = |fault: &str| format!("is {shown:?}, but must be {fault}");
     // Without a scheme `kubectl` uses TLS.

@@ -198,7 +198,7 @@ impl ExecPlugin {
         Ok(ExecCredentials { token, certificate, expires: status.expiration_timestamp })
     }
 
-    /// Returns an error of this plugin. `fault` goes on after its name.
+    /// Returns an error of this plugin. `fault` follows its name.
     pub(crate) fn error(&self, fault: impl Into<String>) -> ExecError {
         ExecError { command: self.command.clone(), fault: fault.into(), messages: String::new(), hint: String::new() }
     }

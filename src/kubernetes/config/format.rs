@@ -1,7 +1,7 @@
 //! The text of a kubeconfig: its fields, and its faults in the words of a person who edits it.
 //!
-//! Reads what `kubectl` reads: a field with the value null is a field that is not set, the last of two equal fields counts, only
-//! the first document of the text counts, and the text may be UTF-16.
+//! The rules are those of `kubectl`. A field with the value null is not set. The last of two equal fields counts. Only the first
+//! document of a text counts. The text may be UTF-16.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -151,7 +151,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// Says what a person must change. `path` names the field, `error` is the text of the YAML library.
+/// Returns the text for a person who mends the file. `path` names the field, `error` is the text of the YAML library.
 fn fault(path: &str, error: &str) -> String {
     const RULES: [(&str, &str); 4] = [
         ("expected string scalar", "must be a text"),

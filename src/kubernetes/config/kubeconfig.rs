@@ -26,6 +26,13 @@ use super::secret::Secret;
 ///
 /// A user's token, password or client certificate wins over its `exec` plugin, which does not run then.
 ///
+/// These settings of `kubectl` are errors, if the context in use has them:
+///
+/// - a `proxy-url` with `socks5`: use an `http` or `https` proxy, see [`ClusterConfig::proxy`];
+/// - the `auth-provider` `oidc`: use an `exec` plugin;
+/// - an `exec` plugin with `interactiveMode: Always`;
+/// - client keys on the curve P-521 and RSA keys of fewer than 2048 bits, see [`ClusterConfig::client_certificate`].
+///
 /// # Examples
 ///
 /// ```

@@ -207,6 +207,19 @@ mod tests {
         });
     }
 
+    /// The default port could belong to a stranger.
+    #[test]
+    fn an_impossible_port_is_not_replaced_by_the_default() {
+        let ask: AskSystem = |_, _| panic!("nobody is asked");
+        let resolver = AddressResolver::new(None, LookUps::by(ask));
+        for place in ["10.0.0.1:99999", "me@k:0", "[::1]:65536"] {
+            let uri: Uri = format!("https://{place}").parse().unwrap();
+            let error = resolver.resolve(&uri, &Config::default(), NextTimeout::default()).unwrap_err();
+            let place = place.trim_start_matches("me@");
+            assert!(error.to_string().contains(&format!("{place:?} has an impossible port")), "{error}");
+        }
+    }
+
     #[test]
     fn callers_of_one_name_share_a_look_up() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);

@@ -233,6 +233,14 @@ fn the_period_of_a_trusted_certificate_counts() {
 }
 
 #[test]
+fn an_authority_that_cannot_be_read_does_not_hide_the_others() {
+    let (server, authority) = signed(&params());
+    let rubbish = || CertificateDer::from(vec![1, 2, 3]);
+    server.connect(Trust::certificates(vec![rubbish(), authority]).unwrap(), "localhost").unwrap();
+    assert!(Trust::certificates(vec![rubbish()]).is_err());
+}
+
+#[test]
 fn an_authority_of_version_1_is_trusted() {
     let authority = certificate(include_str!("certificates/v1-authority.pem"));
     let server = Server(
@@ -242,7 +250,7 @@ fn an_authority_of_version_1_is_trusted() {
     server.connect(Trust::certificates(vec![authority]).unwrap(), "localhost").unwrap();
 }
 
-/// The library cannot read these certificates, and knows some of the signatures no more.
+/// The library cannot read these certificates.
 #[test]
 fn a_client_that_trusts_any_server_reads_no_certificate() {
     let v1 = Server(certificate(V1_CLIENT[0]), key(V1_CLIENT[1]));
@@ -267,8 +275,8 @@ fn a_server_that_is_not_trusted_is_refused_with_advice() {
     let another_key = ": the certificate authority of the settings has the right name, but another key than the one that \
                        has signed; was the authority made anew? Also RSA keys of fewer than 2048 bits cannot be checked";
     server.connect(Trust::certificates(vec![authority]).unwrap(), "localhost").unwrap();
-    let unknown = ": the certificate authority of the settings has not signed the server's certificate; \
-                   trust the authority that has, or this certificate itself";
+    let unknown = ": no certificate authority that this client trusts has signed the server's certificate; \
+                   trust the one that has, or this certificate itself";
     let is_authority = ": the server shows the certificate of an authority (CA:TRUE); trust this certificate itself, \
                         or issue one with CA:FALSE";
     let version_1 =
