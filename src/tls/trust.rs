@@ -50,8 +50,10 @@ impl Trust {
         let mut authorities = RootCertStore::empty();
         let faults: Vec<_> = known.iter().filter_map(|own| authorities.add(own.clone()).err()).collect();
         match faults.into_iter().next() {
-            Some(fault) if authorities.is_empty() => return Err(fault),
-            Some(fault) => log::warn!("leaving out a certificate authority that cannot be read: {fault}"),
+            Some(error) if authorities.is_empty() => return Err(error),
+            Some(error) => {
+                log::warn!(error:%; "leaving out a certificate authority that cannot be read: {error}");
+            }
             None => {}
         }
         Ok(Self(Trusted::Certificates { authorities, known }))

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::format::{Field, Fields};
+use super::field::{Field, FieldList};
 use super::process::{self, Messages};
 use super::secret::Secret;
 use crate::base::cancel::CancellationToken;
@@ -34,8 +34,8 @@ pub(crate) struct ExecSettings {
     api_version: Field<String>,
     command: Field<String>,
     /// They may have passwords.
-    args: Fields<Secret<String>>,
-    env: Fields<Variable>,
+    args: FieldList<Secret<String>>,
+    env: FieldList<Variable>,
     install_hint: Field<String>,
     interactive_mode: Field<String>,
     provide_cluster_info: Field<bool>,

@@ -5,50 +5,29 @@
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
-use std::ops::Deref;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 
 use super::exec::ExecSettings;
+use super::field::{Field, FieldList};
 use super::secret::Secret;
-
-/// A field. A missing one and null are the default: an empty text, an empty list, false.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Field<T>(pub(super) T);
-
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Field<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::<T>::deserialize(deserializer).map(|value| Self(value.unwrap_or_default()))
-    }
-}
-
-impl<T> Deref for Field<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-/// A list of entries, each of which may be null.
-pub(super) type Fields<T> = Field<Vec<Field<T>>>;
 
 /// The content of a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct KubeconfigFile {
     pub(super) current_context: Field<String>,
-    pub(super) contexts: Fields<NamedContext>,
-    pub(super) clusters: Fields<NamedCluster>,
-    pub(super) users: Fields<NamedUser>,
+    pub(super) contexts: FieldList<NamedContext>,
+    pub(super) clusters: FieldList<NamedCluster>,
+    pub(super) users: FieldList<NamedUser>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NamedContext {
     pub(super) name: Field<String>,
-    pub(super) context: Field<Context>,
+    pub(super) context: Field<KubeconfigContext>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -67,7 +46,7 @@ pub(super) struct NamedUser {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Context {
+pub(super) struct KubeconfigContext {
     pub(super) cluster: Field<String>,
     pub(super) user: Field<String>,
     pub(super) namespace: Field<String>,
@@ -82,7 +61,7 @@ pub(super) struct Cluster {
     pub(super) certificate_authority: Field<PathBuf>,
     pub(super) certificate_authority_data: Field<String>,
     pub(super) proxy_url: Field<Secret<String>>,
-    pub(super) extensions: Fields<NamedExtension>,
+    pub(super) extensions: FieldList<NamedExtension>,
 }
 
 /// Settings for another program.
@@ -108,8 +87,8 @@ pub(super) struct User {
     #[serde(rename = "as")]
     pub(super) acts_as: Field<String>,
     pub(super) as_uid: Field<String>,
-    pub(super) as_groups: Fields<String>,
-    pub(super) as_user_extra: Field<BTreeMap<String, Fields<String>>>,
+    pub(super) as_groups: FieldList<String>,
+    pub(super) as_user_extra: Field<BTreeMap<String, FieldList<String>>>,
     pub(super) auth_provider: Option<AuthProvider>,
     pub(super) exec: Option<ExecSettings>,
 }

@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::cluster::{ClusterConfig, ConfigParts, parse_server};
 use super::error::{ConfigError, FileOrInline, read_file};
 use super::exec::ExecPlugin;
-use super::format::{self, Cluster, Context, Fields, KubeconfigFile, User};
+use super::field::FieldList;
+use super::format::{self, Cluster, KubeconfigContext, KubeconfigFile, User};
 use super::identity::{ClientCertificate, Credentials, Impersonation};
 use super::proxy::ProxyUrl;
 use super::secret::Secret;
@@ -53,7 +54,7 @@ pub struct Kubeconfig {
     /// The files, for errors.
     origin: String,
     current: Option<String>,
-    contexts: BTreeMap<String, Context>,
+    contexts: BTreeMap<String, KubeconfigContext>,
     clusters: BTreeMap<String, Located<Cluster>>,
     users: BTreeMap<String, Located<User>>,
 }
@@ -202,8 +203,8 @@ impl Kubeconfig {
         if let Some(user) = user {
             user.add_identity(&found.user, &mut parts)?;
         }
-        parts.namespace = text(&found.namespace).unwrap_or("default").to_owned();
-        Ok(ClusterConfig::of(parts))
+        let namespace = text(&found.namespace).unwrap_or("default").to_owned();
+        Ok(ClusterConfig::of(ConfigParts { namespace, ..parts }))
     }
 }
 
@@ -219,7 +220,7 @@ fn split(list: &OsStr) -> Vec<PathBuf> {
 /// A fault if two entries have one name, as in `kubectl`: each program would choose another one.
 fn named<E, T>(
     list: &str,
-    entries: Fields<E>,
+    entries: FieldList<E>,
     split: impl Fn(E) -> (String, T),
 ) -> Result<BTreeMap<String, T>, String> {
     let mut named = BTreeMap::new();
@@ -309,7 +310,7 @@ impl Located<User> {
         let user = &self.entry;
         parts.certificate = self.certificate(name)?;
         parts.credentials = self.credentials(name, parts.certificate.is_some())?;
-        let texts = |list: &Fields<String>| list.iter().map(|text| text.0.clone()).collect();
+        let texts = |list: &FieldList<String>| list.iter().map(|text| text.0.clone()).collect();
         let acts_as = Impersonation {
             user: user.acts_as.0.clone(),
             uid: text(&user.as_uid).map(str::to_owned),

@@ -5,6 +5,7 @@ pub(super) mod cluster;
 pub(super) mod cluster_info;
 pub(super) mod error;
 mod exec;
+mod field;
 mod format;
 pub(super) mod identity;
 pub(super) mod in_cluster;
