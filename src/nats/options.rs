@@ -167,8 +167,8 @@ impl NatsOptions {
 
     /// Trusts the certificate authorities of a PEM file. The certificate authorities of the system do not count then.
     ///
-    /// A server's own certificate in this file is trusted too, whether it is one of an authority (`CA:TRUE`, as `openssl req -x509`
-    /// makes it) or not. Its names and its period count all the same.
+    /// A server's own certificate in this file is trusted too, whether it is one of an authority (`CA:TRUE`, as
+    /// `openssl req -x509` makes it) or not. Its names and its period count all the same.
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls.roots = Some(path.into());
         self
@@ -176,8 +176,9 @@ impl NatsOptions {
 
     /// Shows servers a client certificate. Both files are PEM.
     ///
-    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096 bits, an EC key
-    /// on the curve P-256 or P-384, or an Ed25519 key. The curve P-521 and shorter RSA keys, which other clients take, are an error.
+    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
+    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. The curve P-521 and shorter RSA keys, which
+    /// other clients take, are an error.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.client = Some((certificate.into(), key.into()));
         self

@@ -24,8 +24,8 @@ pub(crate) enum IdentityFault {
 impl Identity {
     /// Joins a certificate and its key.
     ///
-    /// The certificate is not parsed, unlike by the library's own function: only the server must be able to read it. So it may be of
-    /// X.509 version 1, as `openssl x509 -req` makes it without extensions.
+    /// The certificate is not parsed, unlike by the library's own function: only the server must be able to read it. So
+    /// it may be of X.509 version 1, as `openssl x509 -req` makes it without extensions.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! TLS of clients: the servers that they trust, the certificates that they show, and advice for failed handshakes.
 //!
-//! Accepts the certificates that `kubectl`, the NATS tools and `openssl` accept, as far as the library for TLS allows it.
+//! Accepts the certificates that `kubectl`, the NATS tools and `openssl` accept, as far as the library for TLS allows
+//! it.
 
 mod advice;
 mod identity;

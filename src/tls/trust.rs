@@ -40,8 +40,8 @@ impl Trust {
         Self(Trusted::Certificates { authorities: store, known: Vec::new() })
     }
 
-    /// Trusts servers that show one of these certificates, or one that one of these has signed. Leaves out certificates that cannot
-    /// be read, as Go does.
+    /// Trusts servers that show one of these certificates, or one that one of these has signed. Leaves out certificates
+    /// that cannot be read, as Go does.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Trust {
 
 /// Accepts certificates that an authority has signed, and the certificates of the settings themselves.
 ///
-/// The latter as in Go and `openssl`: a certificate that signs itself as an authority, which the library refuses for servers, and a
-/// server's certificate whose authority is not known.
+/// The latter as in Go and `openssl`: a certificate that signs itself as an authority, which the library refuses for
+/// servers, and a server's certificate whose authority is not known.
 #[derive(Debug)]
 struct TrustCertificates {
     signed: Arc<WebPkiServerVerifier>,

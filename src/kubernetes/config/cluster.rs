@@ -86,7 +86,7 @@ impl ClusterConfig {
         self
     }
 
-    /// Sends this token with each request, in place of other credentials of this kind. A client certificate stays.
+    /// Sends this token with each request, in place of a password or a credential plugin. A client certificate stays.
     ///
     /// A server without TLS gets it only after [`send_credentials_without_tls`](Self::send_credentials_without_tls).
     #[must_use]
@@ -97,10 +97,12 @@ impl ClusterConfig {
 
     /// Trusts only these certificate authorities, in PEM. Default: the authorities that the system trusts.
     ///
-    /// A server's own certificate among them is trusted too, whether it is one of an authority (`CA:TRUE`, as `openssl req -x509`
-    /// makes it) or not. Its names and its period count all the same. Names are read from its subjectAltName only.
+    /// A server's own certificate among them is trusted too, whether it is one of an authority (`CA:TRUE`, as
+    /// `openssl req -x509` makes it) or not. Its names and its period count all the same. Names are read from its
+    /// subjectAltName only.
     ///
-    /// Servers and authorities must have RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519 keys.
+    /// Servers and authorities must have RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519
+    /// keys.
     #[must_use]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.0.authority = Some(FileOrInline::Inline(pem.into()));
@@ -110,9 +112,9 @@ impl ClusterConfig {
 
     /// Shows the server this certificate, in PEM. A credential plugin does not run then.
     ///
-    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096 bits, an EC key
-    /// on the curve P-256 or P-384, or an Ed25519 key. `kubectl` also takes RSA keys of 1024 bits and the curve P-521: the library of
-    /// this client cannot sign with these.
+    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
+    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. `kubectl` also takes RSA keys of 1024 bits and
+    /// the curve P-521: the library of this client cannot sign with these.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         if matches!(self.0.credentials, Credentials::Exec(_)) {
@@ -130,7 +132,8 @@ impl ClusterConfig {
         self
     }
 
-    /// Trusts any server, with any certificate, so that anyone on the network can read and change everything. Only for tests.
+    /// Trusts any server, with any certificate, so that anyone on the network can read and change everything. Only for
+    /// tests.
     #[must_use]
     pub fn insecure_skip_tls_verify(mut self) -> Self {
         self.0.insecure = true;
@@ -138,8 +141,8 @@ impl ClusterConfig {
         self
     }
 
-    /// Uses this proxy, such as `http://proxy:3128`. It must be an `http` or `https` proxy: SOCKS proxies, which `kubectl` also takes,
-    /// are refused when the client is built.
+    /// Uses this proxy, such as `http://proxy:3128`. It must be an `http` or `https` proxy: SOCKS proxies, which
+    /// `kubectl` also takes, are refused when the client is built.
     ///
     /// Default: the `proxy-url` of the kubeconfig. Without one, the variables `HTTPS_PROXY` (for a server without TLS `HTTP_PROXY`)
     /// and `NO_PROXY`.
@@ -151,8 +154,8 @@ impl ClusterConfig {
 
     /// Sends the credentials to a server without TLS (`http`) too, where everyone on the way can read them.
     ///
-    /// Default: such a server gets no token and no password, and no credential plugin runs; a warning says so when the client is
-    /// built. `kubectl` does the same.
+    /// Default: such a server gets no token and no password, and no credential plugin runs; a warning says so when the
+    /// client is built. `kubectl` does the same.
     #[must_use]
     pub fn send_credentials_without_tls(mut self) -> Self {
         self.0.plain_credentials = true;
@@ -240,7 +243,8 @@ pub(crate) fn parse_server(server: &str) -> Result<String, String> {
 
 /// Returns the port of an address; `None` if it has none.
 ///
-/// [`Uri::port`] is `None` for an impossible port too. A request to the default port in its place could show a token to a stranger.
+/// [`Uri::port`] is `None` for an impossible port too. A request to the default port in its place could show a token to
+/// a stranger.
 pub(crate) fn port_of(authority: &Authority) -> Result<Option<u16>, ()> {
     let place = authority.as_str();
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);

@@ -169,7 +169,8 @@ impl ExecPlugin {
 
     /// Returns the command with its arguments and variables.
     fn command(&self, info: &serde_json::Value) -> io::Result<Command> {
-        // The variables are for the plugin alone. With a `PATH` among them, the system would search there for the command too.
+        // The variables are for the plugin alone. With a `PATH` among them, the system would search there for the
+        // command too.
         let mut command = Command::new(process::find(&self.command, env::var_os("PATH").as_deref())?);
         command.args(self.args.iter().map(Secret::reveal));
         command.envs(self.env.iter().map(|variable| (&*variable.name, variable.value.reveal())));

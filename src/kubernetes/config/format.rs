@@ -1,7 +1,7 @@
 //! The text of a kubeconfig: its fields, and its faults in the words of a person who edits it.
 //!
-//! The rules are those of `kubectl`. A field with the value null is not set. The last of two equal fields counts. Only the first
-//! document of a text counts. The text may be UTF-16.
+//! The rules are those of `kubectl`. A field with the value null is not set. The last of two equal fields counts. Only
+//! the first document of a text counts. The text may be UTF-16.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

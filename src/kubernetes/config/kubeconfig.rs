@@ -20,10 +20,11 @@ use super::secret::Secret;
 
 /// One or several kubeconfig files, merged.
 ///
-/// If several files have a cluster, user or context of one name, the first file wins. The first `current-context` wins too. Paths
-/// are relative to the folder of their file. Within a file, null is the same as a missing field, of two equal fields the last one
-/// counts, and of several YAML documents only the first one counts. Two clusters, users or contexts of one name in one file are an
-/// error. These are the rules of `kubectl`. Entries without a name are left out.
+/// If several files have a cluster, user or context of one name, the first file wins. The first `current-context` wins
+/// too. Paths are relative to the folder of their file. Within a file, null is the same as a missing field, of two
+/// equal fields the last one counts, and of several YAML documents only the first one counts. Two clusters, users or
+/// contexts of one name in one file are an error. These are the rules of `kubectl`. Entries without a name are left
+/// out.
 ///
 /// A user's token, password or client certificate wins over its `exec` plugin, which does not run then.
 ///
@@ -339,8 +340,8 @@ impl Located<User> {
         }
     }
 
-    /// Returns the credentials. As in client-go, a token, a password and a client certificate win over a plugin, which does not run
-    /// then.
+    /// Returns the credentials. As in client-go, a token, a password and a client certificate win over a plugin, which
+    /// does not run then.
     fn credentials(&self, name: &str, has_certificate: bool) -> Result<Credentials, ConfigError> {
         let user = &self.entry;
         let token = Some(&user.token.0).filter(|token| !token.reveal().is_empty());

@@ -123,7 +123,8 @@ fn wait(
     }
 }
 
-/// Reads a pipe on a thread, and tells `tell` each part of it. The thread ends when all processes have closed the other end, or when nobody needs more.
+/// Reads a pipe on a thread, and tells `tell` each part of it. The thread ends when all processes have closed the other
+/// end, or when nobody needs more.
 fn collect(
     part: usize,
     pipe: Option<impl Read + Pollable + Send + 'static>,
@@ -171,8 +172,8 @@ fn is_readable(_: &impl Pollable) -> bool {
     true
 }
 
-/// Returns the file of a command. A name without a folder is looked up in the folders of `path`, as Go does it: folders that are
-/// relative to the working directory do not count.
+/// Returns the file of a command. A name without a folder is looked up in the folders of `path`, as Go does it: folders
+/// that are relative to the working directory do not count.
 ///
 /// # Errors
 ///
