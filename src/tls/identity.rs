@@ -24,8 +24,8 @@ pub(crate) enum IdentityFault {
 impl Identity {
     /// Joins a certificate and its key.
     ///
-    /// The certificate is not parsed, unlike by the library's own function: only the server must be able to read it. So
-    /// it may be of X.509 version 1, as `openssl x509 -req` makes it without extensions.
+    /// The certificate is not parsed, unlike by the library's own function: only the server must be able to read it. It
+    /// may be of X.509 version 1: `openssl x509 -req` makes such a certificate without extensions.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Identity {
 
 /// Describes an unusable key.
 fn describe(key: &PrivateKeyDer<'_>) -> &'static str {
-    /// The identifiers of algorithms and curves, as they stand in keys.
+    /// The identifiers of algorithms and curves in keys.
     const KINDS: [(&[u8], &str); 6] = [
         (&[6, 5, 0x2b, 0x81, 4, 0, 0x23], "an EC key on the curve P-521"),
         (&[6, 5, 0x2b, 0x81, 4, 0, 0x21], "an EC key on the curve P-224"),

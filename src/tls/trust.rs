@@ -166,7 +166,7 @@ fn of_handshake(error: Error) -> Error {
 
 /// Accepts any certificate and any signature, so the library need not know the key.
 ///
-/// A check of the signature would not help: an attacker signs with a certificate of its own.
+/// A check of the signature would not help: an attacker has a certificate and a key too.
 #[derive(Debug)]
 #[cfg(any(feature = "kubernetes", test))]
 pub(super) struct TrustAny;

@@ -206,7 +206,7 @@ impl ExecPlugin {
 }
 
 impl ExecError {
-    /// Adds what the plugin has printed on its standard error.
+    /// Adds the standard error of the plugin.
     pub(crate) fn with_messages(self, messages: &Messages) -> Self {
         let messages = messages.with(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
         Self { messages, ..self }

@@ -1,4 +1,4 @@
-//! The text of a kubeconfig: its fields, and its faults in the words of a person who edits it.
+//! The text of a kubeconfig: its fields and its faults.
 //!
 //! The rules are those of `kubectl`. A field with the value null is not set. The last of two equal fields counts. Only
 //! the first document of a text counts. The text may be UTF-16.
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// Returns the text for a person who mends the file. `path` names the field, `error` is the text of the YAML library.
+/// Returns the text of a fault for the person who edits the file. `path` names the field, `error` is the text of the YAML library.
 fn fault(path: &str, error: &str) -> String {
     const RULES: [(&str, &str); 4] = [
         ("expected string scalar", "must be a text"),
