@@ -149,7 +149,8 @@ impl Kind {
         self.group == group && self.name == name
     }
 
-    /// Returns the plural in lower case, as it appears in URLs: the given one, or the regular English plural.
+    /// Returns the plural in lower case, as it appears in URLs: the given one, or the regular English plural. `Endpoints` is its own
+    /// plural, as in Kubernetes.
     #[must_use]
     pub fn plural(&self) -> Cow<'_, str> {
         if let Some(plural) = &self.plural {
@@ -158,6 +159,7 @@ impl Kind {
         let name = self.name.to_lowercase();
         Cow::Owned(match name.strip_suffix('y') {
             Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+            _ if name.ends_with("endpoints") => name,
             _ if name.ends_with(['s', 'x', 'z']) || name.ends_with("ch") || name.ends_with("sh") => format!("{name}es"),
             _ => format!("{name}s"),
         })
@@ -226,9 +228,11 @@ mod tests {
             ("NetworkPolicy", "networkpolicies"),
             ("Gateway", "gateways"),
             ("Mesh", "meshes"),
+            ("Endpoints", "endpoints"),
+            ("EndpointSlice", "endpointslices"),
         ] {
             assert_eq!(Kind::of("v1", kind).plural(), plural);
         }
-        assert_eq!(Kind::of("v1", "Endpoints").with_plural("endpoints").plural(), "endpoints");
+        assert_eq!(Kind::of("v1", "Staff").with_plural("staff").plural(), "staff");
     }
 }

@@ -127,7 +127,7 @@ pub mod reasons;
 mod reference;
 pub(crate) mod rules;
 #[cfg(feature = "schema")]
-mod schema;
+pub(crate) mod schema;
 mod scheme;
 pub(crate) mod selection;
 mod selector;
