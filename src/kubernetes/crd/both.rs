@@ -23,6 +23,9 @@ pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
         // A structural schema has one or the other.
         out.insert(ANY_FIELDS.to_owned(), true.into());
     }
+    if out.get("type").is_some_and(|of| of != "object") {
+        out.remove(ANY_FIELDS);
+    }
     out
 }
 

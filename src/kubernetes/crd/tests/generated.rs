@@ -615,7 +615,7 @@ proptest! {
     #[test]
     fn values_of_random_types_survive_a_server((of, values) in types_with_values()) {
         let schema = json!({"title": "Thing", "type": "object", "properties": {"spec": schema(&of)}});
-        let definition = Value::Object(structural(&schema).unwrap());
+        let definition = Value::from(structural(&schema).unwrap());
         prop_assert_eq!(faults(&definition), Vec::<String>::new());
         for value in values {
             let written = json!({"spec": value});

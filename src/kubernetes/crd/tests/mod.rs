@@ -305,16 +305,16 @@ fn a_type_that_contains_itself_is_an_error_that_names_it() {
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Extended {
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    conditions: Vec<Condition>,
     #[schemars(extend("if" = {}))]
     odd: String,
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Fine {
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     conditions: Vec<Condition>,
+    maybe: Option<Vec<Condition>>,
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    atomic: Vec<Condition>,
     #[schemars(extend("exclusiveMinimum" = 1))]
     number: i32,
     /// Its type has the bounds 0 and 255.
@@ -336,6 +336,8 @@ fn extensions_are_kept_and_unknown_keywords_are_errors() {
         (&json!("map"), &json!(["type"]))
     );
     assert_eq!(conditions["items"]["required"], json!(["type", "status"]));
+    assert_eq!(schema["properties"]["maybe"]["x-kubernetes-list-map-keys"], json!(["type"]));
+    assert_eq!(schema["properties"]["atomic"]["x-kubernetes-list-type"], "atomic");
     let number = &schema["properties"]["number"];
     assert_eq!((&number["minimum"], &number["exclusiveMinimum"]), (&json!(1), &json!(true)));
     let small = &schema["properties"]["small"];
@@ -424,6 +426,59 @@ fn a_definition_has_names_versions_columns_and_subresources() {
             .to_string()
             .starts_with("---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n")
     );
+}
+
+#[test]
+fn a_version_may_have_selectors() {
+    let version = CrdVersion::of::<Scaled>()
+        .scale_with_selector(".spec.number", ".status.replicas", ".status.selector")
+        .selectable_field(".spec.number")
+        .selectable_field(".spec.text");
+    let definition = CustomResourceDefinition::builder(version).build().unwrap();
+    let version = &definition.to_json()["spec"]["versions"][0];
+    assert_eq!(
+        version["subresources"]["scale"],
+        json!({"specReplicasPath": ".spec.number", "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector"})
+    );
+    assert_eq!(version["selectableFields"], json!([{"jsonPath": ".spec.number"}, {"jsonPath": ".spec.text"}]));
+}
+
+#[test]
+fn definitions_printed_one_after_the_other_are_one_file() {
+    let two = format!("{}{}", scaled(), CustomResourceDefinition::of::<Thing<String>>().unwrap());
+    let parsed: Vec<Value> = serde_saphyr::from_multiple(&two).unwrap();
+    let names: Vec<_> = parsed.iter().map(|definition| &definition["metadata"]["name"]).collect();
+    assert_eq!(names, ["scaleds.example.com", "things.example.com"]);
+}
+
+/// A kind whose source is among the fields of the whole object.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+struct Rooted<S: Default> {
+    metadata: ObjectMeta,
+    #[serde(flatten)]
+    source: External,
+    #[serde(default)]
+    status: S,
+}
+
+mod rooted {
+    use super::{Rooted, ScaledStatus};
+    pub(super) type WithStatus = Rooted<ScaledStatus>;
+    pub(super) type Without = Rooted<()>;
+    crate::object!(WithStatus, namespaced, "example.com", "v1", kind: "Rooted", status: ScaledStatus);
+    crate::object!(Without, namespaced, "example.com", "v1", kind: "Bare");
+}
+
+/// A server allows no alternatives at the root of a kind with a status.
+#[test]
+fn the_root_of_a_kind_with_a_status_has_no_rules() {
+    let schema = |version: CrdVersion| version.schema.unwrap();
+    let bare = schema(CrdVersion::of::<rooted::Without>());
+    assert_eq!(bare["oneOf"], json!([{"required": ["file"]}, {"required": ["url"]}]));
+    let with_status = schema(CrdVersion::of::<rooted::WithStatus>());
+    assert_eq!(with_status.get("oneOf"), None);
+    assert!(with_status["properties"]["file"].is_object());
 }
 
 #[test]
