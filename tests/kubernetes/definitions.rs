@@ -375,7 +375,7 @@ fn kept() -> KeptSpec {
         list: vec![Value::Null, json!({"a": {"b": null}})],
         map: [("a".to_owned(), Value::Null), ("b".to_owned(), json!([{"c": 1}]))].into(),
         set: [None, Some("a".to_owned())].into(),
-        by_colour: [(Shade::Dark, None), (Shade::Light, Some(Nested { number: 1, text: String::new(), size: 4 }))]
+        by_colour: [(Shade::Dark, None), (Shade::Light, Some(Nested { number: 1, text: "t".to_owned(), size: 4 }))]
             .into(),
         signed: std::num::NonZeroI32::MIN,
         unit: (),
@@ -401,6 +401,7 @@ fn a_server_keeps_each_field_that_a_type_writes() {
     assert_eq!(created["spec"], written["spec"]);
     let mut created = kinds.get(&ObjectKey::new("default", "a")).unwrap();
     assert_eq!(created.spec, kept.spec);
+    created.status.selector = "app=web".to_owned();
     created.status.conditions = ["Ready", "Done"].map(|kind| Condition::new(kind, ConditionStatus::True, "R")).into();
     let updated = kinds.update_status(&created).unwrap();
     assert_eq!(updated.status, created.status);
