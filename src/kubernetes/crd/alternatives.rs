@@ -154,8 +154,8 @@ fn rules_of(schema: &Fields) -> Fields {
     rules
 }
 
-/// Returns whether an object of one alternative never keeps the rules of another, because their tags differ or because it cannot
-/// have the fields that the other requires.
+/// Returns whether an object of one alternative always breaks the rules of the others: their tags differ, or it cannot
+/// have the fields that the others require.
 fn are_exclusive(schemas: &[Fields]) -> bool {
     let requires = |schema: &Fields, name: &str| texts(schema, "required").any(|required| required == name);
     let have_tags = |one: &Fields, other: &Fields| {

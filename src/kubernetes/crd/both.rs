@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, is_typed};
 
-/// Keywords that say which values a schema has, and not only which of them it accepts.
+/// Keywords that describe the shape of values.
 const SHAPE: [&str; 6] = ["type", "nullable", "properties", "additionalProperties", "items", INT_OR_STRING];
 
-/// Keywords of which the outer schema decides: it is about the field, the other one about the field's type.
+/// Keywords that the outer schema decides: it describes the field, and the inner schema describes the field's type.
 const OUTER: [&str; 3] = ["default", "description", "format"];
 
-/// Returns a schema for the values that both schemas accept. It keeps each field that one of them keeps. `outer` decides about
-/// descriptions and defaults.
+/// Returns a schema for the values that both schemas accept. It keeps each field that one of them keeps. `outer`
+/// decides about descriptions and defaults.
 pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
     let mut out = match both_types(outer, inner) {
         Ok((outer, inner)) => extended(outer, inner),
@@ -108,8 +108,8 @@ fn extended(mut out: Fields, mut inner: Fields) -> Fields {
 
 /// Makes a schema accept `null` too.
 ///
-/// A server compares `null` with the values of an `enum`, and refuses an `enum` that contains it. It does not check `null` against
-/// alternatives, so the values move there.
+/// A server compares `null` with the values of an `enum`, and refuses an `enum` that contains it. It does not check
+/// `null` against alternatives, so the values move there.
 pub(super) fn with_null(mut schema: Fields) -> Fields {
     schema.insert("nullable".to_owned(), true.into());
     if let Some(values) = schema.remove("enum") {

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::shape::{Fields, INT_OR_STRING, has_any_fields, is_typed, properties, texts};
 
-/// Removes the defaults that break their own schema: a server refuses a definition with them. The type still sets them when it
-/// reads an object. Also removes defaults with an empty text, which say no more than a missing field, and which some servers read
-/// as `null`.
+/// Removes the defaults that break their own schema: a server refuses a definition with them. The type still sets them
+/// when it reads an object. Also removes defaults with an empty text, which say no more than a missing field, and which
+/// some servers read as `null`.
 pub(super) fn remove_refused_defaults(schema: &mut Fields) {
     if schema.get("default").is_some_and(|default| has_empty_text(default) || !accepts(schema, default)) {
         schema.remove("default");

@@ -1,4 +1,5 @@
-//! Rules: schemas that only refuse values of another schema. A server allows no other schema in `allOf`, `anyOf`, `oneOf` and `not`.
+//! Rules: schemas that only refuse values of another schema. A server allows no other schema in `allOf`, `anyOf`,
+//! `oneOf` and `not`.
 
 use serde_json::{Value, json};
 

@@ -1,14 +1,15 @@
 //! Turns the JSON schema of a Rust type into a structural schema. A definition accepts no other schema.
 //!
-//! A structural schema gives each field one type, refers to nothing, and allows `properties` or `additionalProperties`. The
-//! alternatives of an enum therefore become one object with the properties of all variants, and a list of the properties that
-//! each variant requires. A field of several types becomes a field of any type.
+//! A structural schema gives each field one type, refers to nothing, and allows `properties` or `additionalProperties`.
+//! The alternatives of an enum therefore become one object with the properties of all variants, and a list of the
+//! properties that each variant requires. A field of several types becomes a field of any type.
 //!
 //! # Invariants
 //!
-//! A server drops each field that the structural schema does not name, and adds its defaults. So the structural schema keeps each
-//! field that a value of the JSON schema may have, and has no default that a value of the JSON schema may lack. An object is
-//! closed if its JSON schema names properties and allows no others explicitly: such is a struct.
+//! A server drops each field that the structural schema does not name, and adds its defaults. The structural schema
+//! keeps each field that a value of the JSON schema may have. It has no default for a field that some values of the
+//! JSON schema never have. An object is closed if its JSON schema names properties and does not allow others
+//! explicitly, as for a struct.
 
 use std::borrow::Cow;
 
@@ -42,7 +43,7 @@ const COPIED: [&str; 15] = [
     "required",
 ];
 
-/// Keywords that are converted elsewhere than in [`own_keywords`](Converter::own_keywords), and formats that a server does not know.
+/// Keywords that are not copied but converted, and formats that a server does not know.
 const ELSEWHERE: [&str; 12] = [
     "$ref",
     "additionalProperties",
@@ -92,8 +93,8 @@ const FORMATS: [&str; 14] = [
     "uuid",
 ];
 
-/// Converts the schema of a whole type. Returns the properties and required fields of its objects, without `apiVersion`, `kind`
-/// and `metadata`.
+/// Converts the schema of a whole type. Returns the properties and required fields of its objects, without
+/// `apiVersion`, `kind` and `metadata`.
 pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
     let root_name = schema["title"].as_str().unwrap_or("the type");
     let mut converter = Converter { root: schema, open: vec![root_name], path: Vec::new() };
@@ -171,7 +172,7 @@ impl<'a> Converter<'a> {
     fn with_alternatives(&mut self, base: Fields, keyword: &str, branches: &'a [Value]) -> Result<Fields, SchemaError> {
         if is_typed(&base)
             && let Ok(rules) = branches.iter().map(|branch| exact_rule(branch, &base)).collect::<Result<Vec<_>, _>>()
-            // A schema that says nothing may stand for any fields.
+            // An empty schema may mean any fields.
             && rules.iter().all(|rule| !rule.is_empty())
         {
             return Ok(both(base, Fields::from_iter([(keyword.to_owned(), rules.into())])));
@@ -286,7 +287,7 @@ impl<'a> Converter<'a> {
         Ok(out)
     }
 
-    /// Converts named fields. Returns `None` if there are none.
+    /// Converts named fields. Returns `None` for no fields.
     fn properties(&mut self, properties: &'a Value) -> Result<Option<Value>, SchemaError> {
         let properties = properties.as_object().into_iter().flatten();
         let converted = properties.map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?.into())));

@@ -47,10 +47,10 @@ impl CrdVersion {
         }
     }
 
-    /// Adds a column to the tables of `kubectl get`: its name, the type of its values (`string`, `integer`, `number`, `boolean`
-    /// or `date`), and the path of the value, such as `.status.pages`.
+    /// Adds a column to the tables of `kubectl get`: its name, the type of its values (`string`, `integer`, `number`,
+    /// `boolean` or `date`), and the path of the value, such as `.status.pages`.
     ///
-    /// With columns of your own the column AGE goes. Add it with `.column("Age", "date", ".metadata.creationTimestamp")`.
+    /// A kind with such columns has no column AGE. Add it with `.column("Age", "date", ".metadata.creationTimestamp")`.
     pub fn column(self, name: &str, of: &str, path: &str) -> Self {
         self.with_column(json!({"name": name, "type": of, "jsonPath": path}))
     }
@@ -65,8 +65,9 @@ impl CrdVersion {
         self
     }
 
-    /// Adds the subresource `scale` for `kubectl scale`, with the paths of the desired and of the current number, such as
-    /// `.spec.replicas` and `.status.replicas`. A `HorizontalPodAutoscaler` needs [a selector](Self::scale_with_selector) too.
+    /// Adds the subresource `scale` for `kubectl scale`, with the paths of the desired and of the current number, such
+    /// as `.spec.replicas` and `.status.replicas`. A `HorizontalPodAutoscaler` needs [a
+    /// selector](Self::scale_with_selector) too.
     pub fn scale(self, desired: &str, current: &str) -> Self {
         Self { scale: Some(json!({"specReplicasPath": desired, "statusReplicasPath": current})), ..self }
     }
@@ -79,10 +80,11 @@ impl CrdVersion {
         Self { scale: Some(paths), ..self }
     }
 
-    /// Lets clients select objects by the value of a field, such as `.spec.colour`: `kubectl get --field-selector spec.colour=blue`.
+    /// Lets clients select objects by the value of a field, such as `.spec.colour`: `kubectl get --field-selector
+    /// spec.colour=blue`.
     ///
-    /// The field must be a text, an integer or a boolean, and not in `metadata`. A version has at most eight such fields. Servers
-    /// before Kubernetes 1.30 refuse the definition.
+    /// The field must be a text, an integer or a boolean, and not in `metadata`. A version has at most eight such
+    /// fields. Servers before Kubernetes 1.30 refuse the definition.
     pub fn selectable_field(mut self, path: &str) -> Self {
         self.selectable_fields.push(json!({"jsonPath": path}));
         self
@@ -134,7 +136,7 @@ impl CrdVersion {
     }
 }
 
-/// Returns the structural schema of a kind, made of the schemas of what its type reads and of what it writes.
+/// Returns the structural schema of a kind, made from its JSON schemas for reading and for writing.
 fn object_schema(read: &Value, written: &Value, has_status: bool) -> Result<Value, SchemaError> {
     let mut schema = structural(read)?;
     widen(&mut schema, &structural(written)?);

@@ -1,15 +1,15 @@
-//! Widens the schema of what a type reads by what the type writes.
+//! Widens the schema for reading by the schema for writing.
 //!
-//! They differ if the type has fields with `skip_deserializing` or `skip_serializing`, other names for one direction, or a
-//! `from` and an `into`.
+//! They differ if the type has fields with `skip_deserializing` or `skip_serializing`, other names for one direction,
+//! or a `from` and an `into`.
 
 use serde_json::Value;
 
 use super::both::with_null;
 use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any_but_null, has_any_fields, is_any, of_type};
 
-/// Makes the schema `read` accept and keep what the schema `written` accepts. Defaults and required fields stay those of `read`,
-/// except for required fields that are never written.
+/// Makes the schema `read` accept and keep each value that the schema `written` accepts. Keeps the defaults and the
+/// required fields of `read`, without the fields that are never written.
 pub(super) fn widen(read: &mut Fields, written: &Fields) {
     if read == written || is_any(read) {
         return;
@@ -36,7 +36,9 @@ fn widen_object(read: &mut Fields, written: &Fields) {
     let none = Fields::new();
     let named = written.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let is_map = read.contains_key("additionalProperties");
-    if !is_map && let Value::Object(known) = read.entry("properties").or_insert_with(|| Fields::new().into()) {
+    if !(is_map || named.is_empty())
+        && let Value::Object(known) = read.entry("properties").or_insert_with(|| Fields::new().into())
+    {
         for (name, schema) in named {
             match (known.get_mut(name), schema) {
                 (Some(Value::Object(read)), Value::Object(written)) => widen(read, written),
