@@ -14,7 +14,8 @@ use serde_json::Value;
 /// assert_eq!(to_yaml(&objects), "---\napiVersion: v1\nkind: Namespace\n---\nitems:\n- \"yes\"\nkind: List\n");
 /// ```
 pub fn to_yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> String {
-    objects.into_iter().map(|object| format!("---\n{}", yaml_of(object))).collect()
+    let documents = objects.into_iter().flat_map(|object| ["---\n".to_owned(), yaml_of(object)]);
+    documents.collect()
 }
 
 /// Returns a value as YAML, without a mark of its beginning.

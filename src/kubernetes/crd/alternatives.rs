@@ -20,7 +20,7 @@ pub(super) fn either(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
     types.sort_unstable();
     types.dedup();
     let mut combined = match types[..] {
-        ["object"] => objects(schemas, keyword),
+        ["object"] => objects(&schemas, keyword),
         ["array"] => arrays(schemas),
         ["integer", "number"] => of_type("number"),
         [name @ ("boolean" | "integer" | "number" | "string")] => scalars(name, &schemas),
@@ -72,8 +72,8 @@ fn scalars(name: &str, schemas: &[Fields]) -> Fields {
 }
 
 /// Combines objects: they may have the properties of all, and must have the required ones of an alternative.
-fn objects(schemas: Vec<Fields>, keyword: &str) -> Fields {
-    let keyword = if keyword == "oneOf" && are_exclusive(&schemas) { "oneOf" } else { "anyOf" };
+fn objects(schemas: &[Fields], keyword: &str) -> Fields {
+    let keyword = if keyword == "oneOf" && are_exclusive(schemas) { "oneOf" } else { "anyOf" };
     let rules = schemas.iter().map(rules_of).collect();
     let keeps_any = schemas.iter().any(has_any_fields);
     let maps: Vec<_> = schemas.iter().filter_map(values_of_map).collect();
@@ -91,8 +91,8 @@ fn objects(schemas: Vec<Fields>, keyword: &str) -> Fields {
         object.insert("additionalProperties".to_owned(), Value::Object(same_or_either(maps)));
     }
     if !object.contains_key("additionalProperties") {
-        let named = names.into_iter().map(|name| (name.clone(), Value::Object(property(&schemas, name))));
-        object.insert("properties".to_owned(), Value::Object(named.collect()));
+        let properties = names.into_iter().map(|name| (name.clone(), Value::Object(property(schemas, name))));
+        object.insert("properties".to_owned(), Value::Object(properties.collect()));
     }
     with_rules(object, rules, keyword)
 }

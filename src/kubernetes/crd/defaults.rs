@@ -42,9 +42,9 @@ fn accepts(schema: &Fields, value: &Value) -> bool {
     }
     let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
     let is_within = |size: usize, of: &str| {
-        let size = size as f64;
-        number(&format!("min{of}")).is_none_or(|least| size >= least)
-            && number(&format!("max{of}")).is_none_or(|most| size <= most)
+        let limit = |keyword: String| schema.get(&keyword).and_then(Value::as_u64);
+        limit(format!("min{of}")).is_none_or(|least| size as u64 >= least)
+            && limit(format!("max{of}")).is_none_or(|most| size as u64 <= most)
     };
     let branches = |keyword: &str| schema.get(keyword).and_then(Value::as_array).map(Vec::as_slice);
     let is_kept = |rule: &Value| rule.as_object().is_none_or(|rule| accepts(rule, value));

@@ -65,7 +65,9 @@ fn check_schema(schema: &Value, path: &str, faults: &mut Vec<String>) {
         }
     }
     for keyword in ["allOf", "anyOf", "oneOf"] {
-        array(schema, keyword).iter().for_each(|rule| check_rule(rule, schema, &format!("{path}.{keyword}"), faults));
+        for rule in array(schema, keyword) {
+            check_rule(rule, schema, &format!("{path}.{keyword}"), faults);
+        }
     }
     if let Some(rule) = schema.get("not") {
         check_rule(rule, schema, &format!("{path}.not"), faults);
@@ -89,7 +91,9 @@ fn check_rule(rule: &Value, base: &Value, path: &str, faults: &mut Vec<String>) 
         }
     }
     for keyword in ["allOf", "anyOf", "oneOf"] {
-        array(rule, keyword).iter().for_each(|rule| check_rule(rule, base, path, faults));
+        for rule in array(rule, keyword) {
+            check_rule(rule, base, path, faults);
+        }
     }
     if let Some(not) = rule.get("not") {
         check_rule(not, base, path, faults);
@@ -213,6 +217,7 @@ fn validate(value: &Value, schema: &Value) -> Result<(), String> {
         return refuse("has the wrong type");
     }
     let limit = |keyword: &str| schema[keyword].as_f64();
+    let size = |keyword: &str| schema[keyword].as_u64();
     let is_kept = |rule: &Value| validate(value, rule).is_ok();
     if !array(schema, "allOf").iter().all(is_kept) {
         return refuse("breaks a rule of allOf");
@@ -238,19 +243,19 @@ fn validate(value: &Value, schema: &Value) -> Result<(), String> {
             }
         }
         Value::String(text) => {
-            let length = text.chars().count() as f64;
+            let length = text.chars().count() as u64;
             let pattern = schema["pattern"].as_str().map(|pattern| Regex::new(pattern).unwrap());
-            if limit("minLength").is_some_and(|least| length < least)
-                || limit("maxLength").is_some_and(|most| length > most)
+            if size("minLength").is_some_and(|least| length < least)
+                || size("maxLength").is_some_and(|most| length > most)
                 || pattern.is_some_and(|pattern| !pattern.is_match(text))
             {
                 return refuse("is another text");
             }
         }
         Value::Array(items) => {
-            let length = items.len() as f64;
-            if limit("minItems").is_some_and(|least| length < least)
-                || limit("maxItems").is_some_and(|most| length > most)
+            let length = items.len() as u64;
+            if size("minItems").is_some_and(|least| length < least)
+                || size("maxItems").is_some_and(|most| length > most)
             {
                 return refuse("has another length");
             }
@@ -275,9 +280,9 @@ fn validate(value: &Value, schema: &Value) -> Result<(), String> {
 }
 
 fn validate_object(object: &Fields, schema: &Value) -> Result<(), String> {
-    let size = object.len() as f64;
-    if schema["minProperties"].as_f64().is_some_and(|least| size < least)
-        || schema["maxProperties"].as_f64().is_some_and(|most| size > most)
+    let size = object.len() as u64;
+    if schema["minProperties"].as_u64().is_some_and(|least| size < least)
+        || schema["maxProperties"].as_u64().is_some_and(|most| size > most)
     {
         return Err(format!("{object:?} has another size: {schema}"));
     }
