@@ -10,6 +10,8 @@ const SHAPE: [&str; 6] = ["type", "nullable", "properties", "additionalPropertie
 /// Keywords that the outer schema decides: it describes the field, and the inner schema describes the field's type.
 const OUTER: [&str; 3] = ["default", "description", "format"];
 
+const LIST_TYPE: &str = "x-kubernetes-list-type";
+
 /// Returns a schema for the values that both schemas accept. It keeps each field that one of them keeps. `outer`
 /// decides about descriptions and defaults.
 pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
@@ -76,6 +78,10 @@ fn extended(mut out: Fields, mut inner: Fields) -> Fields {
                 add_rule(&mut out, rule);
             }
         }
+    }
+    if out.contains_key(LIST_TYPE) && out.get(LIST_TYPE) != inner.get(LIST_TYPE) {
+        // Only a list of type `map` has keys.
+        inner.remove("x-kubernetes-list-map-keys");
     }
     for (keyword, value) in inner {
         let Some(known) = out.get_mut(&keyword) else {

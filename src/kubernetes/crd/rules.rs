@@ -1,6 +1,8 @@
 //! Rules: schemas that only refuse values of another schema. A server allows no other schema in `allOf`, `anyOf`,
 //! `oneOf` and `not`.
 
+use std::cmp::Ordering;
+
 use serde_json::{Value, json};
 
 use super::shape::{Fields, properties};
@@ -86,13 +88,19 @@ pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String
 pub(super) fn exclude_bounds(fields: &Fields, out: &mut Fields) {
     for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
-        let is_stricter = |other: &Value| match bound {
-            "minimum" => other.as_f64() > limit.as_f64(),
-            _ => other.as_f64() < limit.as_f64(),
-        };
-        if !fields.get(bound).is_some_and(is_stricter) {
+        let stricter = if bound == "minimum" { Ordering::Greater } else { Ordering::Less };
+        let order = fields.get(bound).and_then(|other| compare(other, limit));
+        if order != Some(stricter) {
             out.insert(bound.to_owned(), limit.clone());
             out.insert(exclusive.to_owned(), true.into());
         }
+    }
+}
+
+/// Compares two numbers. Integers that differ little are equal as floating-point numbers.
+fn compare(one: &Value, other: &Value) -> Option<Ordering> {
+    match (one.as_i64(), other.as_i64()) {
+        (Some(one), Some(other)) => Some(one.cmp(&other)),
+        _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
     }
 }

@@ -65,6 +65,8 @@ fn the_stricter_of_two_bounds_holds() {
         json!({"type": "integer", "minimum": -3, "exclusiveMinimum": true, "maximum": 3, "exclusiveMaximum": true});
     assert_eq!(bounds(-5, -3), exclusive);
     assert_eq!(bounds(-3, -3), exclusive);
+    let largest = converted(&json!({"type": "integer", "minimum": i64::MAX, "exclusiveMinimum": i64::MAX - 1}));
+    assert_eq!(largest, json!({"type": "integer", "minimum": i64::MAX}));
     // The field and its type both hold.
     let both = json!({"$ref": "#/$defs/Small", "minimum": 1, "maximum": 300, "pattern": "1"});
     let both =
@@ -236,6 +238,17 @@ fn defaults_that_a_server_refuses_are_dropped() {
     ] {
         assert_eq!(default(schema.clone()), expected, "{schema}");
     }
+}
+
+#[test]
+fn the_list_type_of_a_field_replaces_the_one_of_its_type() {
+    let items = json!({"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]});
+    let map =
+        json!({"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]});
+    let field = json!({"$ref": "#/$defs/List", "x-kubernetes-list-type": "atomic"});
+    let list = converted_with(&field, &json!({"List": map})).unwrap();
+    assert_eq!((&list["x-kubernetes-list-type"], list.get("x-kubernetes-list-map-keys")), (&json!("atomic"), None));
+    assert_eq!(faults(&list), Vec::<String>::new());
 }
 
 #[test]
