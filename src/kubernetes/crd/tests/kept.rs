@@ -217,8 +217,8 @@ wrappers! {
         some: Some(one.clone()),
         pair: (one, 1),
     }];
-    Nothing<T> (struct { some: Option<T>, list: Vec<Option<T>>, nested: Option<Option<T>> })
-        = |one| [Self { some: None, list: vec![None, Some(one)], nested: None }];
+    Nothing<T> (struct { some: Option<T>, list: Vec<Option<T>>, nested: Option<Vec<Option<T>>> })
+        = |one| [Self { some: None, list: vec![None, Some(one)], nested: Some(vec![None]) }];
     InVariant<T> (enum { Holds(T), Has { field: T, #[serde(default = "eighty")] port: u16 }, Many(Vec<T>) })
         = |one| [Self::Holds(one.clone()), Self::Has { field: one.clone(), port: 1 }, Self::Many(vec![one])];
     #[serde(tag = "of")]
