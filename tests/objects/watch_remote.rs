@@ -212,6 +212,8 @@ fn a_remote_watch_stops_in_each_state() {
     clock.advance(30 * SECOND);
     clock.wait_for_sleepers(1);
     clock.advance(SECOND);
+    let expected = "a silent stream does not end, although it is cancelled";
+    until(|| status(running.watch()).last_error.as_deref() == Some(expected));
     running.stop();
     drop(go_on);
     running.shutdown(Duration::MAX);

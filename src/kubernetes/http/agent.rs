@@ -8,7 +8,7 @@ use http::{Request, Response};
 use ureq::unversioned::transport::Connector;
 use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
 
-use super::answer::ResponseHead;
+use super::answer::{ResponseHead, warnings};
 use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
 use super::request_error::{RequestFault, cause_of};
 use super::resolver::{AddressResolver, LookUps};
@@ -165,6 +165,7 @@ pub(super) fn run<B: AsSendBody>(
 /// Returns the head of an answer.
 pub(super) fn head_of(response: &Response<Body>) -> ResponseHead {
     let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let all = |name: &str| response.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     let media_type = text("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
     ResponseHead {
         code: response.status().as_u16(),
@@ -172,6 +173,7 @@ pub(super) fn head_of(response: &Response<Body>) -> ResponseHead {
         retry_after: text("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs),
         request_id: text("audit-id").map(str::to_owned),
         location: text("location").map(str::to_owned),
+        warnings: all("warning").flat_map(warnings).collect(),
     }
 }
 

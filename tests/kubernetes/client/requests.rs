@@ -232,7 +232,7 @@ fn hostile_answers_are_refused_and_bounded() {
         (ServerAnswer::new(200).repeat("x".repeat(10_000)), "the answer has more than 100000 bytes"),
         (ServerAnswer::new(200).text(deep), "the answer cannot be read: recursion limit exceeded"),
         (ServerAnswer::new(200).text("{"), "the answer cannot be read: EOF"),
-        (ServerAnswer::json(200, json!({"kind": "PodList"})), "the answer cannot be read: missing field `items`"),
+        (ServerAnswer::json(200, json!({"kind": "Pod"})), "the answer cannot be read: missing field `items`"),
         (ServerAnswer::new(500).repeat("y".repeat(10_000)), "the server answered 500: yyyy"),
     ];
     for (answer, expected) in cases {
