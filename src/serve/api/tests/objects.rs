@@ -176,7 +176,6 @@ fn the_finalizers_of_an_object_choose_the_propagation_if_the_caller_does_not() {
         (json!(["orphan"]), format!("{HOME}?propagationPolicy=Background"), background),
         (json!(["orphan"]), format!("{HOME}?orphanDependents=false"), background),
         (json!(["foregroundDeletion"]), HOME.to_owned(), foreground),
-        (json!(["foregroundDeletion", "orphan"]), HOME.to_owned(), foreground),
         (json!(["foregroundDeletion"]), format!("{HOME}?orphanDependents=true"), orphan),
         (json!([]), HOME.to_owned(), background),
     ] {
