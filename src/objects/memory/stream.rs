@@ -16,6 +16,9 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 const ANY: [&str; 2] = ["", "0"];
 /// The number of events to read at once.
 const BATCH: usize = 256;
+/// The bytes of events to read at once, beside the last event. A reader that stalls keeps them, although the history
+/// forgets them.
+const BATCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Stream {
     server: Arc<EmbeddedEngine>,
@@ -51,7 +54,7 @@ impl Stream {
         let mut ready = VecDeque::new();
         let read = if let Some(from) = from.filter(|from| !ANY.contains(from)) {
             let known = from.parse().ok().filter(|from| state.since(*from).is_some());
-            known.ok_or_else(|| gone(kind, query, from.to_owned()))?
+            known.ok_or_else(|| unreachable_version(kind, query, from, state.head))?
         } else {
             let objects = state.select(kind, query);
             ready.reserve_exact(objects.len() + 1);
@@ -77,8 +80,9 @@ impl Stream {
     fn read(&mut self) -> Result<(), ClientError> {
         let state = self.server.snapshot();
         let Some(changes) = state.since(self.read) else {
-            return Err(gone(&self.kind, &self.query, self.read.to_string()));
+            return Err(unreachable_version(&self.kind, &self.query, &self.read.to_string(), state.head));
         };
+        let mut bytes = 0;
         for change in changes {
             self.read = change.version;
             if *change.location.kind == self.kind
@@ -86,9 +90,10 @@ impl Stream {
                 && let Some(event) =
                     event_of(change.old.as_ref(), &change.object, change.removed, change.version, &self.query)
             {
+                bytes += event.object().map_or(0, SharedObject::footprint);
                 self.ready.push_back(event);
                 self.seen = change.version;
-                if self.ready.len() >= BATCH {
+                if self.ready.len() >= BATCH || bytes >= BATCH_BYTES {
                     break;
                 }
             }
@@ -135,9 +140,11 @@ impl PollEvents for Stream {
     }
 }
 
-fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
-    let key = ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "");
-    ClientError::gone(ObjectRef::new(kind, &key), version)
+/// Returns the error of a version that the history does not have.
+fn unreachable_version(kind: &Kind, query: &Query, version: &str, head: u64) -> ClientError {
+    let listed = ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
+    let is_ahead = version.parse().is_ok_and(|version: u64| version > head);
+    if is_ahead { ClientError::ahead(listed, version) } else { ClientError::gone(listed, version) }
 }
 
 /// A registered stream. Dropping it removes the stream from the server's watchers.
@@ -159,5 +166,43 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.server.watchers.lock().remove(&self.kind, &self.namespace, self.number);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::{Client, MemoryClient};
+
+    const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+    fn thing(name: usize, bytes: usize) -> serde_json::Value {
+        let meta = json!({"namespace": "default", "name": format!("t-{name}")});
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": meta, "text": "x".repeat(bytes)})
+    }
+
+    /// A reader that stalls keeps what was read for it.
+    #[test]
+    fn few_large_events_are_read_at_once() {
+        for (bytes, left) in [(400_000, 2), (10, 255)] {
+            let (client, stop) = (MemoryClient::new(), CancellationToken::new());
+            let mut stream = Stream::new(&client.server, &THING, &Query::all(), None, &stop).unwrap();
+            assert!(matches!(stream.next(), Some(Ok(WatchEvent::Bookmark(_)))));
+            for name in 0..left + 10 {
+                client.create(&THING, thing(name, bytes)).unwrap();
+            }
+            assert!(stream.next().unwrap().is_ok());
+            assert_eq!(stream.ready.len(), left, "events of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_not_called_too_old() {
+        let (client, stop) = (MemoryClient::new(), CancellationToken::new());
+        let error = |from| client.watch(&THING, &Query::all(), Some(from), &stop).unwrap_err().to_string();
+        assert!(error("7").starts_with("Thing: the server has not reached version 7"), "{}", error("7"));
+        assert!(error("no-version").starts_with("Thing: version no-version is too old or unknown"));
     }
 }
