@@ -33,6 +33,10 @@ use crate::run::error::{BoxError, terminal};
 /// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,
 ///   so that the next run finds one. A child that is being deleted is not surplus.
 /// - An existing child keeps its name, even if another name is desired.
+/// - A backup that is restored without owner references leaves children without an owner, which the step does not take.
+///   Restore the owners first, then [set](crate::objects::set_controller) each of them as the controller of its
+///   children before the controller starts. References that keep the uids of the old owners are worse: the garbage
+///   collection deletes such children.
 ///
 /// # Invalid children
 ///
