@@ -14,8 +14,9 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
-/// The number of events to read at once.
+/// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in memory until then.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 64 << 10;
 
 pub(super) struct Stream {
     server: Arc<EmbeddedEngine>,
@@ -79,19 +80,22 @@ impl Stream {
         let Some(changes) = state.since(self.read) else {
             return Err(gone(&self.kind, &self.query, self.read.to_string()));
         };
+        let mut bytes = 0;
         for change in changes {
-            self.read = change.version;
             if *change.location.kind == self.kind
                 && self.query.may_select(&change.location.key)
                 && let Some(event) =
                     event_of(change.old.as_ref(), &change.object, change.removed, change.version, &self.query)
             {
-                self.ready.push_back(event);
-                self.seen = change.version;
-                if self.ready.len() >= BATCH {
+                bytes += event.object().map_or(0, SharedObject::footprint);
+                // The first event is read however large it is.
+                if !self.ready.is_empty() && (self.ready.len() >= BATCH || bytes > BATCH_BYTES) {
                     break;
                 }
+                self.ready.push_back(event);
+                self.seen = change.version;
             }
+            self.read = change.version;
         }
         self.bookmark(&state);
         Ok(())

@@ -47,7 +47,7 @@ use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};
 use self::shared::{ApiShared, WriteOutcome};
 use self::status::StatusError;
-use self::table::{ObjectView, RowContent};
+use self::table::{ObjectView, RowContent, list_reply};
 use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
@@ -165,15 +165,14 @@ impl ApiShared {
             }
             "list" => {
                 let view = self.view(request, target.resource)?;
-                let list = self.list(request, &target)?;
-                Ok(json_text(StatusCode::OK, view.list(&list)))
+                Ok(list_reply(&view, self.list(request, &target)?))
             }
             "delete" if source == ObjectSource::Namespaces => Err(self.refuse_namespace_deletion(target.name)?),
             "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
             "deletecollection" => {
                 let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
                 let view = ObjectView { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
-                Ok(json_text(StatusCode::OK, view.list(&deleted)))
+                Ok(list_reply(&view, deleted))
             }
             _ => {
                 let view = self.view(request, target.resource)?;
@@ -281,10 +280,15 @@ impl ApiShared {
             return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
         }
         let reader = self.reader(target.resource);
-        let from = match from {
-            _ if marks_initial => None,
-            None if wants_none => Some(reader.list(&Query::all().limit(1))?.version),
-            from => from,
+        // Lists the objects that exist before the reply begins, because only then the server knows how much memory they take.
+        let (initial, from) = match from {
+            None if wants_none => (Vec::new(), reader.list(&Query::all().limit(1))?.version),
+            Some(from) if !marks_initial => (Vec::new(), from),
+            _ => {
+                let all = Query { limit: None, continue_token: None, ..query.clone() };
+                let list = reader.list(&all)?;
+                (list.items, list.version)
+            }
         };
         let watch = ServedWatch {
             reader,
@@ -294,6 +298,7 @@ impl ApiShared {
             form: view.form,
             rows: view.rows,
             query,
+            initial,
             from,
             marks_initial,
             bookmarks: params::flag(request, "allowWatchBookmarks")?,
@@ -316,7 +321,7 @@ fn is_later(version: &str, than: &str) -> bool {
     number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
 }
 
-fn json_text(code: StatusCode, text: String) -> Reply {
+fn json_text(code: StatusCode, text: Vec<u8>) -> Reply {
     Reply::new(code, "application/json", text)
 }
 

@@ -105,9 +105,8 @@ impl Acceptor {
             (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
             (header::RETRY_AFTER, HeaderValue::from_static("1")),
         ]);
-        let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
         let date = http_date(self.shared.clock.time_of_day());
-        let reply = full_reply(status, &headers, message.as_bytes(), frame, &date);
+        let reply = full_reply(status, &headers, message.as_bytes(), ReplyFrame::LAST, &date);
         let reply = if self.shared.is_tls() { TLS_REFUSAL.to_vec() } else { reply };
         // A new socket has room for this. The client may have gone.
         if socket.set_nonblocking(true).is_ok() && (&*socket).write(&reply).is_ok() {

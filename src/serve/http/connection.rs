@@ -12,9 +12,12 @@ use super::counts::HttpCounts;
 use super::date::http_date;
 use super::head::{HttpRefusal, RequestHead};
 use super::idle::IdleSockets;
-use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
+use super::message::{IncomingRequest, PART, PartsBody, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
-use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload};
+use super::parts::{GZIP_MEMORY, PartHead, PartSender, compresses};
+use super::registry::{
+    BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload, ReplyReservation,
+};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
 use super::service::{PeerInfo, Service};
 use super::transport::ServerTransport;
@@ -92,8 +95,7 @@ impl ConnectionServer<'_> {
                 Ok(goes) => return Ok(goes),
                 Err(RequestFailure::Ended(error)) => return Err(error),
                 Err(RequestFailure::Refused(refusal)) => {
-                    let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
-                    self.send(frame, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
+                    self.send(ReplyFrame::LAST, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
                     return Ok(Goes::ToItsEnd);
                 }
             }
@@ -111,8 +113,7 @@ impl ConnectionServer<'_> {
             let deadline = self.deadline(self.shared.registry.limits.head_time);
             self.enter(ConnectionPhase::Reads)?;
             if self.transport.first_byte(deadline)?.is_some_and(|byte| byte.is_ascii_uppercase()) {
-                let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
-                self.send(frame, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
+                self.send(ReplyFrame::LAST, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
                 return Ok(None);
             }
             let leaf = self.transport.handshake(tls.config(), deadline)?;
@@ -139,7 +140,7 @@ impl ConnectionServer<'_> {
             Ok(read) => read,
             Err(overload) => {
                 frame.closes = true;
-                return Ok(self.send(frame, overloaded(overload))?);
+                return Ok(self.send(frame, overloaded("bodies", overload))?);
             }
         };
         self.slot.connection.enter(ConnectionPhase::Handles);
@@ -244,8 +245,28 @@ impl ConnectionServer<'_> {
 
     /// Sends a reply.
     fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
-        let Reply { status, headers, body, .. } = reply;
+        let Reply { status, headers, body, holds, .. } = reply;
+        let mut memory = self.slot.reply_reservation();
+        let size = match &body {
+            ReplyBody::Full(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let compresses = holds + size > PART && !matches!(body, ReplyBody::Stream(_)) && compresses(frame, &headers);
+        let needed = holds + size + if compresses { GZIP_MEMORY } else { 0 };
+        match memory.hold(needed) {
+            Err(overload) if frame.reads => {
+                drop(body);
+                return self.send(frame, overloaded("replies", overload));
+            }
+            // The write is done, so the client must learn of it.
+            Err(_) => memory.hold_in_any_case(needed),
+            Ok(()) => {}
+        }
         match body {
+            ReplyBody::Full(body) if compresses => {
+                self.send_parts(frame, status, headers, Box::new(move |out| out.write_all(&body)))
+            }
+            ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body),
             ReplyBody::Full(body) => {
                 self.shared.counts.reply(status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
@@ -261,8 +282,28 @@ impl ConnectionServer<'_> {
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
                 Ok(Goes::ToItsEnd)
             }
-            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body),
+            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, &mut memory),
         }
+    }
+
+    /// Sends a body that is made while it is sent.
+    fn send_parts(
+        &mut self,
+        frame: ReplyFrame,
+        status: StatusCode,
+        headers: HeaderMap,
+        body: PartsBody,
+    ) -> io::Result<Goes> {
+        self.shared.counts.reply(status);
+        let reply = PartHead { status, headers, frame, date: self.date() };
+        let shared = self.shared;
+        let mut sender = PartSender::new(&mut self.transport, self.slot, &shared.registry, &shared.clock, reply);
+        let written = catch_unwind(AssertUnwindSafe(|| body(&mut sender))).unwrap_or_else(|panic| {
+            shared.log_panic("a list", panic_message(&*panic));
+            Err(io::ErrorKind::Other.into())
+        });
+        sender.finish(written)?;
+        Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
     }
 
     fn send_stream(
@@ -271,6 +312,7 @@ impl ConnectionServer<'_> {
         status: StatusCode,
         headers: &HeaderMap,
         body: StreamBody,
+        memory: &mut ReplyReservation,
     ) -> io::Result<Goes> {
         let Some(_slot) = self.slot.open_stream() else {
             let refusal = Reply::failure(
@@ -293,7 +335,8 @@ impl ConnectionServer<'_> {
         let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
         let slot = self.slot;
         let (transport, chunks) = (&mut self.transport, frame.chunks);
-        let mut writer = StreamWriter { transport, slot, chunks, failed: false, refused: false };
+        let counts = &*shared.counts;
+        let mut writer = StreamWriter { transport, slot, chunks, memory, counts, failed: false, refused: false };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
         let ended = match result {
             Ok(Ok(())) => writer.end(),
@@ -323,21 +366,14 @@ impl ConnectionServer<'_> {
     }
 }
 
-/// Returns the reply to a request if there is no memory for its body.
-fn overloaded(overload: Overload) -> Reply {
-    let (status, reason, message) = match overload {
-        Overload::Server => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "ServiceUnavailable",
-            "the bodies of other requests use all memory for bodies",
-        ),
-        Overload::Client => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            "the bodies of other requests of this client address use its memory for bodies",
-        ),
+/// Returns the reply to a request if there is no memory for its body or its reply.
+fn overloaded(parts: &str, overload: Overload) -> Reply {
+    let (status, reason, of, all) = match overload {
+        Overload::Server => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "", "all"),
+        Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", " of this client address", "its"),
     };
-    Reply::failure(status, reason, message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    let message = format!("the {parts} of other requests{of} use {all} memory for {parts}");
+    Reply::failure(status, reason, &message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// Why no request was read.

@@ -12,6 +12,8 @@ pub(crate) struct HttpCounts {
     pub(crate) refused: AtomicU64,
     /// Replies by the first digit of their status, from 1 to 5.
     pub(crate) replies: [AtomicU64; 5],
+    /// The streams that have ended because there was no memory for their next part.
+    pub(crate) dropped_streams: AtomicU64,
 }
 
 impl HttpCounts {
@@ -21,6 +23,10 @@ impl HttpCounts {
 
     pub(super) fn refuse(&self) {
         self.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn drop_stream(&self) {
+        self.dropped_streams.fetch_add(1, Relaxed);
     }
 
     pub(super) fn reply(&self, status: StatusCode) {

@@ -11,6 +11,7 @@ mod idle;
 mod limits;
 mod message;
 mod parser;
+mod parts;
 mod poll;
 mod registry;
 mod reply;
@@ -27,7 +28,7 @@ pub(crate) use self::counts::HttpCounts;
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
-pub(crate) use self::message::{Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink};
+pub(crate) use self::message::{Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink, SinkWriter};
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;

@@ -21,6 +21,9 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 /// The limits of a write after a stop. Long, because its thread may come late.
 const LAST_WRITE: WriteLimits = WriteLimits { piece: Duration::from_secs(1), whole: Duration::from_secs(5) };
 
+/// The largest reply that needs no reservation. With the most connections, such replies take 32 MiB.
+const FREE_REPLY: usize = 64 << 10;
+
 /// The times in which a client must take a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteLimits {
@@ -62,6 +65,8 @@ pub(crate) struct ConnectionRegistry {
     pub(super) stop: CancellationToken,
     /// The bytes of all bodies that are read or handled.
     bodies: AtomicUsize,
+    /// The bytes of all replies that are being sent.
+    replies: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -77,11 +82,19 @@ struct RegistryState {
 struct ClientUse {
     connections: usize,
     streams: usize,
-    /// The bytes of all bodies that are read or handled.
-    bodies: Arc<AtomicUsize>,
+    memory: Arc<ClientMemory>,
 }
 
-/// Why a connection or a body is refused: the server has too many, or the client address.
+/// The memory that one client address uses.
+#[derive(Default)]
+struct ClientMemory {
+    /// The bytes of all bodies that are read or handled.
+    bodies: AtomicUsize,
+    /// The bytes of all replies that are being sent.
+    replies: AtomicUsize,
+}
+
+/// Why a connection, a body or a reply is refused: the server has too many, or the client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overload {
     Server,
@@ -97,6 +110,7 @@ impl ConnectionRegistry {
             cut: AtomicBool::new(false),
             stop: CancellationToken::new(),
             bodies: AtomicUsize::new(0),
+            replies: AtomicUsize::new(0),
         })
     }
 
@@ -116,13 +130,13 @@ impl ConnectionRegistry {
             return Err((socket, Overload::Client));
         }
         usage.connections += 1;
-        let bodies = Arc::clone(&usage.bodies);
+        let memory = Arc::clone(&usage.memory);
         let connection = ServedConnection { socket: Arc::new(socket), peer, phase: AtomicU8::new(0) };
         let connection = Arc::new(connection);
         state.next += 1;
         let number = state.next;
         state.open.insert(number, Arc::clone(&connection));
-        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, bodies, connection })
+        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, memory, connection })
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -131,6 +145,11 @@ impl ConnectionRegistry {
 
     pub(crate) fn streams(&self) -> usize {
         self.state.lock().streams
+    }
+
+    /// Returns the bytes of all replies that are being sent.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.replies.load(SeqCst)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -195,8 +214,7 @@ pub(super) struct ConnectionSlot {
     registry: Arc<ConnectionRegistry>,
     pub(super) number: u64,
     client: IpAddr,
-    /// The bytes of all bodies of the client.
-    bodies: Arc<AtomicUsize>,
+    memory: Arc<ClientMemory>,
     pub(super) connection: Arc<ServedConnection>,
 }
 
@@ -219,7 +237,12 @@ impl ConnectionSlot {
 
     /// Returns the reservation of a body that has no bytes yet.
     pub(super) fn reservation(&self) -> BodyReservation {
-        BodyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.bodies), bytes: 0 }
+        BodyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.memory), bytes: 0 }
+    }
+
+    /// Returns the reservation of a reply that keeps no bytes yet.
+    pub(super) fn reply_reservation(&self) -> ReplyReservation {
+        ReplyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.memory), bytes: 0 }
     }
 
     /// Counts a stream. Returns `None` if the client has too many.
@@ -273,8 +296,7 @@ impl RegistryState {
 /// Memory for a body that is reserved until this is dropped.
 pub(super) struct BodyReservation {
     registry: Arc<ConnectionRegistry>,
-    /// The bytes of all bodies of the client.
-    client: Arc<AtomicUsize>,
+    client: Arc<ClientMemory>,
     bytes: usize,
 }
 
@@ -285,11 +307,11 @@ impl BodyReservation {
         let reserve = |bodies: &AtomicUsize, most: usize| {
             bodies.fetch_update(SeqCst, SeqCst, |used| used.checked_add(more).filter(|sum| *sum <= most)).is_ok()
         };
-        if !reserve(&self.client, limits.bodies_per_client()) {
+        if !reserve(&self.client.bodies, limits.bodies_per_client()) {
             return Err(Overload::Client);
         }
         if !reserve(&self.registry.bodies, limits.bodies) {
-            self.client.fetch_sub(more, SeqCst);
+            self.client.bodies.fetch_sub(more, SeqCst);
             return Err(Overload::Server);
         }
         self.bytes += more;
@@ -300,7 +322,62 @@ impl BodyReservation {
 impl Drop for BodyReservation {
     fn drop(&mut self) {
         self.registry.bodies.fetch_sub(self.bytes, SeqCst);
-        self.client.fetch_sub(self.bytes, SeqCst);
+        self.client.bodies.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
+/// Memory for a reply that is reserved until this is dropped.
+///
+/// A reply begins as long as all others keep less than the limit. So one reply may be larger than the limit, and all together keep at
+/// most the limit and one reply more. Replies up to [`FREE_REPLY`] do not count.
+pub(super) struct ReplyReservation {
+    registry: Arc<ConnectionRegistry>,
+    client: Arc<ClientMemory>,
+    bytes: usize,
+}
+
+impl ReplyReservation {
+    /// Reserves this many bytes in place of the previous ones. Needs more only if other replies leave room, or it changes nothing.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Overload> {
+        let bytes = if bytes <= FREE_REPLY { 0 } else { bytes };
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+            self.shrink_to(bytes);
+            return Ok(());
+        };
+        let limits = &self.registry.limits;
+        let reserve = |replies: &AtomicUsize, most: usize| {
+            replies.fetch_update(SeqCst, SeqCst, |used| (used < most).then(|| used.saturating_add(more))).is_ok()
+        };
+        if !reserve(&self.client.replies, limits.replies_per_client()) {
+            return Err(Overload::Client);
+        }
+        if !reserve(&self.registry.replies, limits.replies) {
+            self.client.replies.fetch_sub(more, SeqCst);
+            return Err(Overload::Server);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Reserves this many bytes, also if other replies leave no room.
+    pub(super) fn hold_in_any_case(&mut self, bytes: usize) {
+        let more = bytes.saturating_sub(self.bytes);
+        self.client.replies.fetch_add(more, SeqCst);
+        self.registry.replies.fetch_add(more, SeqCst);
+        self.bytes += more;
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes - bytes;
+        self.registry.replies.fetch_sub(less, SeqCst);
+        self.client.replies.fetch_sub(less, SeqCst);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for ReplyReservation {
+    fn drop(&mut self) {
+        self.shrink_to(0);
     }
 }
 
@@ -356,6 +433,24 @@ mod tests {
         assert_eq!((second.grow_to(50), third.grow_to(1)), (Ok(()), Err(Overload::Server)));
         drop(second);
         assert_eq!((third.grow_to(11), third.grow_to(10)), (Err(Overload::Client), Ok(())));
+    }
+
+    #[test]
+    fn the_memory_for_replies_is_bounded_and_one_client_has_half_of_it() {
+        const MIB: usize = 1 << 20;
+        let registry = ConnectionRegistry::new(HttpLimits { replies: 8 * MIB, ..HttpLimits::default() });
+        let slots = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|client| open(&registry, client));
+        let [mut first, mut second, mut other, mut third] = slots.each_ref().map(ConnectionSlot::reply_reservation);
+        assert_eq!((first.hold(3 * MIB), second.hold(3 * MIB)), (Ok(()), Ok(())), "the last one may be large");
+        assert_eq!(second.hold(3 * MIB + 1), Err(Overload::Client));
+        assert_eq!((other.hold(10 * MIB), third.hold(MIB)), (Ok(()), Err(Overload::Server)));
+        assert_eq!(third.hold(FREE_REPLY), Ok(()), "small replies do not count");
+        assert_eq!((other.hold(MIB), third.hold(MIB)), (Ok(()), Ok(())), "a reply gives back the parts that are sent");
+        third.hold_in_any_case(20 * MIB);
+        assert_eq!(registry.reply_bytes(), 27 * MIB);
+        drop((first, second, other, third));
+        assert_eq!(registry.reply_bytes(), 0);
+        assert!(registry.state.lock().clients.values().all(|usage| usage.memory.replies.load(SeqCst) == 0));
     }
 
     #[test]

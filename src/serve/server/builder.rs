@@ -231,6 +231,18 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets how many bytes of memory the replies may keep that are being sent. Default: 256 MiB.
+    ///
+    /// A list keeps its objects until the client has read them, as does a watch that begins with all objects. Their texts are made part by
+    /// part. While the replies being sent keep this many bytes, further large ones get status 503. The replies to one client address
+    /// have half of that; beyond it, further ones get status 429. A reply is served whole once it begins, so all replies together keep at
+    /// most this many bytes and one reply more. A write is answered in any case. A watch ends early if its next object needs memory that is
+    /// not free; its client resumes it. Replies of up to 64 KiB do not count.
+    pub fn reply_memory(mut self, bytes: usize) -> Self {
+        self.limits.replies = bytes;
+        self
+    }
+
     /// Sets the most open connections. Default: 512. Each has a thread and a file descriptor. Further connections get status 503.
     pub fn connections(mut self, count: usize) -> Self {
         self.limits.connections = count;
@@ -392,6 +404,7 @@ impl ServerBuilder {
             ("connections", limits.connections),
             ("connections_per_client", limits.connections_per_client),
             ("streams_per_client", limits.streams_per_client),
+            ("reply_memory", limits.replies),
         ];
         for (field, count) in counts {
             if count == 0 {

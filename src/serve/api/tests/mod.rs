@@ -145,6 +145,10 @@ impl Sent {
         let Reply { status, headers, body, .. } = api.handle(&self.request);
         let text = match body {
             ReplyBody::Full(bytes) => bytes,
+            ReplyBody::Parts(write) => {
+                write(&mut sink.bytes).unwrap();
+                std::mem::take(&mut sink.bytes)
+            }
             ReplyBody::Stream(run) => {
                 run(sink, gone).unwrap();
                 std::mem::take(&mut sink.bytes)
@@ -170,6 +174,10 @@ impl ReplySink for Kept {
             after(self.parts);
         }
         Ok(())
+    }
+
+    fn hold(&mut self, _: usize) -> bool {
+        true
     }
 }
 
