@@ -8,6 +8,7 @@ use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use super::shared::ApiShared;
+use super::store::StoreHealth;
 use crate::base::clock::Clock;
 use crate::objects::Client;
 use crate::serve::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
@@ -75,6 +76,7 @@ impl ObjectApiBuilder {
             kinds,
             namespaces,
             documents,
+            store: Arc::new(StoreHealth::new(clock.clone())),
             clock,
             deadlines,
             most_size,

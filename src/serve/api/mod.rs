@@ -3,7 +3,7 @@
 //! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
 //! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
 //! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `counts` is for the
-//! status page. `status` has the errors.
+//! status page. `status` has the errors, and `store` notes those of the store.
 
 mod accept;
 mod age;
@@ -26,6 +26,7 @@ mod route;
 mod serving;
 mod shared;
 mod status;
+mod store;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -47,6 +48,8 @@ use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};
 use self::shared::{ApiShared, WriteOutcome};
 use self::status::StatusError;
+pub(crate) use self::store::StoreHealth;
+use self::store::StoreUse;
 use self::table::{ObjectView, RowContent, list_reply};
 use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
@@ -95,6 +98,11 @@ impl ObjectApi {
         ObjectApiBuilder::new(client)
     }
 
+    /// Returns the health of the store.
+    pub(crate) fn store(&self) -> &Arc<StoreHealth> {
+        &self.0.store
+    }
+
     /// Returns the kinds that are served, without virtual namespaces.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         let served = self.0.kinds.iter().filter(|resource| resource.source() != ObjectSource::Namespaces);
@@ -131,7 +139,23 @@ impl ApiShared {
                 only(request.method == Method::POST)?;
                 Ok(Reply::json(StatusCode::CREATED, &reviews::review(self, request, plural)?))
             }
-            Some(ApiTarget::Objects(target)) => self.objects(request, target),
+            Some(ApiTarget::Objects(target)) => {
+                let answer = self.objects(request, target);
+                self.note(request, answer.as_ref().err());
+                answer
+            }
+        }
+    }
+
+    /// Notes whether the store has worked for a request.
+    fn note(&self, request: &IncomingRequest, error: Option<&StatusError>) {
+        let is_read = request.method == Method::GET;
+        let used = if is_read { StoreUse::Read } else { StoreUse::Write };
+        match error.map(StatusError::store_failure) {
+            Some(Some(cause)) => self.store.failed(used, cause),
+            // A dry run writes nothing.
+            None if is_read || request.parameter("dryRun").is_none() => self.store.worked(used),
+            _ => {}
         }
     }
 
@@ -294,6 +318,7 @@ impl ApiShared {
             reader,
             clock: self.clock.clone(),
             deadlines: Arc::clone(&self.deadlines),
+            store: Arc::clone(&self.store),
             resource: target.resource.clone(),
             form: view.form,
             rows: view.rows,

@@ -12,6 +12,7 @@ use super::accept::ObjectForm;
 use super::deadlines::WatchDeadlines;
 use super::reads::ObjectReader;
 use super::status::StatusError;
+use super::store::{StoreHealth, StoreUse};
 use super::table::{ObjectView, RowContent, footprint};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
@@ -24,6 +25,7 @@ pub(super) struct ServedWatch {
     pub(super) reader: ObjectReader,
     pub(super) clock: Clock,
     pub(super) deadlines: Arc<WatchDeadlines>,
+    pub(super) store: Arc<StoreHealth>,
     pub(super) resource: ServedResource,
     pub(super) form: ObjectForm,
     pub(super) rows: RowContent,
@@ -68,7 +70,7 @@ impl ServedWatch {
         }
         let events = match self.reader.watch(&self.query, Some(&self.from), &stop) {
             Ok(events) => events,
-            Err(error) => return send_error(sink, &error),
+            Err(error) => return self.send_error(sink, &error),
         };
         for event in events {
             let (kind, object) = match event {
@@ -82,7 +84,7 @@ impl ServedWatch {
                     continue;
                 }
                 Err(error) => {
-                    send_error(sink, &error)?;
+                    self.send_error(sink, &error)?;
                     continue;
                 }
             };
@@ -106,14 +108,18 @@ impl ServedWatch {
         send(sink, "BOOKMARK", |out| write!(out, "{mark}"))
     }
 
+    fn send_error(&self, sink: &mut dyn ReplySink, error: &ClientError) -> io::Result<()> {
+        let error = StatusError::of_client(error);
+        if let Some(cause) = error.store_failure() {
+            self.store.failed(StoreUse::Read, cause);
+        }
+        let status = error.json();
+        send(sink, "ERROR", |out| write!(out, "{status}"))
+    }
+
     fn view(&self) -> ObjectView<'_> {
         ObjectView { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) }
     }
-}
-
-fn send_error(sink: &mut dyn ReplySink, error: &ClientError) -> io::Result<()> {
-    let status = StatusError::of_client(error).json();
-    send(sink, "ERROR", |out| write!(out, "{status}"))
 }
 
 /// Sends an event. `write` writes its object.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::connection::{HttpShared, serve_connection};
+use super::counts::increment;
 use super::date::http_date;
 use super::poll::{Poll, PolledSocket};
 use super::registry::Overload;
@@ -74,11 +75,18 @@ impl Acceptor {
         let slot = match self.shared.registry.open(socket, peer) {
             Ok(slot) => slot,
             Err((socket, overload)) => {
-                self.shared.counts.refuse();
-                let (status, message) = match overload {
-                    Overload::Server => (StatusCode::SERVICE_UNAVAILABLE, "the server has too many connections\n"),
-                    Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "this address has too many connections\n"),
+                let counts = &self.shared.counts;
+                let (status, message, count) = match overload {
+                    Overload::Server => {
+                        let message = "the server has too many connections\n";
+                        (StatusCode::SERVICE_UNAVAILABLE, message, &counts.refused_by_server)
+                    }
+                    Overload::Client => {
+                        let message = "this address has too many connections\n";
+                        (StatusCode::TOO_MANY_REQUESTS, message, &counts.refused_by_client)
+                    }
                 };
+                increment(count);
                 self.refuse(Arc::new(socket), status, message);
                 return Ok(());
             }
@@ -89,11 +97,11 @@ impl Acceptor {
             let _end = ConnectionEnd(&shared);
             let slot = slot;
             // Before the first answer, so that a client that has it is counted.
-            shared.counts.accept();
+            increment(&shared.counts.accepted);
             serve_connection(&shared, &slot);
         });
         if spawned.is_err() {
-            self.shared.counts.refuse();
+            increment(&self.shared.counts.refused_by_server);
             self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
         }
         spawned

@@ -9,6 +9,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::counts::HttpCounts;
+#[cfg(feature = "serve-tls")]
+use super::counts::increment;
 use super::date::http_date;
 use super::head::{HttpRefusal, RequestHead};
 use super::idle::IdleSockets;
@@ -19,12 +21,13 @@ use super::registry::{
     BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload, ReplyReservation,
 };
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
-use super::service::{PeerInfo, Service};
+use super::service::{PeerInfo, RefusedRequest, Service};
 use super::transport::ServerTransport;
 use crate::base::clock::Clock;
 use crate::base::text::one_line;
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
 use crate::serve::access::UserInfo;
 
 /// The bytes that one call reads.
@@ -59,7 +62,7 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     let transport = ServerTransport::new(socket, shared.clock.clone());
     let parser = RequestParser::new(&shared.registry.limits);
     let end = shared.clock.nanos().after(shared.registry.limits.stream_life);
-    let mut server = ConnectionServer { shared, slot, transport, parser, end };
+    let mut server = ConnectionServer { shared, slot, transport, parser, end, verb: NO_VERB };
     let lingers = match server.run() {
         Ok(goes) => goes == Goes::ToItsEnd,
         // TLS has sent the reason. Other errors mean that the client has gone, is too slow, or that the server stops.
@@ -81,7 +84,12 @@ struct ConnectionServer<'a> {
     parser: RequestParser,
     /// The time after which the client must connect again, so that its certificate is checked again.
     end: Nanos,
+    /// The verb of the request that is answered, for the counts.
+    verb: &'static str,
 }
+
+/// The verb of a request that cannot be read.
+const NO_VERB: &str = "other";
 
 impl ConnectionServer<'_> {
     fn run(&mut self) -> io::Result<Goes> {
@@ -116,8 +124,14 @@ impl ConnectionServer<'_> {
                 self.send(ReplyFrame::LAST, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
                 return Ok(None);
             }
-            let leaf = self.transport.handshake(tls.config(), deadline)?;
-            peer.certificate = leaf.and_then(|leaf| super::certificate::user_of(&leaf));
+            let leaf = self.transport.handshake(tls.config(), deadline).inspect_err(|error| {
+                increment(&self.shared.counts.failed_handshakes);
+                // Other errors mean that the client has gone or is too slow.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    self.shared.service.log_handshake(peer.peer.ip(), error);
+                }
+            })?;
+            peer.certificate = leaf.map(|leaf| super::certificate::user_of(&leaf));
             peer.is_tls = true;
         }
         Ok(Some(peer))
@@ -125,7 +139,9 @@ impl ConnectionServer<'_> {
 
     /// Reads and answers one request. The first byte must arrive within `wait`.
     fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<Goes, RequestFailure> {
+        self.verb = NO_VERB;
         let Some(head) = self.read_head(wait)? else { return Ok(Goes::Away) };
+        self.verb = self.shared.service.verb(&head);
         let mut frame = ReplyFrame::of(&head);
         frame.closes |= self.shared.registry.is_stopping();
         let user = match self.admit(&head, peer) {
@@ -133,7 +149,8 @@ impl ConnectionServer<'_> {
             Err(refusal) => {
                 // The body of a refused request is not read.
                 frame.closes |= head.has_body();
-                return Ok(self.send(frame, *refusal)?);
+                self.pause(refusal.delay);
+                return Ok(self.send(frame, refusal.reply)?);
             }
         };
         let (body, reservation) = match self.read_body(&head)? {
@@ -210,11 +227,24 @@ impl ConnectionServer<'_> {
         Ok(count)
     }
 
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
+    /// Waits for this time, or until the server stops.
+    fn pause(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        self.slot.connection.enter(ConnectionPhase::Handles);
+        let event = AutoResetEvent::new(self.shared.clock.clone());
+        let waker = Arc::clone(&event);
+        let _on_stop = self.shared.registry.stop.on_cancel(move || waker.set());
+        event.wait_until(self.deadline(time));
+    }
+
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<RefusedRequest>> {
         let admit = || self.shared.service.admit(head, peer);
         catch_unwind(AssertUnwindSafe(admit)).unwrap_or_else(|panic| {
             self.shared.log_panic(&head.target.path, panic_message(&*panic));
-            Err(Box::new(Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the authorization panicked\n")))
+            let reply = Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the authorization panicked\n");
+            Err(Box::new(RefusedRequest { reply, delay: Duration::ZERO }))
         })
     }
 
@@ -268,7 +298,7 @@ impl ConnectionServer<'_> {
             }
             ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body),
             ReplyBody::Full(body) => {
-                self.shared.counts.reply(status);
+                self.shared.counts.reply(self.verb, status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
                 // The write may take long, and needs no second copy.
                 drop(body);
@@ -276,7 +306,7 @@ impl ConnectionServer<'_> {
                 Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
             }
             ReplyBody::Stream(_) if frame.head_only => {
-                self.shared.counts.reply(status);
+                self.shared.counts.reply(self.verb, status);
                 // The length of the body is unknown.
                 let frame = ReplyFrame { closes: true, ..frame };
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
@@ -294,7 +324,7 @@ impl ConnectionServer<'_> {
         headers: HeaderMap,
         body: PartsBody,
     ) -> io::Result<Goes> {
-        self.shared.counts.reply(status);
+        self.shared.counts.reply(self.verb, status);
         let reply = PartHead { status, headers, frame, date: self.date() };
         let shared = self.shared;
         let mut sender = PartSender::new(&mut self.transport, self.slot, &shared.registry, &shared.clock, reply);
@@ -322,7 +352,7 @@ impl ConnectionServer<'_> {
             );
             return self.send(frame, refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("10")));
         };
-        self.shared.counts.reply(status);
+        self.shared.counts.reply(self.verb, status);
         let frame = ReplyFrame { closes: true, ..frame };
         let date = self.date();
         self.transport.write(&stream_head(status, headers, frame, &date), self.slot.begin_write())?;

@@ -58,8 +58,9 @@ impl Default for HttpLimits {
             replies: 256 << 20,
             // A process may usually have 1,024 files. Each connection needs one, and refused clients need some too.
             connections: 512,
-            connections_per_client: 384,
-            streams_per_client: 256,
+            // One address must not keep others away.
+            connections_per_client: 128,
+            streams_per_client: 96,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(90),

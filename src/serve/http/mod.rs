@@ -24,7 +24,7 @@ mod transport;
 
 pub(crate) use self::accept::Acceptor;
 pub(crate) use self::connection::HttpShared;
-pub(crate) use self::counts::HttpCounts;
+pub(crate) use self::counts::{HttpCounts, increment, value};
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
@@ -32,9 +32,9 @@ pub(crate) use self::message::{Handler, IncomingRequest, LoggedOutcome, Reply, R
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;
-pub(crate) use self::registry::ConnectionRegistry;
+pub(crate) use self::registry::{ConnectionRegistry, client_of};
 pub(crate) use self::roster::ThreadRoster;
-pub(crate) use self::service::{PeerInfo, Service};
+pub(crate) use self::service::{PeerInfo, RefusedRequest, Service};
 pub(crate) use self::target::{RequestTarget, canonical_path};
 #[cfg(feature = "serve-tls")]
 pub(crate) use self::tls::{ServerTls, TlsFiles};

@@ -382,7 +382,7 @@ impl Drop for ReplyReservation {
 }
 
 /// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
-fn client_of(address: IpAddr) -> IpAddr {
+pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V4(address) => IpAddr::V4(address),

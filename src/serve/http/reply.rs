@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
-use super::counts::HttpCounts;
+use super::counts::{HttpCounts, increment};
 use super::head::RequestHead;
 use super::message::{Reply, ReplySink};
 use super::registry::{ConnectionPhase, ConnectionSlot, ReplyReservation};
@@ -167,7 +167,7 @@ impl ReplySink for StreamWriter<'_> {
     fn hold(&mut self, bytes: usize) -> bool {
         let holds = self.memory.hold(bytes).is_ok();
         if !holds {
-            self.counts.drop_stream();
+            increment(&self.counts.dropped_streams);
         }
         holds
     }
