@@ -8,6 +8,8 @@ use crate::base::text::one_line;
 use crate::base::time::Nanos;
 use crate::serve::damper::{Damper, missing_lines};
 
+/// The name of an API of objects in the log.
+const COMPONENT: &str = "objects";
 /// The time after which a failure says nothing about the next call.
 const FORGETS: Duration = Duration::from_secs(60);
 
@@ -51,7 +53,8 @@ impl StoreHealth {
     pub(super) fn worked(&self, used: StoreUse) {
         let failure = self.failures.lock()[used as usize].take();
         if failure.is_some() {
-            log::info!("{} of the object store work again", used.name());
+            let component = COMPONENT;
+            log::info!(component; "{component}: {} of the store work again", used.name());
         }
     }
 
@@ -59,8 +62,8 @@ impl StoreHealth {
     pub(super) fn failed(&self, used: StoreUse, cause: &str) {
         let (now, cause) = (self.clock.nanos(), one_line(cause));
         if let Some(missing) = self.log.pass(used) {
-            let (used, error, more) = (used.name(), cause.as_str(), missing_lines(missing));
-            log::warn!(error; "{used} of the object store fail, and clients get status 500: {error}{more}");
+            let (component, used, error, more) = (COMPONENT, used.name(), cause.as_str(), missing_lines(missing));
+            log::warn!(component, error; "{component}: {used} of the store fail, and clients get status 500: {error}{more}");
         }
         let mut failures = self.failures.lock();
         let since = failures[used as usize].as_ref().map_or(now, |failure| failure.since);
@@ -77,7 +80,7 @@ impl StoreHealth {
                 && now.since(*last) < FORGETS
             {
                 let seconds = now.since(*since).as_secs();
-                faults.push(format!("{} of the object store have failed for {seconds} s: {cause}", used.name()));
+                faults.push(format!("{} of the store have failed for {seconds} s: {cause}", used.name()));
             }
         }
         (!faults.is_empty()).then(|| faults.join("; "))
@@ -98,7 +101,7 @@ mod tests {
         clock.advance(Duration::from_secs(7));
         store.worked(StoreUse::Read);
         let fault = store.fault().unwrap_or_default();
-        assert_eq!(fault, "writes of the object store have failed for 7 s: the disk\\nis full");
+        assert_eq!(fault, "writes of the store have failed for 7 s: the disk\\nis full");
         store.worked(StoreUse::Write);
         assert_eq!(store.fault(), None);
         store.failed(StoreUse::Read, "no route");

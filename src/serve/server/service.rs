@@ -58,10 +58,13 @@ impl Service for ServerService {
                 delay = self.guesses.delay(client_of(client), self.clock.nanos());
                 late = if delay.is_zero() { "" } else { "; answered late, because its address has failed often" };
             }
-            if status == StatusCode::UNAUTHORIZED || is_read(&head.method) {
-                self.log_refusal(&user, &head.method, path, client, status, &format!(": {message}{late}"));
-            } else {
-                self.audit(&user, &head.method, path, is_rehearsal(query), client, status);
+            let (dry_run, is_read) = (is_rehearsal(query), is_read(&head.method));
+            let damps = is_read || status == StatusCode::UNAUTHORIZED;
+            if let Some(missing) = if damps { self.damped(client, status) } else { Some(0) } {
+                let reason = one_line(&format!("{message}{late}"));
+                let more = if is_read { format!(": {reason}") } else { format!(", dry run: {dry_run}") };
+                let line = LoggedRequest { user: &user, method: &head.method, path, client, status };
+                self.log(&line, dry_run, &format!("{more}{}", missing_lines(missing)));
             }
             let reply = refusal(head, status, &message, self.challenge(status, peer));
             Box::new(RefusedRequest { reply, delay })
@@ -95,10 +98,14 @@ impl Service for ServerService {
             let dry_run = || is_rehearsal(query) || (*method == Method::DELETE && is_rehearsed_deletion(&request.body));
             let by_status = || LoggedOutcome { status: reply.status, dry_run: dry_run() };
             let LoggedOutcome { status, dry_run } = reply.logged.unwrap_or_else(by_status);
+            let client = peer.ip();
+            let line = LoggedRequest { user, method, path, client, status };
             if !is_read(method) {
-                self.audit(user, method, path, dry_run, peer.ip(), status);
-            } else if status == StatusCode::FORBIDDEN {
-                self.log_refusal(user, method, path, peer.ip(), status, "");
+                self.log(&line, dry_run, &format!(", dry run: {dry_run}"));
+            } else if status == StatusCode::FORBIDDEN
+                && let Some(missing) = self.damped(client, status)
+            {
+                self.log(&line, dry_run, &missing_lines(missing));
             }
         }
         reply
@@ -222,44 +229,33 @@ impl ServerService {
         (status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
     }
 
-    /// Logs a refused read, or a request of an unknown user. Such lines are damped, because anybody can cause them. Logs no query and no
-    /// header, because they may have secrets.
-    fn log_refusal(
-        &self,
-        user: &UserInfo,
-        method: &Method,
-        path: &str,
-        peer: IpAddr,
-        status: StatusCode,
-        reason: &str,
-    ) {
-        let Some(missing) = self.refusals.pass((client_of(peer), status.as_u16())) else { return };
-        let component = self.name.as_str();
-        let user = if user.name.is_empty() { "anonymous".to_owned() } else { one_line(&user.name) };
-        let (method, path, status) = (method.as_str(), one_line(path), status.as_u16());
-        let (client, more, reason) = (peer.to_canonical(), missing_lines(missing), one_line(reason));
-        let (user, path) = (user.as_str(), path.as_str());
-        log::info!(
-            component, user, method, path, client:%, status;
-            "{component}: {user} at {client}: {method} {path}: {status}{reason}{more}"
-        );
+    /// Returns how many lines about refusals are missing before this one, or `None` if this one is left out too. They are damped, because
+    /// anybody can cause them.
+    fn damped(&self, client: IpAddr, status: StatusCode) -> Option<u64> {
+        self.refusals.pass((client_of(client), status.as_u16()))
     }
 
-    /// Logs a write. Logs no query and no header, because they may have secrets.
-    fn audit(&self, user: &UserInfo, method: &Method, path: &str, dry_run: bool, peer: IpAddr, status: StatusCode) {
-        if is_read(method) {
-            return;
-        }
+    /// Logs a request. `more` is what the line tells beyond the status. Logs no query and no header, because they may have secrets.
+    fn log(&self, request: &LoggedRequest<'_>, dry_run: bool, more: &str) {
+        let LoggedRequest { user, method, path, client, status } = request;
         let component = self.name.as_str();
         let user = if user.name.is_empty() { "anonymous".to_owned() } else { one_line(&user.name) };
         let (method, path, status) = (method.as_str(), one_line(path), status.as_u16());
-        let client = peer.to_canonical();
-        let (user, path) = (user.as_str(), path.as_str());
+        let (user, path, client) = (user.as_str(), path.as_str(), client.to_canonical());
         log::info!(
             component, user, method, path, dry_run, client:%, status;
-            "{component}: {user} at {client}: {method} {path}: {status}, dry run: {dry_run}"
+            "{component}: {user} at {client}: {method} {path}: {status}{more}"
         );
     }
+}
+
+/// A request in the log.
+struct LoggedRequest<'a> {
+    user: &'a UserInfo,
+    method: &'a Method,
+    path: &'a str,
+    client: IpAddr,
+    status: StatusCode,
 }
 
 fn is_read(method: &Method) -> bool {
