@@ -45,20 +45,22 @@ const WAITING: i32 = 1_024;
 /// before the stop, because their clients may block them, and streams send nothing more. Later writes may take a second for each
 /// 64 KiB, and five in all. An abort ends all connections.
 ///
-/// Long lists are compressed by gzip for clients that accept it. A request whose body has a `Content-Encoding` gets status 415.
+/// Long lists are compressed by gzip for clients that accept it. A request whose body has a `Content-Encoding` gets
+/// status 415.
 ///
 /// # Log
 ///
-/// Writes of objects are logged at *info* with their user. Refused reads, wrong credentials and client certificates that TLS refuses are
-/// logged at *info* too, but damped: one line for each client address and status in ten seconds, and 20 in all. A line tells how many
-/// before it are left out. [`ServerCounts`] and `/metrics` of [`StatusPages`](crate::serve::StatusPages) have their numbers.
+/// Writes of objects are logged at *info* with their user. Refused reads, wrong credentials and client certificates
+/// that TLS refuses are logged at *info* too, but damped: one line for each client address and status in ten seconds,
+/// and 20 in all. A line tells how many before it are left out. [`ServerCounts`] and `/metrics` of
+/// [`StatusPages`](crate::serve::StatusPages) have their numbers.
 ///
 /// # Security
 ///
-/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without any user, each
-/// process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows. Requests with a foreign `Host`
-/// or `Origin` are refused, so pages in a browser cannot use the server. Users may not act as other users: a request with a header
-/// `Impersonate-…` is refused.
+/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without
+/// any user, each process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows.
+/// Requests with a foreign `Host` or `Origin` are refused, so pages in a browser cannot use the server. Users may not
+/// act as other users: a request with a header `Impersonate-…` is refused.
 ///
 /// # Examples
 ///

@@ -14,7 +14,8 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
-/// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in memory until then.
+/// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in
+/// memory until then.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -163,5 +164,50 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.server.watchers.lock().remove(&self.kind, &self.namespace, self.number);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::{Client, MemoryClient};
+
+    const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+    /// A slow reader keeps few objects, and misses none.
+    #[test]
+    fn a_stream_reads_ahead_by_a_number_of_bytes() {
+        let client = MemoryClient::new();
+        let sizes = [30_000, 30_000, 30_000, 100, 200_000, 100, 100];
+        for (number, size) in sizes.into_iter().enumerate() {
+            let meta = json!({"namespace": "default", "name": format!("n-{number}")});
+            let object = json!({
+                "apiVersion": THING.api_version(), "kind": "Thing", "metadata": meta, "data": "x".repeat(size),
+            });
+            client.create(&THING, object).unwrap();
+        }
+        let stop = CancellationToken::new();
+        let mut stream = Stream::new(&client.server, &THING, &Query::all(), Some("0"), &stop).unwrap();
+        let Some(Ok(WatchEvent::Bookmark(version))) = stream.nth(sizes.len()) else { panic!("no bookmark") };
+        for round in 0..2 {
+            for number in 0..sizes.len() {
+                let patch = crate::objects::Patch::Merge(json!({"round": round}));
+                let key = ObjectKey::new("default", &format!("n-{number}"));
+                client.patch(&THING, &key, &patch, crate::objects::PatchTarget::Object).unwrap();
+            }
+        }
+        let mut stream = Stream::new(&client.server, &THING, &Query::all(), Some(&version), &stop).unwrap();
+        let mut ahead = Vec::new();
+        for number in 0..2 * sizes.len() {
+            let Poll::Ready(Some(Ok(WatchEvent::Modified(object)))) = stream.poll() else { panic!("no event") };
+            assert_eq!(object.name(), format!("n-{}", number % sizes.len()));
+            ahead.push(stream.ready.len());
+        }
+        assert_eq!(ahead, [1, 0, 1, 0, 0, 3, 2, 1, 0, 1, 0, 0, 1, 0]);
+        assert!(stream.poll().is_pending());
     }
 }

@@ -304,7 +304,8 @@ impl ApiShared {
             return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
         }
         let reader = self.reader(target.resource);
-        // Lists the objects that exist before the reply begins, because only then the server knows how much memory they take.
+        // Lists the objects that exist before the reply begins, because only then the server knows how much memory they
+        // take.
         let (initial, from) = match from {
             None if wants_none => (Vec::new(), reader.list(&Query::all().limit(1))?.version),
             Some(from) if !marks_initial => (Vec::new(), from),

@@ -12,8 +12,8 @@ impl ServerBuilder {
     ///
     /// The [authorization](Self::authorize) is asked for each request, with the kind, the namespace and the name.
     ///
-    /// If the client of the objects fails, a request gets status 500 without the cause, because that may show paths and addresses. The log
-    /// has it, and the check `objects` of `/readyz` fails ([`status_pages`](Self::status_pages)).
+    /// If the client of the objects fails, a request gets status 500 without the cause, because that may show paths and
+    /// addresses. The log has it, and the check `objects` of `/readyz` fails ([`status_pages`](Self::status_pages)).
     ///
     /// # Examples
     ///

@@ -63,7 +63,10 @@ impl StoreHealth {
         let (now, cause) = (self.clock.nanos(), one_line(cause));
         if let Some(missing) = self.log.pass(used) {
             let (component, used, error, more) = (COMPONENT, used.name(), cause.as_str(), missing_lines(missing));
-            log::warn!(component, error; "{component}: {used} of the store fail, and clients get status 500: {error}{more}");
+            log::warn!(
+                component, error;
+                "{component}: {used} of the store fail, and clients get status 500: {error}{more}"
+            );
         }
         let mut failures = self.failures.lock();
         let since = failures[used as usize].as_ref().map_or(now, |failure| failure.since);

@@ -48,8 +48,9 @@ impl ServedWatch {
         Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), holds, logged: None }
     }
 
-    /// Sends events until the token is cancelled or the time is over. An error is the last event. The watch also ends if its next object
-    /// is large and other replies use the memory: then the client resumes it later, from the last version that it has seen.
+    /// Sends events until the token is cancelled or the time is over. An error is the last event. The watch also ends
+    /// if its next object is large and other replies use the memory: then the client resumes it later, from the last
+    /// version that it has seen.
     fn run(mut self, sink: &mut dyn ReplySink, gone: &CancellationToken) -> io::Result<()> {
         let stop = gone.child();
         let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;

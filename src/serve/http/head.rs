@@ -109,7 +109,8 @@ pub(super) fn parse_head(bytes: &[u8], most_body: usize) -> Result<RequestHead, 
     Ok(RequestHead { method, host, framing, is_old, is_last: is_old || closes, expects_continue, target, headers })
 }
 
-/// Returns the head with the version 1.1 in place of a later version 1.x: a server answers such a request with its own version.
+/// Returns the head with the version 1.1 in place of a later version 1.x: a server answers such a request with its own
+/// version.
 fn with_known_version(head: &[u8]) -> Cow<'_, [u8]> {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     if let [before @ .., b'2'..=b'9'] = line

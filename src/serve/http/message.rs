@@ -63,8 +63,8 @@ pub(crate) struct LoggedOutcome {
 /// The body of a [`Reply`].
 pub(crate) enum ReplyBody {
     Full(Vec<u8>),
-    /// A body that is made while it is sent, so that its whole text is never in memory. It is called on the thread of the connection. An
-    /// error breaks it off.
+    /// A body that is made while it is sent, so that its whole text is never in memory. It is called on the thread of
+    /// the connection. An error breaks it off.
     Parts(PartsBody),
     /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
     /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off, unless the
@@ -83,8 +83,8 @@ pub(crate) trait ReplySink {
     /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time, and some time after a stop.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sets how many bytes of memory the body keeps. Returns false if it needs more while other replies use the memory for replies. Then
-    /// the body must end soon.
+    /// Sets how many bytes of memory the body keeps. Returns false if it needs more while other replies use the memory
+    /// for replies. Then the body must end soon.
     fn hold(&mut self, bytes: usize) -> bool;
 }
 

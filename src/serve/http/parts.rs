@@ -1,4 +1,5 @@
-//! Sends a body while it is made. A short body gets a length; a longer one is sent in chunks, and compressed if the client accepts that.
+//! Sends a body while it is made. A short body gets a length; a longer one is sent in chunks, and compressed if the
+//! client accepts that.
 
 use std::io::{self, Write};
 

@@ -328,8 +328,8 @@ impl Drop for BodyReservation {
 
 /// Memory for a reply that is reserved until this is dropped.
 ///
-/// A reply begins as long as all others keep less than the limit. So one reply may be larger than the limit, and all together keep at
-/// most the limit and one reply more. Replies up to [`FREE_REPLY`] do not count.
+/// A reply begins as long as all others keep less than the limit. So one reply may be larger than the limit, and all
+/// together keep at most the limit and one reply more. Replies up to [`FREE_REPLY`] do not count.
 pub(super) struct ReplyReservation {
     registry: Arc<ConnectionRegistry>,
     client: Arc<ClientMemory>,
@@ -337,7 +337,8 @@ pub(super) struct ReplyReservation {
 }
 
 impl ReplyReservation {
-    /// Reserves this many bytes in place of the previous ones. Needs more only if other replies leave room, or it changes nothing.
+    /// Reserves this many bytes in place of the previous ones. Needs more only if other replies leave room, or it
+    /// changes nothing.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Overload> {
         let bytes = if bytes <= FREE_REPLY { 0 } else { bytes };
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {

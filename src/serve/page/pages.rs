@@ -42,33 +42,34 @@ const STATUS_PATH: &str = "/statusz";
 /// | `/` | the status page: troubles, controllers, runs, sources and [objects](Self::objects); it works without scripts |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
-/// | `/readyz` | the same for [`Manager::ready`]; the check `objects` fails while the store of served [objects](ServerBuilder::objects) does |
+/// | `/readyz` | the same for [`Manager::ready`], and for the store of the served [objects](ServerBuilder::objects) |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
-/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports, and of the server itself |
+/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports, and see below |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
 /// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out. They show reasons to users who
 /// may read `/statusz`. Others see the names of checks and their results, and `reason withheld` as in Kubernetes.
 ///
-/// The check `objects` fails if the last read or the last write of the store failed, not more than a minute ago. So a server that gets no
-/// requests while it is not ready becomes ready again, and its next request tells.
+/// The check `objects` fails if the last read or the last write of the store failed, not more than a minute ago. So a
+/// server that gets no requests while it is not ready becomes ready again, and its next request tells.
 ///
 /// # Metrics of the server
 ///
-/// The server that has the pages counts under the names of a Kubernetes API server, where it has one:
+/// The server that has the pages counts under the names of a Kubernetes API server, where it has one. The feature `metrics`
+/// does not export these.
 ///
 /// | metric | labels | value |
 /// |---|---|---|
-/// | `apiserver_request_total` | `verb`, `code` | replies; the verb is `LIST`, `WATCH`, `APPLY`, …, or `other` if the request cannot be read |
+/// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies |
 /// | `apiserver_longrunning_requests` | | open streams, for example watches |
 /// | `apiserver_terminated_watchers_total` | | watches that ended early, because other replies used the memory |
 /// | `authentication_attempts` | `result` | requests with credentials: `success` or `failure` |
 /// | `apiserver_tls_handshake_errors_total` | | connections that ended before TLS was set up |
 /// | `homeostat_server_connections` | | open connections |
 /// | `homeostat_server_accepted_connections_total` | | accepted connections |
-/// | `homeostat_server_refused_connections_total` | `limit` | refused ones: `server` (all connections, or no thread) or `client` (of an address) |
-/// | `homeostat_server_reply_bytes` | | memory that large replies keep while they are sent, see [`ServerBuilder::reply_memory`] |
+/// | `homeostat_server_refused_connections_total` | `limit`: of the `server` or of one `client` address | refused ones |
+/// | `homeostat_server_reply_bytes` | | [memory](ServerBuilder::reply_memory) of large replies that are being sent |
 ///
 /// The value does not keep the manager, so it may belong to a component of the same manager. It lets all controllers
 /// [record their runs](Manager::record_runs), and its thread, `<manager>-history-0`, samples their counters every five seconds for
@@ -132,8 +133,8 @@ pub struct StatusPages {
     checks: HealthChecks,
     history: Arc<History>,
     objects: Option<ObjectApi>,
-    /// The server that has the pages. Its authorizer decides about access to the reasons of failed checks and to the kinds of objects.
-    /// `None`: everyone may see all.
+    /// The server that has the pages. Its authorizer decides about access to the reasons of failed checks and to the
+    /// kinds of objects. `None`: everyone may see all.
     server: Option<PageContext>,
     /// Ends the sampling thread.
     _sampler: Running<()>,

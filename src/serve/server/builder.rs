@@ -141,9 +141,9 @@ impl ServerBuilder {
 
     /// Adds a user with this bearer token: `Authorization: Bearer <token>`.
     ///
-    /// Guesses are slowed: after ten wrong credentials from one address, further ones get their answer up to 3.2 s later. The server
-    /// forgets one failure in ten seconds. Valid credentials are always served at once, so nobody can lock out others. Use long random
-    /// tokens nevertheless, because many addresses can guess at the same time.
+    /// Guesses are slowed: after ten wrong credentials from one address, further ones get their answer up to 3.2 s
+    /// later. The server forgets one failure in ten seconds. Valid credentials are always served at once, so nobody can
+    /// lock out others. Use long random tokens nevertheless, because many addresses can guess at the same time.
     pub fn token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
         self.users.add_token(token.into(), user);
         self
@@ -190,9 +190,9 @@ impl ServerBuilder {
 
     /// Adds the users with a certificate of an authority in this PEM file.
     ///
-    /// The common name of a certificate is the user's name, and its organizations are the groups. A certificate without a common name, or
-    /// with several, gets status 401. A certificate of another authority ends within TLS. The file is read again when it changes. Requires
-    /// [`tls`](Self::tls).
+    /// The common name of a certificate is the user's name, and its organizations are the groups. A certificate without
+    /// a common name, or with several, gets status 401. A certificate of another authority ends within TLS. The file is
+    /// read again when it changes. Requires [`tls`](Self::tls).
     #[cfg(feature = "serve-tls")]
     pub fn client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.client_authority = Some(authorities.into());
@@ -250,11 +250,12 @@ impl ServerBuilder {
 
     /// Sets how many bytes of memory the replies may keep that are being sent. Default: 256 MiB.
     ///
-    /// A list keeps its objects until the client has read them, as does a watch that begins with all objects. Their texts are made part by
-    /// part. While the replies being sent keep this many bytes, further large ones get status 503. The replies to one client address
-    /// have half of that; beyond it, further ones get status 429. A reply is served whole once it begins, so all replies together keep at
-    /// most this many bytes and one reply more. A write is answered in any case. A watch ends early if its next object needs memory that is
-    /// not free; its client resumes it. Replies of up to 64 KiB do not count.
+    /// A list keeps its objects until the client has read them, as does a watch that begins with all objects. Their
+    /// texts are made part by part. While the replies being sent keep this many bytes, further large ones get status
+    /// 503. The replies to one client address have half of that; beyond it, further ones get status 429. A reply is
+    /// served whole once it begins, so all replies together keep at most this many bytes and one reply more. A write is
+    /// answered in any case. A watch ends early if its next object needs memory that is not free; its client resumes
+    /// it. Replies of up to 64 KiB do not count.
     pub fn reply_memory(mut self, bytes: usize) -> Self {
         self.limits.replies = bytes;
         self
@@ -268,9 +269,9 @@ impl ServerBuilder {
 
     /// Sets the most open connections of one client address. Further connections get status 429, or end within TLS.
     ///
-    /// Default: a quarter of all [`connections`](Self::connections), so 128. Then one address cannot keep others away. IPv6 addresses with
-    /// the same first 64 bits count as one. All loopback addresses count as one too. Raise it if all clients come through one proxy, or if
-    /// one client has many watches: each watch has a connection.
+    /// Default: a quarter of all [`connections`](Self::connections), so 128. Then one address cannot keep others away.
+    /// IPv6 addresses with the same first 64 bits count as one. All loopback addresses count as one too. Raise it if
+    /// all clients come through one proxy, or if one client has many watches: each watch has a connection.
     pub fn connections_per_client(mut self, count: usize) -> Self {
         self.connections_per_client = Some(count);
         self
@@ -311,7 +312,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at public paths.
+    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at
+    /// public paths.
     pub(crate) fn page_handler(mut self, make: impl FnOnce(PageContext) -> Arc<dyn Handler> + Send + 'static) -> Self {
         self.pages = Some(Box::new(make));
         self

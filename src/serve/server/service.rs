@@ -229,13 +229,14 @@ impl ServerService {
         (status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
     }
 
-    /// Returns how many lines about refusals are missing before this one, or `None` if this one is left out too. They are damped, because
-    /// anybody can cause them.
+    /// Returns how many lines about refusals are missing before this one, or `None` if this one is left out too. They
+    /// are damped, because anybody can cause them.
     fn damped(&self, client: IpAddr, status: StatusCode) -> Option<u64> {
         self.refusals.pass((client_of(client), status.as_u16()))
     }
 
-    /// Logs a request. `more` is what the line tells beyond the status. Logs no query and no header, because they may have secrets.
+    /// Logs a request. `more` is what the line tells beyond the status. Logs no query and no header, because they may
+    /// have secrets.
     fn log(&self, request: &LoggedRequest<'_>, dry_run: bool, more: &str) {
         let LoggedRequest { user, method, path, client, status } = request;
         let component = self.name.as_str();

@@ -1,8 +1,8 @@
 //! Slows clients that guess credentials.
 //!
-//! Valid credentials are always served at once, so nobody can lock out another user. The answer to wrong ones comes late if its address
-//! has failed often. It keeps its connection until then, and the connections of an address are limited, which bounds its guesses and the
-//! threads that wait.
+//! Valid credentials are always served at once, so nobody can lock out another user. The answer to wrong ones comes
+//! late if its address has failed often. It keeps its connection until then, and the connections of an address are
+//! limited, which bounds its guesses and the threads that wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -4,8 +4,8 @@ use http::{Method, header};
 
 use crate::serve::http::RequestHead;
 
-/// Returns the verb of a request: for objects also `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION`. There are few, so that a client cannot
-/// fill the memory with new ones.
+/// Returns the verb of a request: for objects also `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION`. There are few, so
+/// that a client cannot fill the memory with new ones.
 pub(super) fn metric_verb(head: &RequestHead) -> &'static str {
     let target = Target::of(head);
     match (&head.method, target) {

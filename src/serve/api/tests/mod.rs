@@ -164,6 +164,8 @@ pub(super) struct Kept {
     bytes: Vec<u8>,
     pub(super) parts: usize,
     pub(super) after: Option<Box<dyn FnMut(usize) + Send>>,
+    /// The most bytes of memory that the body may keep, if they are limited.
+    pub(super) most: Option<usize>,
 }
 
 impl ReplySink for Kept {
@@ -176,8 +178,8 @@ impl ReplySink for Kept {
         Ok(())
     }
 
-    fn hold(&mut self, _: usize) -> bool {
-        true
+    fn hold(&mut self, bytes: usize) -> bool {
+        self.most.is_none_or(|most| bytes <= most)
     }
 }
 

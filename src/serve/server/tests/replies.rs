@@ -167,7 +167,8 @@ fn a_stop_cuts_a_body_whose_client_reads_nothing() {
 
 const MIB: usize = 1 << 20;
 
-/// A server that keeps at most 2 MiB for replies, so 1 MiB for one address. `/held` takes 1 MiB until the test lets it go.
+/// A server that keeps at most 2 MiB for replies, so 1 MiB for one address. `/held` takes 1 MiB until the test lets it
+/// go.
 fn holding() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();
