@@ -50,9 +50,9 @@ const WAITING: i32 = 1_024;
 ///
 /// # Log
 ///
-/// Writes of objects are logged at *info* with their user. Refused reads, wrong credentials and client certificates
-/// that TLS refuses are logged at *info* too, but damped: one line for each client address and status in ten seconds,
-/// and 20 in all. A line tells how many before it are left out. [`ServerCounts`] and `/metrics` of
+/// Writes of objects are logged at *info* with their user. Refused reads, requests of unknown users and client
+/// certificates that TLS refuses are logged at *info* too, but damped: one line for each client address and status in
+/// ten seconds, and 20 in all. A line tells how many before it are left out. [`ServerCounts`] and `/metrics` of
 /// [`StatusPages`](crate::serve::StatusPages) have their numbers.
 ///
 /// # Security

@@ -74,6 +74,8 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.
+/// - A watch without a version lists the objects and then sends the changes since. If its client reads so slowly that the
+///   store has forgotten some of them, the watch ends with status 410, and the client lists again.
 ///
 /// # Examples
 ///

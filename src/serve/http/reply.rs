@@ -13,6 +13,7 @@ use super::transport::ServerTransport;
 
 /// How a reply is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the request")]
 pub(super) struct ReplyFrame {
     /// Whether the connection ends after the reply.
     pub(super) closes: bool,

@@ -56,8 +56,8 @@ const STATUS_PATH: &str = "/statusz";
 ///
 /// # Metrics of the server
 ///
-/// The server that has the pages counts under the names of a Kubernetes API server, where it has one. The feature `metrics`
-/// does not export these.
+/// The server that has the pages counts under the names of a Kubernetes API server, where it has one. The feature
+/// `metrics` does not export these.
 ///
 /// | metric | labels | value |
 /// |---|---|---|

@@ -83,7 +83,7 @@ impl ServerControl {
     pub fn counts(&self) -> ServerCounts {
         let Self { registry, counts, .. } = self;
         let replies = counts.replies();
-        let replied =
+        let of_class =
             |class: u16| replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, count)| count).sum();
         ServerCounts {
             open_connections: registry.connections(),
@@ -93,10 +93,10 @@ impl ServerControl {
             dropped_streams: value(&counts.dropped_streams),
             failed_handshakes: value(&counts.failed_handshakes),
             failed_authentications: value(&counts.unauthenticated),
-            succeeded: replied(2),
-            redirected: replied(3),
-            client_errors: replied(4),
-            server_errors: replied(5),
+            succeeded: of_class(2),
+            redirected: of_class(3),
+            client_errors: of_class(4),
+            server_errors: of_class(5),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Service for ServerService {
                 late = if delay.is_zero() { "" } else { "; answered late, because its address has failed often" };
             }
             let (dry_run, is_read) = (is_rehearsal(query), is_read(&head.method));
-            let damps = is_read || status == StatusCode::UNAUTHORIZED;
+            let damps = is_read || user.name.is_empty();
             if let Some(missing) = if damps { self.damped(client, status) } else { Some(0) } {
                 let reason = one_line(&format!("{message}{late}"));
                 let more = if is_read { format!(": {reason}") } else { format!(", dry run: {dry_run}") };

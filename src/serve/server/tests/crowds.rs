@@ -53,10 +53,10 @@ fn one_client_has_a_quarter_of_the_connections_by_default() {
         assert_eq!(client.reply().status, 200);
     }
     assert_eq!(RawClient::connect(&server).reply().status, 429);
-    let (watched, _ended) = waiting(|builder| builder.connections(16));
-    let mut watches = [(); 3].map(|()| RawClient::with(&watched, get("/watch")));
+    let (streaming, _ended) = waiting(|builder| builder.connections(16));
+    let mut watches = [(); 3].map(|()| RawClient::with(&streaming, get("/watch")));
     assert!(watches.iter_mut().all(|watch| watch.head().status == 200));
-    assert_eq!(RawClient::with(&watched, get("/watch")).reply().status, 429, "three quarters may be streams");
+    assert_eq!(RawClient::with(&streaming, get("/watch")).reply().status, 429, "three quarters may be streams");
 }
 
 #[test]
