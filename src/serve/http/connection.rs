@@ -294,9 +294,9 @@ impl ConnectionServer<'_> {
         }
         match body {
             ReplyBody::Full(body) if compresses => {
-                self.send_parts(frame, status, headers, Box::new(move |out| out.write_all(&body)))
+                self.send_parts(frame, status, headers, Box::new(move |out| out.write_all(&body)), memory)
             }
-            ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body),
+            ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body, memory),
             ReplyBody::Full(body) => {
                 self.shared.counts.reply(self.verb, status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
@@ -312,7 +312,7 @@ impl ConnectionServer<'_> {
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
                 Ok(Goes::ToItsEnd)
             }
-            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, &mut memory),
+            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, memory),
         }
     }
 
@@ -323,6 +323,7 @@ impl ConnectionServer<'_> {
         status: StatusCode,
         headers: HeaderMap,
         body: PartsBody,
+        memory: ReplyReservation,
     ) -> io::Result<Goes> {
         self.shared.counts.reply(self.verb, status);
         let reply = PartHead { status, headers, frame, date: self.date() };
@@ -332,6 +333,8 @@ impl ConnectionServer<'_> {
             shared.log_panic("a list", panic_message(&*panic));
             Err(io::ErrorKind::Other.into())
         });
+        // Before the client sees the end, so that its next request finds the memory free.
+        drop(memory);
         sender.finish(written)?;
         Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
     }
@@ -342,7 +345,7 @@ impl ConnectionServer<'_> {
         status: StatusCode,
         headers: &HeaderMap,
         body: StreamBody,
-        memory: &mut ReplyReservation,
+        mut memory: ReplyReservation,
     ) -> io::Result<Goes> {
         let Some(_slot) = self.slot.open_stream() else {
             let refusal = Reply::failure(
@@ -366,8 +369,10 @@ impl ConnectionServer<'_> {
         let slot = self.slot;
         let (transport, chunks) = (&mut self.transport, frame.chunks);
         let counts = &*shared.counts;
+        let memory = &mut memory;
         let mut writer = StreamWriter { transport, slot, chunks, memory, counts, failed: false, refused: false };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
+        writer.memory.release();
         let ended = match result {
             Ok(Ok(())) => writer.end(),
             Ok(Err(_)) if writer.refused => writer.end(),

@@ -368,6 +368,11 @@ impl ReplyReservation {
         self.bytes += more;
     }
 
+    /// Gives back all bytes.
+    pub(super) fn release(&mut self) {
+        self.shrink_to(0);
+    }
+
     fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes - bytes;
         self.registry.replies.fetch_sub(less, SeqCst);
@@ -378,7 +383,7 @@ impl ReplyReservation {
 
 impl Drop for ReplyReservation {
     fn drop(&mut self) {
-        self.shrink_to(0);
+        self.release();
     }
 }
 
