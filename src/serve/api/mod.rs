@@ -1,7 +1,7 @@
 //! The Kubernetes-compatible API of objects.
 //!
 //! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
-//! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
+//! `remove`, `watch` and this file answer it. `events` are the events of the core group. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
 //! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `counts` is for the
 //! status page. `status` has the errors.
 
@@ -12,6 +12,8 @@ mod builder;
 mod counts;
 mod deadlines;
 mod discovery;
+mod duplicates;
+mod events;
 mod merge;
 mod namespace_writes;
 mod namespaces;
@@ -35,11 +37,11 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{VARY, WARNING};
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY, WARNING};
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::Value;
 
-use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
+use self::accept::{DiscoveryForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
 pub(crate) use self::counts::KindCount;
 use self::params::VersionMatch;
@@ -52,7 +54,7 @@ use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
 use crate::serve::access::{Access, AccessTarget};
-use crate::serve::http::{Handler, IncomingRequest, Reply, canonical_path};
+use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, canonical_path};
 use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
@@ -67,7 +69,10 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 ///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
 ///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
 /// - A strategic merge patch must have no arrays and no directives.
-/// - Bodies are JSON. YAML is not read. Protocol buffers are read for `kubectl create` of a `ConfigMap`, `Secret` or `Namespace`.
+/// - Bodies are JSON. YAML is not read. Protocol buffers are read and written for a `Lease`, `ConfigMap`, `Secret`, `Namespace` and
+///   both kinds of `Event`. For other kinds they are refused, as Kubernetes refuses them for custom resources. See the
+///   [clients](crate::guide::clients) that work, with their settings.
+/// - Objects can be selected by any field that their schema knows, or by any field if they have no schema.
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.
@@ -120,12 +125,13 @@ impl ApiShared {
                 self.check_path(request)?;
                 let form = discovery_form(request)?;
                 Ok(discovery::discover(&self.kinds, segments, form)
-                    .map_or_else(unknown, |json| discovered(form, &json)))
+                    .map_or_else(unknown, |json| tagged(request, discovered(form, &json))))
             }
             Some(ApiTarget::OpenApi(segments)) => {
                 only(is_read)?;
                 self.check_path(request)?;
-                Ok(self.documents.reply(request, segments).unwrap_or_else(unknown))
+                let document = self.documents.reply(request, segments);
+                Ok(document.map_or_else(unknown, |document| tagged(request, document)))
             }
             Some(ApiTarget::AccessReview(plural)) => {
                 only(request.method == Method::POST)?;
@@ -145,7 +151,6 @@ impl ApiShared {
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
-            _ if source == ObjectSource::Events => return Err(not_allowed(request)),
             ("DELETE", false) if source == ObjectSource::Namespaces => return Err(not_allowed(request)),
             ("POST", false) if !is_everywhere => "create",
             ("PUT", true) => "update",
@@ -161,19 +166,23 @@ impl ApiShared {
             "get" => {
                 let view = self.view(request, target.resource)?;
                 let object = self.reader(target.resource).get(&target.key())?;
-                Ok(json_text(StatusCode::OK, view.object(&object)))
+                Ok(Reply::new(StatusCode::OK, view.media(), view.object(&object)))
             }
             "list" => {
                 let view = self.view(request, target.resource)?;
                 let list = self.list(request, &target)?;
-                Ok(json_text(StatusCode::OK, view.list(&list)))
+                Ok(Reply::new(StatusCode::OK, view.media(), view.list(&list)))
             }
             "delete" if source == ObjectSource::Namespaces => Err(self.refuse_namespace_deletion(target.name)?),
-            "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
+            "delete" => {
+                let view = self.view(request, target.resource)?.whole();
+                let deleted = DeleteCall::new(self, target, request)?.delete()?;
+                Ok(Reply::new(StatusCode::OK, view.media(), view.other(&deleted)))
+            }
             "deletecollection" => {
                 let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
-                let view = ObjectView { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
-                Ok(json_text(StatusCode::OK, view.list(&deleted)))
+                let view = self.view(request, target.resource)?.whole();
+                Ok(Reply::new(StatusCode::OK, view.media(), view.list(&deleted)))
             }
             _ => {
                 let view = self.view(request, target.resource)?;
@@ -184,7 +193,7 @@ impl ApiShared {
                     "update" => call()?.update(request)?,
                     _ => call()?.patch(request)?,
                 };
-                let mut reply = json_text(code, view.object(&object));
+                let mut reply = Reply::new(code, view.media(), view.object(&object));
                 for warning in &warnings {
                     if let Ok(value) = HeaderValue::from_bytes(format!("299 - {warning:?}").as_bytes()) {
                         reply.headers.append(WARNING, value);
@@ -239,7 +248,7 @@ impl ApiShared {
                 return Err(StatusError::bad_request(message));
             }
         };
-        Ok(ObjectView { resource, form: object_form(request)?, rows, now: now(&self.clock) })
+        Ok(ObjectView { resource, form: object_form(request, resource.kind())?, rows, now: now(&self.clock) })
     }
 
     fn list(
@@ -316,10 +325,6 @@ fn is_later(version: &str, than: &str) -> bool {
     number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
 }
 
-fn json_text(code: StatusCode, text: String) -> Reply {
-    Reply::new(code, "application/json", text)
-}
-
 /// Returns an answer of discovery. Its content type names the form, and caches must respect the form.
 fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     let is_list = json["kind"] == "APIGroupDiscoveryList";
@@ -335,6 +340,21 @@ fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     let mut reply = Reply::new(StatusCode::OK, content, json.to_string());
     reply.headers.insert(VARY, HeaderValue::from_static("accept"));
     reply
+}
+
+/// Gives an answer a tag by which clients ask whether it has changed. If it has not, the answer is empty.
+fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
+    let Reply { status, mut headers, body: ReplyBody::Full(body), logged } = reply else { return reply };
+    let tag = format!("\"{:016X}\"", openapi::hash(&body));
+    let is_known = request.header(IF_NONE_MATCH).is_some_and(|known| {
+        known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+    });
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    let (status, body) = if is_known { (StatusCode::NOT_MODIFIED, Vec::new()) } else { (status, body) };
+    Reply { status, headers, body: ReplyBody::Full(body), logged }
 }
 
 impl fmt::Debug for ObjectApi {

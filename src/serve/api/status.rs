@@ -36,8 +36,8 @@ impl StatusError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    pub(super) fn not_acceptable() -> Self {
-        let message = "the server can only answer with application/json";
+    pub(super) fn not_acceptable(media: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", media.join(", "));
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
@@ -90,13 +90,17 @@ impl StatusError {
             }
             AdmissionFailure::UnknownFields(fields) => {
                 let fields: Vec<_> = fields.iter().map(|field| format!("unknown field \"{field}\"")).collect();
-                let (name, version) = (kind.name(), kind.api_version());
-                let fields = fields.join(", ");
-                Self::bad_request(format!(
-                    "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {fields}"
-                ))
+                Self::strict(kind, &fields)
             }
         }
+    }
+
+    /// A strict request has fields that are unknown or repeated.
+    pub(super) fn strict(kind: &Kind, faults: &[String]) -> Self {
+        let (name, version, faults) = (kind.name(), kind.api_version(), faults.join(", "));
+        Self::bad_request(format!(
+            "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {faults}"
+        ))
     }
 
     /// Returns the error for an error of the client.

@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::accept::ObjectForm;
+use super::accept::{JSON, ObjectForm};
 use super::age::age;
+use super::protobuf;
 use crate::objects::{ObjectList, SharedObject};
 use crate::serve::kinds::{PrintColumn, ServedResource};
 
@@ -37,49 +38,88 @@ struct ListBody<'a> {
 }
 
 impl ObjectView<'_> {
-    /// Returns the text of one object.
-    pub(super) fn object(&self, object: &SharedObject) -> String {
+    /// Returns the view of whole objects, in the same encoding.
+    pub(super) fn whole(self) -> Self {
+        let form = if self.form == ObjectForm::Protobuf { ObjectForm::Protobuf } else { ObjectForm::Whole };
+        Self { form, ..self }
+    }
+
+    /// Returns the content type of an answer.
+    pub(super) fn media(&self) -> &'static str {
+        if self.form == ObjectForm::Protobuf { protobuf::MEDIA } else { JSON }
+    }
+
+    /// Returns the content type of a watch.
+    pub(super) fn stream_media(&self) -> &'static str {
+        if self.form == ObjectForm::Protobuf { protobuf::STREAM_MEDIA } else { JSON }
+    }
+
+    /// Returns the bytes of one object.
+    pub(super) fn object(&self, object: &SharedObject) -> Vec<u8> {
+        self.event_object(object, true)
+    }
+
+    /// Returns the bytes of JSON that is no object of the kind, such as a `Status`.
+    pub(super) fn other(&self, json: &Value) -> Vec<u8> {
         match self.form {
-            ObjectForm::Whole => object.to_string(),
-            ObjectForm::MetadataOnly => partial(object, "v1").to_string(),
-            ObjectForm::Table(version) => {
-                let metadata = json!({"resourceVersion": object.resource_version()});
-                self.table(version, &metadata, std::slice::from_ref(object), true).to_string()
-            }
+            ObjectForm::Protobuf => protobuf::encoded(json).unwrap_or_default(),
+            _ => json.to_string().into_bytes(),
         }
     }
 
-    /// Returns the text of a list.
-    pub(super) fn list(&self, list: &ObjectList<SharedObject>) -> String {
+    /// Returns the bytes of a list.
+    pub(super) fn list(&self, list: &ObjectList<SharedObject>) -> Vec<u8> {
         let mut metadata = json!({"resourceVersion": list.version});
         if let Some(token) = &list.continue_token {
             metadata["continue"] = token.as_str().into();
         }
         let kind = self.resource.kind();
+        let (name, api_version) = (format!("{}List", kind.name()), kind.api_version());
         match self.form {
             ObjectForm::Whole => {
-                let (name, api_version) = (format!("{}List", kind.name()), kind.api_version());
                 let body = ListBody { kind: name, api_version: &api_version, metadata, items: &list.items };
                 // Keys are text, so that writing cannot fail.
-                serde_json::to_string(&body).unwrap_or_default()
+                serde_json::to_vec(&body).unwrap_or_default()
+            }
+            ObjectForm::Protobuf => {
+                let items: Vec<_> = list.items.iter().map(SharedObject::to_value).collect();
+                self.other(&json!({"kind": name, "apiVersion": api_version, "metadata": metadata, "items": items}))
             }
             ObjectForm::MetadataOnly => {
                 let items: Vec<_> = list.items.iter().map(|object| partial(object, "v1")).collect();
                 let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
-                json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}).to_string()
+                self.other(&json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
             }
-            ObjectForm::Table(version) => self.table(version, &metadata, &list.items, true).to_string(),
+            ObjectForm::Table(version) => self.other(&self.table(version, &metadata, &list.items, true)),
         }
     }
 
-    /// Returns the object of a watch event. A table has the heads of the columns only if `heads` is true.
-    pub(super) fn event(&self, object: &SharedObject, heads: bool) -> String {
+    /// Returns a part of a watch: an event with an object. A table has the heads of the columns only if `heads` is true.
+    pub(super) fn event(&self, event: &str, object: &SharedObject, heads: bool) -> Vec<u8> {
+        self.frame(event, &self.event_object(object, heads))
+    }
+
+    /// Returns a part of a watch: an event with JSON that is no object of the kind.
+    pub(super) fn other_event(&self, event: &str, json: &Value) -> Vec<u8> {
+        self.frame(event, &self.other(json))
+    }
+
+    fn frame(&self, event: &str, object: &[u8]) -> Vec<u8> {
         match self.form {
+            ObjectForm::Protobuf => protobuf::watch_frame(event, object),
+            _ => [format!("{{\"type\":{},\"object\":", json!(event)).as_bytes(), object, b"}\n"].concat(),
+        }
+    }
+
+    fn event_object(&self, object: &SharedObject, heads: bool) -> Vec<u8> {
+        match self.form {
+            ObjectForm::Whole => object.to_string().into_bytes(),
+            ObjectForm::Protobuf => self.other(&object.to_value()),
+            ObjectForm::MetadataOnly => self.other(&partial(object, "v1")),
             ObjectForm::Table(version) => {
                 let metadata = json!({"resourceVersion": object.resource_version()});
-                self.table(version, &metadata, std::slice::from_ref(object), heads).to_string()
+                self.other(&self.table(version, &metadata, std::slice::from_ref(object), heads))
             }
-            _ => self.object(object),
         }
     }
 
@@ -91,7 +131,9 @@ impl ObjectView<'_> {
         }
         let kind = self.resource.kind();
         match self.form {
-            ObjectForm::Whole => json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata}),
+            ObjectForm::Whole | ObjectForm::Protobuf => {
+                json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata})
+            }
             ObjectForm::MetadataOnly => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }
@@ -109,12 +151,12 @@ impl ObjectView<'_> {
 
     fn table(&self, version: &str, metadata: &Value, objects: &[SharedObject], heads: bool) -> Value {
         let columns = self.resource.columns();
-        let definitions = if heads { heads_of(columns) } else { Value::Null };
+        let definitions = if heads { columns.iter().map(PrintColumn::head).collect() } else { Value::Null };
         let rows: Vec<_> = objects
             .iter()
             .map(|object| {
                 let cells = columns.iter().map(|column| cell(column, object, self.now));
-                let cells: Vec<_> = std::iter::once(json!(object.name())).chain(cells).collect();
+                let cells: Vec<_> = cells.collect();
                 let object = match self.rows {
                     RowContent::Metadata => partial(object, version),
                     RowContent::Object => object.to_value(),
@@ -128,13 +170,6 @@ impl ObjectView<'_> {
             "columnDefinitions": definitions, "rows": rows,
         })
     }
-}
-
-/// Returns the heads of a table. The first column has the names.
-fn heads_of(columns: &[PrintColumn]) -> Value {
-    let description = "The name of the object, unique for its kind and namespace.";
-    let name = json!({"name": "Name", "type": "string", "format": "name", "description": description, "priority": 0});
-    std::iter::once(name).chain(columns.iter().map(PrintColumn::head)).collect()
 }
 
 fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
@@ -180,8 +215,8 @@ mod tests {
         run(&ObjectView { resource: kinds.iter().next().unwrap(), form, rows, now })
     }
 
-    fn json_of(text: &str) -> Value {
-        serde_json::from_str(text).unwrap()
+    fn json_of(text: &[u8]) -> Value {
+        serde_json::from_slice(text).unwrap()
     }
 
     #[test]
@@ -201,8 +236,14 @@ mod tests {
     #[test]
     fn only_the_first_event_of_a_watch_has_heads() {
         view(ObjectForm::Table("v1beta1"), RowContent::None, |view| {
-            assert_eq!(json_of(&view.event(&site("a"), true))["columnDefinitions"].as_array().unwrap().len(), 4);
-            let later = json_of(&view.event(&site("a"), false));
+            assert_eq!(
+                json_of(&view.event("ADDED", &site("a"), true))["object"]["columnDefinitions"]
+                    .as_array()
+                    .unwrap()
+                    .len(),
+                4
+            );
+            let later = json_of(&view.event("ADDED", &site("a"), false))["object"].take();
             assert_eq!(
                 (&later["columnDefinitions"], &later["apiVersion"]),
                 (&Value::Null, &json!("meta.k8s.io/v1beta1"))

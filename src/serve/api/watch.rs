@@ -1,4 +1,4 @@
-//! Watches: streams of events, one JSON text on each line.
+//! Watches: streams of events, one JSON text on each line, or one message after the other.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::accept::ObjectForm;
 use super::deadlines::WatchDeadlines;
@@ -16,7 +15,7 @@ use super::status::StatusError;
 use super::table::{ObjectView, RowContent};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::objects::{Query, WatchEvent};
+use crate::objects::{ClientError, Query, WatchEvent};
 use crate::serve::http::{Reply, ReplyBody, ReplySink};
 use crate::serve::kinds::ServedResource;
 
@@ -39,9 +38,13 @@ pub(super) struct ServedWatch {
 
 impl ServedWatch {
     pub(super) fn reply(self) -> Reply {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(self.view().stream_media()))]);
         let run = move |sink: &mut dyn ReplySink, gone: &CancellationToken| self.run(sink, gone);
         Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), logged: None }
+    }
+
+    fn view(&self) -> ObjectView<'_> {
+        ObjectView { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) }
     }
 
     /// Sends events until the token is cancelled or the time is over. An error is the last event.
@@ -50,11 +53,11 @@ impl ServedWatch {
         let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;
         let events = match self.reader.watch(&self.query, self.from.as_deref(), &stop) {
             Ok(events) => events,
-            Err(error) => return send(sink, "ERROR", &StatusError::of_client(&error).json().to_string()),
+            Err(error) => return sink.send(&self.error(&error)),
         };
         let (mut marks_initial, mut heads) = (self.marks_initial, true);
         for event in events {
-            let view = ObjectView { resource: &self.resource, form: self.form, rows: self.rows, now: now(&self.clock) };
+            let view = self.view();
             let (kind, object) = match event {
                 Ok(WatchEvent::Added(object)) => ("ADDED", object),
                 Ok(WatchEvent::Modified(object)) => ("MODIFIED", object),
@@ -62,25 +65,23 @@ impl ServedWatch {
                 Ok(WatchEvent::Bookmark(version)) => {
                     if self.bookmarks {
                         let mark = view.bookmark(&version, std::mem::take(&mut marks_initial));
-                        send(sink, "BOOKMARK", &mark.to_string())?;
+                        sink.send(&view.other_event("BOOKMARK", &mark))?;
                     }
                     continue;
                 }
                 Err(error) => {
-                    send(sink, "ERROR", &StatusError::of_client(&error).json().to_string())?;
+                    sink.send(&self.error(&error))?;
                     continue;
                 }
             };
-            send(sink, kind, &view.event(&object, std::mem::take(&mut heads)))?;
+            sink.send(&view.event(kind, &object, std::mem::take(&mut heads)))?;
         }
         Ok(())
     }
-}
 
-/// Sends an event. The object is JSON text.
-fn send(sink: &mut dyn ReplySink, kind: &str, object: &str) -> io::Result<()> {
-    let kind = json!(kind);
-    sink.send(format!("{{\"type\":{kind},\"object\":{object}}}\n").as_bytes())
+    fn error(&self, error: &ClientError) -> Vec<u8> {
+        self.view().other_event("ERROR", &StatusError::of_client(error).json())
+    }
 }
 
 /// Returns the time of day.

@@ -1,276 +1,216 @@
-//! Reads the few messages that clients send only as protocol buffers.
+//! Objects in protocol buffers, as typed Go clients send and ask for them: `kubectl create` of built-in kinds, and client-go for leases
+//! and events.
 //!
-//! From version 1.32 on, `kubectl create` sends built-in kinds so, and does not try JSON after a refusal.
+//! `wire` has the messages, `messages` the fields of each kind, and this file turns both into JSON and back.
+
+mod messages;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod wire;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Map, Value};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use self::messages::{FieldForm, Fields, LIST_METADATA};
+pub(super) use self::wire::WireBuffer;
+use self::wire::{WireMessage, number};
+use crate::objects::Kind;
+use crate::objects::json::whole_seconds;
 
 /// The media type of a message of Kubernetes.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 
+/// The media type of a watch with such messages.
+pub(super) const STREAM_MEDIA: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
 /// The first bytes of a message of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The form of a field.
-#[derive(Clone, Copy)]
-enum FieldForm {
-    Text,
-    /// A map from text to text.
-    Texts,
-    /// A map from text to bytes, which JSON has in base64.
-    Bytes,
-    Number,
-    /// A message with these fields.
-    Message(KnownFields),
-    /// The server ignores the value, or the message has no fields.
-    Ignored,
+/// The reason why a message cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReadFault {
+    /// The bytes are no message, or a field has another type.
+    Malformed,
+    /// Messages of this kind are not read.
+    UnknownKind(String),
+    /// The message has a field that would be lost.
+    UnknownField(String),
 }
 
-/// The fields of a message: number, name and form.
-type KnownFields = &'static [(u64, &'static str, FieldForm)];
-
-/// The fields that `kubectl create` can set, and those that it always sends.
-const METADATA: KnownFields = &[
-    (1, "name", FieldForm::Text),
-    (2, "generateName", FieldForm::Text),
-    (3, "namespace", FieldForm::Text),
-    (4, "selfLink", FieldForm::Ignored),
-    (5, "uid", FieldForm::Text),
-    (6, "resourceVersion", FieldForm::Text),
-    (7, "generation", FieldForm::Number),
-    (8, "creationTimestamp", FieldForm::Ignored),
-    (11, "labels", FieldForm::Texts),
-    (12, "annotations", FieldForm::Texts),
-];
-
-/// The kinds that are read, with their fields.
-const KINDS: [(&str, KnownFields); 3] = [
-    (
-        "ConfigMap",
-        &[
-            (1, "metadata", FieldForm::Message(METADATA)),
-            (2, "data", FieldForm::Texts),
-            (3, "binaryData", FieldForm::Bytes),
-        ],
-    ),
-    (
-        "Namespace",
-        &[
-            (1, "metadata", FieldForm::Message(METADATA)),
-            (2, "spec", FieldForm::Message(&[])),
-            (3, "status", FieldForm::Ignored),
-        ],
-    ),
-    (
-        "Secret",
-        &[
-            (1, "metadata", FieldForm::Message(METADATA)),
-            (2, "data", FieldForm::Bytes),
-            (3, "type", FieldForm::Text),
-            (4, "stringData", FieldForm::Texts),
-        ],
-    ),
-];
-
-/// Reads an object of the core group. Returns `None` unless all its fields are known, so that none is lost.
-pub(super) fn object(bytes: &[u8]) -> Option<Value> {
-    let envelope = WireMessage::read(bytes.strip_prefix(MAGIC)?)?;
-    let types = envelope.message(1)?;
-    let (_, fields) = KINDS.iter().find(|(kind, _)| types.text(1) == "v1" && types.text(2) == *kind)?;
-    let mut object = WireMessage::read(envelope.bytes(2)?)?.json(fields)?;
-    object.insert("apiVersion".to_owned(), types.text(1).into());
-    object.insert("kind".to_owned(), types.text(2).into());
-    Some(object.into())
+/// Returns whether objects of this kind are read and written as protocol buffers.
+pub(super) fn is_known(kind: &Kind) -> bool {
+    messages::of_kind(&kind.api_version(), kind.name()).is_some()
 }
 
-/// A message: its fields in their order, each with its tag, which is the number and the type of the field.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct WireMessage<'a>(Vec<(u64, &'a [u8])>);
+/// Reads an object of a known kind. Fails unless all its fields are known, so that none is lost.
+pub(super) fn object(bytes: &[u8]) -> Result<Value, ReadFault> {
+    let malformed = ReadFault::Malformed;
+    let envelope = bytes.strip_prefix(MAGIC).and_then(WireMessage::read).ok_or(malformed.clone())?;
+    let types = envelope.bytes(1).and_then(WireMessage::read).ok_or(malformed.clone())?;
+    let (api_version, kind) = (types.text(1), types.text(2));
+    let unknown = || ReadFault::UnknownKind(format!("{api_version} {kind}"));
+    let fields = messages::of_kind(api_version, kind).ok_or_else(unknown)?;
+    let message = envelope.bytes(2).unwrap_or_default();
+    let mut object = json_of(&WireMessage::read(message).ok_or(malformed)?, fields)?;
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    Ok(object.into())
+}
 
-/// The type of a field that has a length.
-const WITH_LENGTH: u64 = 2;
-
-impl<'a> WireMessage<'a> {
-    /// Reads the envelope of a message of Kubernetes. Returns the kind and the message inside.
-    pub(super) fn of_kubernetes(bytes: &'a [u8]) -> Option<(&'a str, Self)> {
-        let envelope = Self::read(bytes.strip_prefix(MAGIC)?)?;
-        Some((envelope.message(1)?.text(2), Self::read(envelope.bytes(2)?)?))
-    }
-
-    fn read(mut rest: &'a [u8]) -> Option<Self> {
-        let mut fields = Vec::new();
-        while !rest.is_empty() {
-            let tag = number(&mut rest)?;
-            let length = match tag & 7 {
-                0 => {
-                    let mut after = rest;
-                    number(&mut after)?;
-                    rest.len() - after.len()
-                }
-                1 => 8,
-                WITH_LENGTH => usize::try_from(number(&mut rest)?).ok()?,
-                5 => 4,
-                _ => return None,
-            };
-            let value;
-            (value, rest) = rest.split_at_checked(length)?;
-            fields.push((tag, value));
+/// Writes an object or a list of a known kind. Fields that the kind does not have are left out.
+pub(super) fn encoded(object: &Value) -> Option<Vec<u8>> {
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let message = match kind.strip_suffix("List") {
+        Some(item) => {
+            let fields = messages::of_kind(api_version, item)?;
+            let list = WireBuffer::default().message(1, &message_of(&object["metadata"], LIST_METADATA));
+            let items = object["items"].as_array().into_iter().flatten();
+            items.fold(list, |list, item| list.message(2, &message_of(item, fields)))
         }
-        Some(Self(fields))
-    }
+        None => message_of(object, messages::of_kind(api_version, kind)?),
+    };
+    let types = WireBuffer::default().text(1, api_version).text(2, kind);
+    let envelope = WireBuffer::default().message(1, &types).message(2, &message);
+    Some([MAGIC, &envelope.into_bytes()].concat())
+}
 
-    /// Returns the fields as JSON, without those that are empty; `None` if one is unknown.
-    fn json(&self, known: KnownFields) -> Option<Map<String, Value>> {
-        let mut json = Map::new();
-        for (tag, bytes) in &self.0 {
-            let (_, name, form) = known.iter().find(|(number, ..)| *number == tag >> 3)?;
-            if tag.is_multiple_of(8) != matches!(form, FieldForm::Number) {
-                return None;
+/// Returns a frame of a watch: its length, and an event with an encoded object.
+pub(super) fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let raw = WireBuffer::default().bytes(1, object);
+    let event = WireBuffer::default().text(1, event).message(2, &raw).into_bytes();
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], &event].concat()
+}
+
+/// Returns the fields of a message as JSON, without those that are empty.
+fn json_of(message: &WireMessage<'_>, known: Fields) -> Result<Map<String, Value>, ReadFault> {
+    let mut json = Map::new();
+    for (number, is_number, bytes) in message.fields() {
+        let (_, name, form) = known.iter().find(|(known, ..)| *known == number).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|(_, name, _)| *name).collect();
+            ReadFault::UnknownField(format!("number {number} beside {}", names.join(", ")))
+        })?;
+        let needs_number = matches!(form, FieldForm::Number | FieldForm::OptionalNumber | FieldForm::Flag);
+        if is_number != needs_number {
+            return Err(ReadFault::Malformed);
+        }
+        add(&mut json, name, *form, bytes)?;
+    }
+    Ok(json)
+}
+
+/// Adds the value of a field.
+fn add(json: &mut Map<String, Value>, name: &str, form: FieldForm, bytes: &[u8]) -> Result<(), ReadFault> {
+    let read = |bytes| WireMessage::read(bytes).ok_or(ReadFault::Malformed);
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| ReadFault::Malformed);
+    let integer = || number(&mut &*bytes).map(u64::cast_signed).ok_or(ReadFault::Malformed);
+    let value: Value = match form {
+        FieldForm::Ignored => return Ok(()),
+        FieldForm::Number | FieldForm::OptionalNumber => integer()?.into(),
+        FieldForm::Flag => (integer()? != 0).into(),
+        FieldForm::Text | FieldForm::OptionalText => text(bytes)?.into(),
+        FieldForm::Time | FieldForm::MicroTime => {
+            let message = read(bytes)?;
+            // A message without fields is the zero of times.
+            if message == WireMessage::default() {
+                return Ok(());
             }
-            let value: Value = match form {
-                FieldForm::Ignored => continue,
-                FieldForm::Number => number(&mut &**bytes)?.into(),
-                FieldForm::Text => std::str::from_utf8(bytes).ok()?.into(),
-                FieldForm::Message(known) => Self::read(bytes)?.json(known)?.into(),
-                FieldForm::Texts | FieldForm::Bytes => {
-                    let entry = Self::read(bytes)?;
-                    let value = entry.bytes(2).unwrap_or_default();
-                    let value = match form {
-                        FieldForm::Bytes => BASE64_STANDARD.encode(value),
-                        _ => std::str::from_utf8(value).ok()?.to_owned(),
-                    };
-                    let entries = json.entry(*name).or_insert_with(|| Map::new().into()).as_object_mut()?;
-                    entries.insert(entry.text(1).to_owned(), value.into());
-                    continue;
-                }
-            };
-            let is_empty = value == "" || value == 0 || value.as_object().is_some_and(Map::is_empty);
-            if !is_empty {
-                json.insert((*name).to_owned(), value);
+            let nanos = i32::try_from(message.number(2)).map_err(|_| ReadFault::Malformed)?;
+            let time = Timestamp::new(message.number(1), nanos).map_err(|_| ReadFault::Malformed)?;
+            match form {
+                FieldForm::MicroTime => format!("{time:.6}").into(),
+                _ => whole_seconds(time).to_string().into(),
             }
         }
-        Some(json)
+        FieldForm::Json => {
+            let message = read(bytes)?;
+            let text = message.bytes(1).unwrap_or(b"{}");
+            serde_json::from_slice(text).map_err(|_| ReadFault::Malformed)?
+        }
+        FieldForm::Message(known) => json_of(&read(bytes)?, known)?.into(),
+        FieldForm::List | FieldForm::Messages(_) => {
+            let item: Value = match form {
+                FieldForm::Messages(known) => json_of(&read(bytes)?, known)?.into(),
+                _ => text(bytes)?.into(),
+            };
+            let items = json.entry(name).or_insert_with(|| json!([])).as_array_mut();
+            items.ok_or(ReadFault::Malformed)?.push(item);
+            return Ok(());
+        }
+        FieldForm::Texts | FieldForm::Bytes => {
+            let entry = read(bytes)?;
+            let value = entry.bytes(2).unwrap_or_default();
+            let value = match form {
+                FieldForm::Bytes => BASE64_STANDARD.encode(value),
+                _ => text(value)?.to_owned(),
+            };
+            let entries = json.entry(name).or_insert_with(|| json!({})).as_object_mut();
+            let key = text(entry.bytes(1).unwrap_or_default())?;
+            entries.ok_or(ReadFault::Malformed)?.insert(key.to_owned(), value.into());
+            return Ok(());
+        }
+    };
+    let is_empty = match form {
+        FieldForm::Number => value == 0,
+        FieldForm::Text => value == "",
+        FieldForm::Message(_) => value.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    };
+    if !is_empty {
+        json.insert(name.to_owned(), value);
     }
-
-    fn bytes(&self, number: u64) -> Option<&'a [u8]> {
-        self.0.iter().rfind(|(tag, _)| *tag == (number << 3) | WITH_LENGTH).map(|(_, bytes)| *bytes)
-    }
-
-    /// Returns the message in a field; `None` if it is missing or malformed.
-    pub(super) fn message(&self, number: u64) -> Option<Self> {
-        Self::read(self.bytes(number)?)
-    }
-
-    /// Returns the text in a field; empty if it is missing.
-    pub(super) fn text(&self, number: u64) -> &'a str {
-        self.bytes(number).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
-    }
+    Ok(())
 }
 
-/// Reads a number of variable length.
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for at in 0..10 {
-        let (first, after) = rest.split_first()?;
-        *rest = after;
-        value |= u64::from(first & 0x7f).checked_shl(7 * at)?;
-        if first & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+/// Returns JSON as a message. Values of other types than the fields are left out.
+fn message_of(json: &Value, known: Fields) -> WireBuffer {
+    known.iter().fold(WireBuffer::default(), |message, (number, name, form)| match json.get(name) {
+        None | Some(Value::Null) => message,
+        Some(value) => put(message, *number, *form, value),
+    })
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-    use serde_json::json;
-
-    use super::*;
-
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
-    }
-
-    #[test]
-    fn the_envelope_has_a_kind_and_a_message() {
-        let inner = [field(1, b"ns"), vec![0x18, 0x96, 0x01], vec![0x25, 1, 2, 3, 4], field(2, b"get")].concat();
-        let spec = field(2, &field(1, &inner));
-        let kind = [field(1, b"authorization.k8s.io/v1"), field(2, b"SelfSubjectAccessReview")].concat();
-        let text = [MAGIC, &field(1, &kind), &field(2, &spec)].concat();
-        let (kind, message) = WireMessage::of_kubernetes(&text).unwrap();
-        assert_eq!(kind, "SelfSubjectAccessReview");
-        let attributes = message.message(2).unwrap().message(1).unwrap();
-        assert_eq!((attributes.text(1), attributes.text(2), attributes.text(7)), ("ns", "get", ""));
-        for end in 0..text.len() {
-            // No prefix makes the reader panic.
-            let _ = WireMessage::of_kubernetes(&text[..end]);
+/// Adds a field to a message.
+fn put(message: WireBuffer, field: u64, form: FieldForm, value: &Value) -> WireBuffer {
+    match (form, value) {
+        (FieldForm::Number | FieldForm::OptionalNumber, Value::Number(number)) => {
+            number.as_i64().map_or(message.clone(), |number| message.number(field, number))
         }
-    }
-
-    fn sent(kind: &str, inner: &[u8]) -> Vec<u8> {
-        let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
-        [MAGIC, &field(1, &types), &field(2, inner), &field(3, b""), &field(4, b"")].concat()
-    }
-
-    #[test]
-    fn objects_that_kubectl_creates_are_read() {
-        let entry = |key: &[u8], value: &[u8]| [field(1, key), field(2, value)].concat();
-        // As `kubectl create` sends them, with the fields that it always sends.
-        let always = [field(4, b""), field(5, b""), field(6, b""), vec![7 << 3, 0], field(8, b"")].concat();
-        let labels = [field(11, &entry(b"a", b"1")), field(11, &entry(b"b", b""))].concat();
-        let meta = field(1, &[field(1, b"m"), field(2, b""), field(3, b"default"), always, labels].concat());
-        let expected = json!({"name": "m", "namespace": "default", "labels": {"a": "1", "b": ""}});
-        let map = [meta.clone(), field(2, &entry(b"x", b"y")), field(3, &entry(b"z", &[0xff]))].concat();
-        assert_eq!(
-            object(&sent("ConfigMap", &map)).unwrap(),
-            json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": expected, "data": {"x": "y"}, "binaryData": {"z": "/w=="},
+        (FieldForm::Flag, Value::Bool(flag)) => message.number(field, i64::from(*flag)),
+        (FieldForm::Text | FieldForm::OptionalText, Value::String(text)) => message.bytes(field, text.as_bytes()),
+        (FieldForm::Time | FieldForm::MicroTime, Value::String(text)) => {
+            let Ok(time) = text.parse::<Timestamp>() else { return message };
+            // Times before 1970 count their nanoseconds backwards here, but forwards in messages.
+            let nanos = time.as_nanosecond().rem_euclid(1_000_000_000);
+            let seconds = i64::try_from(time.as_nanosecond().div_euclid(1_000_000_000)).unwrap_or_default();
+            let seconds = WireBuffer::default().number(1, seconds);
+            let of_time = match form {
+                FieldForm::MicroTime => seconds.number(2, i64::try_from(nanos / 1_000 * 1_000).unwrap_or_default()),
+                _ => seconds,
+            };
+            message.message(field, &of_time)
+        }
+        (FieldForm::Json, value) => message.message(field, &WireBuffer::default().text(1, &value.to_string())),
+        (FieldForm::Message(known), Value::Object(_)) => message.message(field, &message_of(value, known)),
+        (FieldForm::Messages(known), Value::Array(items)) => {
+            items.iter().fold(message, |message, item| message.message(field, &message_of(item, known)))
+        }
+        (FieldForm::List, Value::Array(items)) => {
+            items.iter().filter_map(Value::as_str).fold(message, |message, item| message.bytes(field, item.as_bytes()))
+        }
+        (FieldForm::Texts | FieldForm::Bytes, Value::Object(entries)) => {
+            entries.iter().fold(message, |message, (key, value)| {
+                let text = value.as_str().unwrap_or_default();
+                let bytes = match form {
+                    FieldForm::Bytes => BASE64_STANDARD.decode(text).unwrap_or_default(),
+                    _ => text.as_bytes().to_vec(),
+                };
+                message.message(field, &WireBuffer::default().text(1, key).bytes(2, &bytes))
             })
-        );
-        let secret = [meta.clone(), field(2, &entry(b"x", b"y")), field(3, b"Opaque")].concat();
-        assert_eq!(
-            object(&sent("Secret", &secret)).unwrap(),
-            json!({
-                "apiVersion": "v1", "kind": "Secret", "metadata": expected, "data": {"x": "eQ=="}, "type": "Opaque",
-            })
-        );
-        let namespace = [meta.clone(), field(2, b""), field(3, b"")].concat();
-        assert_eq!(
-            object(&sent("Namespace", &namespace)).unwrap(),
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": expected})
-        );
-        for end in 0..map.len() {
-            // No prefix makes the reader panic.
-            let _ = object(&sent("ConfigMap", &map[..end]));
         }
-    }
-
-    #[test]
-    fn an_object_with_a_field_that_would_be_lost_is_refused() {
-        let meta = |more: Vec<u8>| field(1, &[field(1, b"m"), more].concat());
-        // A finalizer, an immutable map, bytes that are no text, and a number in place of a name.
-        for map in [
-            meta(field(14, b"example.com/x")),
-            [meta(vec![]), vec![4 << 3, 1]].concat(),
-            [meta(vec![]), field(2, &[field(1, b"x"), field(2, &[0xff])].concat())].concat(),
-            field(1, &[1 << 3, 7]),
-        ] {
-            assert_eq!(object(&sent("ConfigMap", &map)), None, "{map:?}");
-        }
-        let namespace = [meta(vec![]), field(2, &field(1, b"kubernetes"))].concat();
-        assert_eq!(object(&sent("Namespace", &namespace)), None);
-        assert_eq!(object(&sent("Pod", &meta(vec![]))), None);
-    }
-
-    #[test]
-    fn malformed_messages_are_refused() {
-        for text in
-            [&b"k8s\0\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], b"k8s\0\x0b", b"k8s\0\x0a\x05ab", b"{}"]
-        {
-            assert_eq!(WireMessage::of_kubernetes(text), None, "{text:?}");
-        }
+        _ => message,
     }
 }
