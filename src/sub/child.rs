@@ -41,9 +41,10 @@ use crate::run::error::{BoxError, terminal};
 ///
 /// # Deletion of the owner
 ///
-/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they are
-/// [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads them from the
-/// uncached client, and the finalizer is removed after the last one. Neither closure is called.
+/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they
+/// are [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads
+/// them from the uncached client, and the finalizer is removed after the last one. Neither closure is called. Children
+/// that are not tracked stay if the owner is deleted with [`Propagation::Orphan`](crate::objects::Propagation::Orphan).
 ///
 /// # Examples
 ///
