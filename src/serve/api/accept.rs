@@ -58,8 +58,8 @@ fn ranges(request: &IncomingRequest) -> Vec<MediaRange<'_>> {
     header.split(',').map(MediaRange::read).collect()
 }
 
-/// Returns the first accepted form of objects of a kind. As in Kubernetes, most kinds have no form in protocol buffers, so that clients
-/// which prefer it get JSON.
+/// Returns the first accepted form of objects of a kind. As in Kubernetes, most kinds have no form in protocol buffers,
+/// so that clients which prefer it get JSON.
 pub(super) fn object_form(request: &IncomingRequest, kind: &Kind) -> Result<ObjectForm, StatusError> {
     let has_protobuf = protobuf::is_known(kind);
     let form = |range: &MediaRange<'_>| {

@@ -34,7 +34,8 @@ pub(super) fn json(request: &IncomingRequest) -> Result<Value, StatusError> {
     }
 }
 
-/// Returns the error for a message that cannot be read. As in Kubernetes, it tells clients whether they should send JSON.
+/// Returns the error for a message that cannot be read. As in Kubernetes, it tells clients whether they should send
+/// JSON.
 fn unread(fault: ReadFault) -> StatusError {
     let instead = "send JSON (kubectl create KIND NAME … --dry-run=client -o yaml | kubectl apply -f -; client-go: set ContentType of \
                    the configuration to application/json)";

@@ -35,12 +35,12 @@ impl ObjectApiBuilder {
         self
     }
 
-    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) and of other programs in both of their forms, so that
-    /// `kubectl describe` shows the events of an object and `kubectl get events` lists all.
+    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) and of other programs in both of their
+    /// forms, so that `kubectl describe` shows the events of an object and `kubectl get events` lists all.
     ///
-    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. Clients can read and write the same events
-    /// in the core group, as in Kubernetes.
-    /// Do not serve [`ServedResource::events`] or [`ServedResource::core_events`] as well.
+    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. Clients can read and write
+    /// the same events in the core group, as in Kubernetes. Do not serve [`ServedResource::events`] or
+    /// [`ServedResource::core_events`] as well.
     pub fn serve_events(self) -> Self {
         self.serve(ServedResource::events()).serve(ServedResource::core_event_view())
     }

@@ -1,9 +1,10 @@
 //! The Kubernetes-compatible API of objects.
 //!
-//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
-//! `remove`, `watch` and this file answer it. `events` are the events of the core group. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
-//! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `counts` is for the
-//! status page. `status` has the errors.
+//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`,
+//! `write`, `remove`, `watch` and this file answer it. `events` are the events of the core group. `rehearse` computes a
+//! write without storing it. `namespaces` and `namespace_writes` are the virtual namespaces. `discovery`, `openapi` and
+//! `reviews` answer the questions that clients ask beside objects. `counts` is for the status page. `status` has the
+//! errors.
 
 mod accept;
 mod age;
@@ -69,9 +70,9 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 ///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
 ///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
 /// - A strategic merge patch must have no arrays and no directives.
-/// - Bodies are JSON. YAML is not read. Protocol buffers are read and written for a `Lease`, `ConfigMap`, `Secret`, `Namespace` and
-///   both kinds of `Event`. For other kinds they are refused, as Kubernetes refuses them for custom resources. See the
-///   [clients](crate::guide::clients) that work, with their settings.
+/// - Bodies are JSON. YAML is not read. Protocol buffers are read and written for a `Lease`, `ConfigMap`, `Secret`,
+///   `Namespace` and both kinds of `Event`. For other kinds they are refused, as Kubernetes refuses them for custom
+///   resources. See the [clients](crate::guide::clients) that work, with their settings.
 /// - Objects can be selected by any field that their schema knows, or by any field if they have no schema.
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.

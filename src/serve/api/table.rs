@@ -94,7 +94,8 @@ impl ObjectView<'_> {
         }
     }
 
-    /// Returns a part of a watch: an event with an object. A table has the heads of the columns only if `heads` is true.
+    /// Returns a part of a watch: an event with an object. A table has the heads of the columns only if `heads` is
+    /// true.
     pub(super) fn event(&self, event: &str, object: &SharedObject, heads: bool) -> Vec<u8> {
         self.frame(event, &self.event_object(object, heads))
     }

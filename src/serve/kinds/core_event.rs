@@ -52,7 +52,8 @@ pub(crate) const SELECTABLE: &[&str] = &[
     "type",
 ];
 
-/// Returns the path in `events.k8s.io` of the path of a field selector in the core group, such as `involvedObject.name`.
+/// Returns the path in `events.k8s.io` of the path of a field selector in the core group, such as
+/// `involvedObject.name`.
 pub(crate) fn stored_selector(path: &str) -> String {
     // The field selector `source` of Kubernetes means the component.
     if path == "source" { "reportingController".to_owned() } else { stored_path(path) }

@@ -20,8 +20,8 @@ impl ServedResource {
 
     /// Returns the kind of the older events in the core group, with the columns of `kubectl`.
     ///
-    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) serves the events of a recorder
-    /// in this form.
+    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) serves the events
+    /// of a recorder in this form.
     #[must_use]
     pub fn core_events() -> Self {
         event_columns(Self::new(CORE_EVENT), CORE_SELECTABLE)

@@ -153,7 +153,15 @@ impl ServedResource {
     /// Sets the schema of the objects: a structural schema of Kubernetes, or the schema that the crate `schemars` makes of a type.
     ///
     /// Fields that the schema does not know are not stored. Missing fields get the defaults of the schema. Objects that do not match
-    /// are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`. Rules in CEL are not supported.
+    /// are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`.
+    ///
+    /// A keyword that would not be checked makes [`build`](crate::serve::ObjectApiBuilder::build) fail with its name:
+    /// rules in CEL, `if`, `dependentSchemas`, `unevaluatedItems`, and all unknown ones. Write a [hook](Self::validate)
+    /// instead. A `format` that is unknown, and extensions that begin with `x-` but not with `x-kubernetes-`, have no
+    /// effect.
+    ///
+    /// Clients can select objects by the fields that the schema knows:
+    /// `kubectl get sites --field-selector spec.title=Home`.
     ///
     /// Without a schema, all fields are stored as they are.
     #[must_use]

@@ -187,7 +187,8 @@ fn is_foreign(keyword: &str) -> bool {
     keyword.starts_with("x-") && !keyword.starts_with("x-kubernetes-")
 }
 
-/// Turns an exclusive bound that is a number into the form of Kubernetes: the stricter of two bounds, and whether it is exclusive.
+/// Turns an exclusive bound that is a number into the form of Kubernetes: the stricter of two bounds, and whether it is
+/// exclusive.
 fn unite_bounds(out: &mut Map<String, Value>, bound: &str, exclusive: &str, is_stricter: fn(&f64, &f64) -> bool) {
     let Some(limit @ Value::Number(_)) = out.get(exclusive).cloned() else { return };
     let inclusive = out.get(bound).and_then(Value::as_f64);
@@ -199,7 +200,8 @@ fn unite_bounds(out: &mut Map<String, Value>, bound: &str, exclusive: &str, is_s
     }
 }
 
-/// Adds another schema, so that both hold. If they say different things about one matter, the other becomes a part of `allOf`.
+/// Adds another schema, so that both hold. If they say different things about one matter, the other becomes a part of
+/// `allOf`.
 fn add(out: &mut Map<String, Value>, mut other: Map<String, Value>) {
     for name in ANNOTATIONS {
         if let Some(value) = other.remove(name) {

@@ -76,7 +76,8 @@ impl Pruned {
     }
 }
 
-/// Returns the schemas of a field in schemas with all their alternatives. A schema that names the field goes before those of all others.
+/// Returns the schemas of a field in schemas with all their alternatives. A schema that names the field goes before
+/// those of all others.
 fn of_field<'a>(all: &[&'a SchemaNode], name: &str) -> Vec<&'a SchemaNode> {
     let describes = |schema: &SchemaNode| {
         schema.properties.contains_key(name) || schema.patterns.iter().any(|(pattern, _)| pattern.is_match(name))

@@ -1,5 +1,6 @@
-//! The second version of `OpenAPI` as JSON and in protocol buffers, for clients before Kubernetes 1.29 and for generators of clients: the schemas for `kubectl explain` and the
-//! checks of `kubectl`, and the operations that tell whether a kind has dry runs.
+//! The second version of `OpenAPI` as JSON and in protocol buffers, for clients before Kubernetes 1.29 and for
+//! generators of clients: the schemas for `kubectl explain` and the checks of `kubectl`, and the operations that tell
+//! whether a kind has dry runs.
 //!
 //! The numbers of the fields come from the message definitions of the project `gnostic`.
 

@@ -1,5 +1,5 @@
-//! Objects in protocol buffers, as typed Go clients send and ask for them: `kubectl create` of built-in kinds, and client-go for leases
-//! and events.
+//! Objects in protocol buffers, as typed Go clients send and ask for them: `kubectl create` of built-in kinds, and
+//! client-go for leases and events.
 //!
 //! `wire` has the messages, `messages` the fields of each kind, and this file turns both into JSON and back.
 
@@ -176,9 +176,10 @@ fn message_of(json: &Value, known: Fields) -> WireBuffer {
 /// Adds a field to a message.
 fn put(message: WireBuffer, field: u64, form: FieldForm, value: &Value) -> WireBuffer {
     match (form, value) {
-        (FieldForm::Number | FieldForm::OptionalNumber, Value::Number(number)) => {
-            number.as_i64().map_or(message.clone(), |number| message.number(field, number))
-        }
+        (FieldForm::Number | FieldForm::OptionalNumber, Value::Number(number)) => match number.as_i64() {
+            Some(number) => message.number(field, number),
+            None => message,
+        },
         (FieldForm::Flag, Value::Bool(flag)) => message.number(field, i64::from(*flag)),
         (FieldForm::Text | FieldForm::OptionalText, Value::String(text)) => message.bytes(field, text.as_bytes()),
         (FieldForm::Time | FieldForm::MicroTime, Value::String(text)) => {

@@ -3,7 +3,8 @@
 /// The type of a field that has a length.
 const WITH_LENGTH: u64 = 2;
 
-/// A message that was read: its fields in their order, each with its tag, which is the number and the type of the field.
+/// A message that was read: its fields in their order, each with its tag, which is the number and the type of the
+/// field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WireMessage<'a>(Vec<(u64, &'a [u8])>);
 
