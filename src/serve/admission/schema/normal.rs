@@ -80,6 +80,9 @@ impl<'a> Normal<'a> {
         for (keyword, value) in fields {
             self.keyword(keyword, value, &mut out)?;
         }
+        if self.root.get("$schema").is_some() && is_open_object(fields) {
+            out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        }
         for (bound, exclusive, is_stricter) in [
             ("minimum", "exclusiveMinimum", f64::ge as fn(&f64, &f64) -> bool),
             ("maximum", "exclusiveMaximum", f64::le),
@@ -180,6 +183,13 @@ impl<'a> Normal<'a> {
 
 fn is_null(schema: &Value) -> bool {
     schema["type"] == "null" || schema.get("const") == Some(&Value::Null) || schema["enum"] == json!([null])
+}
+
+/// Returns whether a schema of the crate `schemars` describes an object with any fields: it says nothing about them. In
+/// a structural schema of Kubernetes, which does not name its version, such an object has no fields.
+fn is_open_object(schema: &Map<String, Value>) -> bool {
+    let types_only = |name: &String| name == "type" || ANNOTATIONS.contains(&name.as_str());
+    schema.get("type").is_some_and(|of| of == "object") && schema.keys().all(types_only)
 }
 
 /// Returns whether a keyword is an extension that other programs use.

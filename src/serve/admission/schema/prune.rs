@@ -96,7 +96,7 @@ pub(super) fn knows<'p>(schemas: &[&SchemaNode], mut path: impl Iterator<Item = 
         return true;
     }
     let fields = of_field(&all, name);
-    // Boxed, because each level has a type of its own otherwise.
+    // A trait object, because the type of a path must not grow with each level.
     !fields.is_empty() && knows(&fields, &mut path as &mut dyn Iterator<Item = &'p str>)
 }
 
