@@ -263,8 +263,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     /// Deletes the children of an owner that is being deleted, unless the garbage collection does.
     pub(super) fn finalize(&self, resource: &mut T) -> SubResult {
-        // Who deleted the owner wants to keep the children. The server removes their references to the owner, then this
-        // finalizer, which runs the owner again.
+        // The deletion of the owner orphans its children. The server removes their references to the owner, then this
+        // finalizer. The last change runs the owner again.
         if !self.settings.is_tracked() && self.cx.subject().meta().has_finalizer(ORPHAN) {
             return Ok(Flow::proceed());
         }

@@ -84,7 +84,7 @@ mod tests {
                 r#"{"spec": {"size": 1, "list": [{"x": 1}, {"x": [], "x": {}}], "size": 2}}"#,
                 vec!["spec.list[1].x", "spec.size"],
             ),
-            // The same name, written in another way. A text with the form of a name is no name.
+            // An escaped name is the same name. A value is no name.
             (r#"{"a": "a", "\u0061": ["a", "a"]}"#, vec!["a"]),
             (r#"[{"op": "add", "op": "test"}]"#, vec!["[0].op"]),
             (r#"{"a": {}, "b": [], "a": {"b": 1}}"#, vec!["a"]),
