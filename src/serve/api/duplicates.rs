@@ -1,6 +1,7 @@
 //! Finds fields that a JSON text has twice. A plain value.
 
 use std::collections::HashSet;
+use std::fmt::Write;
 
 use crate::base::text::bounded;
 use crate::objects::json_text::{JsonToken, tokens};
@@ -19,54 +20,55 @@ enum OpenValue {
     Array(usize),
 }
 
+impl OpenValue {
+    /// Notes that a value inside has ended.
+    fn end_value(&mut self) {
+        match self {
+            Self::Object { name, .. } => *name = None,
+            Self::Array(at) => *at += 1,
+        }
+    }
+}
+
 /// Returns the bounded paths of the first fields that are repeated, such as `spec.disks[0].size`.
 pub(super) fn duplicate_fields(text: &[u8]) -> Vec<String> {
     let (mut open, mut found) = (Vec::new(), Vec::new());
     for token in tokens(text) {
-        if let (JsonToken::Scalar(scalar), Some(OpenValue::Object { names, name: name @ None })) =
-            (&token, open.last_mut())
-        {
-            let read = serde_json::from_slice::<String>(scalar).unwrap_or_default();
-            let is_new = names.insert(read.clone());
-            *name = Some(read);
-            if !is_new && found.len() < MOST_NAMED {
-                found.push(bounded(path(&open)));
-            }
-            continue;
-        }
         match token {
             JsonToken::Open(b'{') => open.push(OpenValue::Object { names: HashSet::new(), name: None }),
             JsonToken::Open(_) => open.push(OpenValue::Array(0)),
             JsonToken::Close(_) => {
                 open.pop();
-                value_ends(open.last_mut());
+                open.last_mut().map(OpenValue::end_value);
             }
-            JsonToken::Scalar(_) => value_ends(open.last_mut()),
+            JsonToken::Scalar(scalar) => match open.last_mut() {
+                Some(OpenValue::Object { names, name: name @ None }) => {
+                    let read = serde_json::from_slice::<String>(scalar).unwrap_or_default();
+                    let is_new = names.insert(read.clone());
+                    *name = Some(read);
+                    if !is_new && found.len() < MOST_NAMED {
+                        found.push(bounded(path(&open)));
+                    }
+                }
+                Some(parent) => parent.end_value(),
+                None => {}
+            },
         }
     }
     found
 }
 
-fn value_ends(parent: Option<&mut OpenValue>) {
-    match parent {
-        Some(OpenValue::Object { name, .. }) => *name = None,
-        Some(OpenValue::Array(at)) => *at += 1,
-        None => {}
-    }
-}
-
 fn path(open: &[OpenValue]) -> String {
     let mut path = String::new();
     for value in open {
-        match value {
+        // Writing to a string does not fail.
+        let _ = match value {
             OpenValue::Object { name, .. } => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name.as_deref().unwrap_or_default());
+                let dot = if path.is_empty() { "" } else { "." };
+                write!(path, "{dot}{}", name.as_deref().unwrap_or_default())
             }
-            OpenValue::Array(at) => path.push_str(&format!("[{at}]")),
-        }
+            OpenValue::Array(at) => write!(path, "[{at}]"),
+        };
     }
     path
 }

@@ -123,7 +123,9 @@ mod tests {
             "eventTime": "2026-05-01T10:00:00.123456Z", "related": regarding, "reportingInstance": "sites-0",
         });
         let with_common = |mut event: Value| {
-            event.as_object_mut().unwrap().extend(common.as_object().unwrap().clone());
+            for (name, value) in common.as_object().into_iter().flatten() {
+                event[name] = value.clone();
+            }
             event
         };
         (with_common(stored), with_common(core))

@@ -91,7 +91,9 @@ fn of_field<'a>(all: &[&'a SchemaNode], name: &str) -> Vec<&'a SchemaNode> {
 pub(super) fn knows<'p>(schemas: &[&SchemaNode], mut path: impl Iterator<Item = &'p str>) -> bool {
     let Some(name) = path.next() else { return true };
     let mut all = Vec::new();
-    schemas.iter().for_each(|schema| expand(schema, &mut all));
+    for schema in schemas {
+        expand(schema, &mut all);
+    }
     if schemas.iter().any(|schema| schema.is_any) || all.iter().any(|schema| schema.preserve || schema.embedded) {
         return true;
     }

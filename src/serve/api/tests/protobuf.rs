@@ -141,7 +141,7 @@ fn a_watch_sends_messages_with_their_length() {
     let mut sink = Kept {
         after: Some(Box::new(move |parts| {
             if parts == 6 {
-                stop.cancel()
+                stop.cancel();
             }
         })),
         ..Kept::default()
