@@ -11,8 +11,6 @@ mod parse;
 mod prune;
 #[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(all(test, not(loom)))]
-mod types;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

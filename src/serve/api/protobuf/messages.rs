@@ -26,9 +26,9 @@ pub(super) enum FieldForm {
     /// A message whose only field has JSON text.
     Json,
     /// A message with these fields.
-    Message(Fields),
+    Message(MessageFields),
     /// Several messages with these fields.
-    Messages(Fields),
+    Messages(MessageFields),
     /// The server ignores the value.
     Ignored,
 }
@@ -39,10 +39,10 @@ use FieldForm::{
 };
 
 /// The fields of a message: number, name and form.
-pub(super) type Fields = &'static [(u64, &'static str, FieldForm)];
+pub(super) type MessageFields = &'static [(u64, &'static str, FieldForm)];
 
 /// Returns the fields of a kind; `None` if the kind is not read and written.
-pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<Fields> {
+pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<MessageFields> {
     Some(match (api_version, kind) {
         ("v1", "ConfigMap") => CONFIG_MAP,
         ("v1", "Event") => CORE_EVENT,
@@ -60,7 +60,7 @@ pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<Fields> {
     })
 }
 
-const METADATA: Fields = &[
+const METADATA: MessageFields = &[
     (1, "name", Text),
     (2, "generateName", Text),
     (3, "namespace", Text),
@@ -78,7 +78,7 @@ const METADATA: Fields = &[
     (17, "managedFields", Messages(MANAGED_FIELDS)),
 ];
 
-const OWNER_REFERENCE: Fields = &[
+const OWNER_REFERENCE: MessageFields = &[
     (1, "kind", Text),
     (3, "name", Text),
     (4, "uid", Text),
@@ -87,7 +87,7 @@ const OWNER_REFERENCE: Fields = &[
     (7, "blockOwnerDeletion", Flag),
 ];
 
-const MANAGED_FIELDS: Fields = &[
+const MANAGED_FIELDS: MessageFields = &[
     (1, "manager", Text),
     (2, "operation", Text),
     (3, "apiVersion", Text),
@@ -98,17 +98,17 @@ const MANAGED_FIELDS: Fields = &[
 ];
 
 /// The metadata of a list.
-pub(super) const LIST_METADATA: Fields = &[
+pub(super) const LIST_METADATA: MessageFields = &[
     (1, "selfLink", Ignored),
     (2, "resourceVersion", Text),
     (3, "continue", Text),
     (4, "remainingItemCount", OptionalNumber),
 ];
 
-const CONFIG_MAP: Fields =
+const CONFIG_MAP: MessageFields =
     &[(1, "metadata", Message(METADATA)), (2, "data", Texts), (3, "binaryData", Bytes), (4, "immutable", Flag)];
 
-const SECRET: Fields = &[
+const SECRET: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (2, "data", Bytes),
     (3, "type", Text),
@@ -116,13 +116,13 @@ const SECRET: Fields = &[
     (5, "immutable", Flag),
 ];
 
-const NAMESPACE: Fields = &[
+const NAMESPACE: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (2, "spec", Message(&[(1, "finalizers", List)])),
     (3, "status", Message(&[(1, "phase", Text), (2, "conditions", Ignored)])),
 ];
 
-const LEASE: Fields = &[
+const LEASE: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (
         2,
@@ -139,7 +139,7 @@ const LEASE: Fields = &[
     ),
 ];
 
-const CORE_EVENT: Fields = &[
+const CORE_EVENT: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (2, "involvedObject", Message(OBJECT_REFERENCE)),
     (3, "reason", Text),
@@ -157,7 +157,7 @@ const CORE_EVENT: Fields = &[
     (15, "reportingInstance", Text),
 ];
 
-const EVENT: Fields = &[
+const EVENT: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (2, "eventTime", MicroTime),
     (3, "series", Message(EVENT_SERIES)),
@@ -175,11 +175,11 @@ const EVENT: Fields = &[
     (15, "deprecatedCount", Number),
 ];
 
-const EVENT_SERIES: Fields = &[(1, "count", Number), (2, "lastObservedTime", MicroTime), (3, "state", Ignored)];
+const EVENT_SERIES: MessageFields = &[(1, "count", Number), (2, "lastObservedTime", MicroTime), (3, "state", Ignored)];
 
-const EVENT_SOURCE: Fields = &[(1, "component", Text), (2, "host", Text)];
+const EVENT_SOURCE: MessageFields = &[(1, "component", Text), (2, "host", Text)];
 
-const OBJECT_REFERENCE: Fields = &[
+const OBJECT_REFERENCE: MessageFields = &[
     (1, "kind", Text),
     (2, "namespace", Text),
     (3, "name", Text),
@@ -189,7 +189,7 @@ const OBJECT_REFERENCE: Fields = &[
     (7, "fieldPath", Text),
 ];
 
-const STATUS: Fields = &[
+const STATUS: MessageFields = &[
     (1, "metadata", Message(LIST_METADATA)),
     (2, "status", Text),
     (3, "message", Text),
@@ -209,7 +209,7 @@ const STATUS: Fields = &[
     (6, "code", Number),
 ];
 
-const DELETE_OPTIONS: Fields = &[
+const DELETE_OPTIONS: MessageFields = &[
     (1, "gracePeriodSeconds", OptionalNumber),
     (2, "preconditions", Message(&[(1, "uid", OptionalText), (2, "resourceVersion", OptionalText)])),
     (3, "orphanDependents", Flag),
@@ -218,7 +218,7 @@ const DELETE_OPTIONS: Fields = &[
     (6, "ignoreStoreReadErrorWithClusterBreakingPotential", Flag),
 ];
 
-const ACCESS_REVIEW: Fields = &[
+const ACCESS_REVIEW: MessageFields = &[
     (1, "metadata", Message(METADATA)),
     (
         2,
@@ -245,7 +245,7 @@ const ACCESS_REVIEW: Fields = &[
     (3, "status", Ignored),
 ];
 
-const RULES_REVIEW: Fields =
+const RULES_REVIEW: MessageFields =
     &[(1, "metadata", Message(METADATA)), (2, "spec", Message(&[(1, "namespace", Text)])), (3, "status", Ignored)];
 
-const SUBJECT_REVIEW: Fields = &[(1, "metadata", Message(METADATA)), (2, "status", Ignored)];
+const SUBJECT_REVIEW: MessageFields = &[(1, "metadata", Message(METADATA)), (2, "status", Ignored)];

@@ -13,7 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use self::messages::{FieldForm, Fields, LIST_METADATA};
+use self::messages::{FieldForm, LIST_METADATA, MessageFields};
 pub(super) use self::wire::WireBuffer;
 use self::wire::{WireMessage, number};
 use crate::objects::Kind;
@@ -86,7 +86,7 @@ pub(super) fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the fields of a message as JSON, without those that are empty.
-fn json_of(message: &WireMessage<'_>, known: Fields) -> Result<Map<String, Value>, ReadFault> {
+fn json_of(message: &WireMessage<'_>, known: MessageFields) -> Result<Map<String, Value>, ReadFault> {
     let mut json = Map::new();
     for (number, is_number, bytes) in message.fields() {
         let (_, name, form) = known.iter().find(|(known, ..)| *known == number).ok_or_else(|| {
@@ -166,7 +166,7 @@ fn add(json: &mut Map<String, Value>, name: &str, form: FieldForm, bytes: &[u8])
 }
 
 /// Returns JSON as a message. Values of other types than the fields are left out.
-fn message_of(json: &Value, known: Fields) -> WireBuffer {
+fn message_of(json: &Value, known: MessageFields) -> WireBuffer {
     known.iter().fold(WireBuffer::default(), |message, (number, name, form)| match json.get(name) {
         None | Some(Value::Null) => message,
         Some(value) => put(message, *number, *form, value),

@@ -70,7 +70,7 @@ pub(super) fn number(rest: &mut &[u8]) -> Option<u64> {
 
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
-pub(in crate::serve::api) struct WireBuffer(Vec<u8>);
+pub(crate) struct WireBuffer(Vec<u8>);
 
 impl WireBuffer {
     fn push(&mut self, mut value: u64) {
@@ -82,7 +82,7 @@ impl WireBuffer {
     }
 
     /// Adds a field with these bytes.
-    pub(in crate::serve::api) fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
         self.push(field << 3 | WITH_LENGTH);
         self.push(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -90,24 +90,24 @@ impl WireBuffer {
     }
 
     /// Adds a field with a text, unless the text is empty.
-    pub(in crate::serve::api) fn text(self, field: u64, text: &str) -> Self {
+    pub(crate) fn text(self, field: u64, text: &str) -> Self {
         if text.is_empty() { self } else { self.bytes(field, text.as_bytes()) }
     }
 
     /// Adds a field with a message.
-    pub(in crate::serve::api) fn message(self, field: u64, message: &Self) -> Self {
+    pub(crate) fn message(self, field: u64, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }
 
     /// Adds a field with a number.
-    pub(in crate::serve::api) fn number(mut self, field: u64, value: i64) -> Self {
+    pub(crate) fn number(mut self, field: u64, value: i64) -> Self {
         self.push(field << 3);
         self.push(value.cast_unsigned());
         self
     }
 
     /// Returns the bytes of the message.
-    pub(in crate::serve::api) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }

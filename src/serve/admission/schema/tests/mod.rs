@@ -1,6 +1,8 @@
 //! Cases for each keyword, in the manner of the test suite of JSON schema: a schema, a value, and the fields with faults.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod types;
+
 use serde_json::{Value, json};
 
 use super::StructuralSchema;
