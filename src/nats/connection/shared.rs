@@ -168,7 +168,7 @@ impl LinkShared {
         };
         let number = self.until_open(&what, timeout, deadline, SendBy::Caller, send)?;
         match mailbox.wait_for_some(deadline, MailboxState::take) {
-            Some(MailboxItem::Message(message)) => Ok(message),
+            Some(MailboxItem::Message(message, _)) => Ok(message),
             found => {
                 self.link.with(|link| link.state.forget(number));
                 found.map_or_else(
