@@ -75,9 +75,10 @@ pub(super) struct TlsOptions {
 impl NatsOptions {
     /// Creates options with one server, such as `nats://localhost:4222`.
     ///
-    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. They are also used
-    /// with the servers that this server names. If such a server has a numeric address, its certificate must have the name of this
-    /// server. The default port is 4222.
+    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host.
+    /// They are also used with the servers that this server names, but not with other servers of the options: there
+    /// each address needs its own, or use [`user`](Self::user) for all. If a named server has a numeric address, its
+    /// certificate must have the name of this server. The default port is 4222.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],
@@ -177,7 +178,9 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the time for each attempt to connect, with all handshakes. Default: 5 seconds.
+    /// Sets the time for each attempt to connect, with the look-up of the name and all handshakes. Default: 5 seconds.
+    ///
+    /// A slower look-up continues on its own thread, which is never joined. The next attempt waits for it.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -10,6 +10,7 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::{Frame, FrameParser};
 use super::info::{ServerInfo, introduction};
+use super::look_up::LookUps;
 use super::tls;
 use super::transport::{Breaker, TimedSocket, Transport, dial};
 
@@ -26,10 +27,12 @@ pub(super) struct Established {
 pub(super) fn establish(
     options: &NatsOptions,
     address: &ServerAddress,
+    look_ups: &LookUps,
     register: impl Fn(Breaker) -> bool,
 ) -> Result<Established, NatsError> {
     let deadline = options.clock.nanos().after(options.connect_timeout);
-    let socket = dial(address, &options.clock, deadline, register)?;
+    let places = look_ups.find(address, deadline)?;
+    let socket = dial(&places, &options.clock, deadline, register)?;
     let timed = TimedSocket { socket: &socket, clock: &options.clock, deadline };
     let mut parser = FrameParser::with_limits(options.limits);
     let (info, tls) = greet(options, address, timed, &mut parser)?;

@@ -1,10 +1,12 @@
 //! Connections: sockets, threads, reconnects, requests and subscriptions.
 //!
-//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two threads: the reader
-//! connects and reads; the writer writes and sends pings.
+//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two
+//! threads: the reader connects and reads; the writer writes and sends pings. `look_up.rs` asks the system for
+//! addresses, on threads that are never joined.
 
 mod handshake;
 mod info;
+mod look_up;
 mod mailbox;
 mod pool;
 mod reader;
@@ -39,7 +41,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 
-/// The time that a close gives the threads to end. Only name resolution takes longer, and cannot be interrupted.
+/// The time that a close gives the threads to end.
 const JOIN: Duration = Duration::from_millis(100);
 
 /// A connection to NATS servers, on two threads: `<name>-reader` and `<name>-writer`.

@@ -9,6 +9,7 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::NatsMessage;
 use super::info::ServerInfo;
+use super::look_up::LookUps;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
 use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
@@ -20,6 +21,7 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 
 pub(super) struct LinkShared {
     pub(super) options: NatsOptions,
+    pub(super) look_ups: LookUps,
     /// Wakes callers that wait for a connection or for room.
     pub(super) link: Arc<Monitor<Link>>,
     /// Wakes the writer thread.
@@ -80,7 +82,8 @@ impl LinkShared {
         };
         let link = Monitor::of(options.clock.clone(), link);
         let work = AutoResetEvent::new(options.clock.clone());
-        Arc::new(Self { options, link, work })
+        let look_ups = LookUps::new(&options);
+        Arc::new(Self { options, look_ups, link, work })
     }
 
     /// Blocks until a server accepts, or all were tried once.
@@ -234,6 +237,7 @@ impl LinkShared {
                 breaker.end();
             }
         });
+        self.look_ups.close();
         self.work.set();
         self.deliver(notices);
     }

@@ -3,14 +3,13 @@
 //! One thread reads and one thread writes. Both use one TLS session behind a lock, which neither holds while the socket blocks.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConnection;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::super::address::ServerAddress;
 use super::super::error::NatsError;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
@@ -37,22 +36,9 @@ impl Breaker {
     }
 }
 
-/// Resolves a host and connects to the first of its addresses that accepts. An address that does not answer takes only its part of the
-/// time. Passes the handle of each socket to `register`, which
-/// returns false to give up.
+/// Connects to the first of the addresses that accepts. An address that does not answer takes only its part of the
+/// time. Passes the handle of each socket to `register`, which returns false to give up.
 pub(super) fn dial(
-    address: &ServerAddress,
-    clock: &Clock,
-    deadline: Nanos,
-    register: impl Fn(Breaker) -> bool,
-) -> Result<TcpStream, NatsError> {
-    let resolved = (address.host.as_str(), address.port)
-        .to_socket_addrs()
-        .map_err(|error| NatsError::connect(format!("the name cannot be resolved: {error}")))?;
-    dial_any(&resolved.collect::<Vec<_>>(), clock, deadline, register)
-}
-
-fn dial_any(
     places: &[SocketAddr],
     clock: &Clock,
     deadline: Nanos,
@@ -262,7 +248,7 @@ mod tests {
         let live = TcpListener::bind(any()).unwrap();
         let (clock, place) = (Clock::system(), live.local_addr().unwrap());
         let deadline = clock.nanos().after(Duration::from_secs(4));
-        let socket = dial_any(&[silent, place], &clock, deadline, |_| true).unwrap();
+        let socket = dial(&[silent, place], &clock, deadline, |_| true).unwrap();
         assert_eq!(socket.peer_addr().unwrap(), place);
     }
 }
