@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::StillRunning;
+use super::process::OwnerProcess;
 use super::sync::Mutex;
 use super::thread::shielded;
 use super::time::Rounded;
@@ -198,6 +199,10 @@ impl fmt::Display for RunPhase {
 /// It dereferences to `T`. Dropping it calls [`shutdown`](Self::shutdown) with the grace period that was configured before the
 /// start. To prevent that, call [`detach`](Self::detach).
 ///
+/// A process that is forked without `exec` has a copy of the handle, but none of the threads. There, dropping the copy does nothing,
+/// and joining returns without a wait. Other methods may block for ever if a thread of the parent held a lock at the time of the
+/// fork. So fork before you start anything, or only to call `exec`.
+///
 /// # Examples
 ///
 /// ```
@@ -223,12 +228,14 @@ pub struct Running<T> {
     detached: bool,
     /// Set if nothing remains to be joined, or if this thread cannot join.
     joined: bool,
+    owner: OwnerProcess,
 }
 
 impl<T> Running<T> {
     /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for `grace`.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
-        Self { control, body: Box::new(body), grace, detached: false, joined: false }
+        let owner = OwnerProcess::current();
+        Self { control, body: Box::new(body), grace, detached: false, joined: false, owner }
     }
 
     /// Stops taking work. Active work continues. Returns at once.
@@ -314,7 +321,7 @@ impl<T> Deref for Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        match (self.detached, self.joined) {
+        match (self.detached || !self.owner.is_current(), self.joined) {
             (true, _) => {}
             (false, true) => self.body.stop(),
             (false, false) => self.end(self.grace),

@@ -15,6 +15,8 @@ use std::thread;
 
 pub(crate) use thread::ThreadId;
 
+use super::process::OwnerProcess;
+
 /// The options of the crate's threads: a stack size and a start hook.
 ///
 /// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On Linux, tools
@@ -120,7 +122,7 @@ impl ThreadOptions {
             }
             body();
         })?;
-        Ok(Joiner { name, role: Role::Thread(handle) })
+        Ok(Joiner { name, role: Role::Thread(handle), owner: OwnerProcess::current() })
     }
 }
 
@@ -198,6 +200,8 @@ pub(crate) fn current_thread() -> ThreadId {
 pub(crate) struct Joiner {
     name: String,
     role: Role,
+    /// A forked process has a copy of this handle, but not the thread.
+    owner: OwnerProcess,
 }
 
 enum Role {
@@ -208,7 +212,7 @@ enum Role {
 impl Joiner {
     /// Creates the joiner of a task without its own thread.
     pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
-        Self { name, role: Role::Task(Box::new(task)) }
+        Self { name, role: Role::Task(Box::new(task)), owner: OwnerProcess::current() }
     }
 
     /// Returns whether the caller runs on this thread.
@@ -219,9 +223,9 @@ impl Joiner {
         }
     }
 
-    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself.
+    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a forked process.
     pub(crate) fn join(self) {
-        if self.is_current() {
+        if self.is_current() || !self.owner.is_current() {
             return;
         }
         match self.role {

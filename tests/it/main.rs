@@ -3,6 +3,9 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[cfg(unix)]
+#[path = "../forks.rs"]
+mod forks;
 mod stages;
 mod support;
 
@@ -72,7 +75,10 @@ mod manager {
     mod elector;
     mod end_hooks;
     mod faults;
+    mod fenced_terms;
     mod file_elector;
+    #[cfg(unix)]
+    mod forks;
     mod leaders;
     mod managers;
     mod matrix;

@@ -56,6 +56,8 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 ///   of [metadata](Self::metadata_only) alone can do so only by fields of the metadata.
 /// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it. It asks again
 ///   if the server no longer knows the answer.
+/// - In a process that is forked without `exec`, a copy of the client makes connections of its own. A watch that the parent has opened
+///   must not be read there: its answers would be missing in the parent.
 ///
 /// # Examples
 ///

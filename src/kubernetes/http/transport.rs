@@ -20,6 +20,7 @@ use super::tls::Tls;
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -100,6 +101,8 @@ struct CallAgent {
     agent: Agent,
     /// The certificates that its connections use.
     certificates: u64,
+    /// The process that made its connections. A forked process makes its own.
+    owner: OwnerProcess,
     plugin_runs: u64,
     next_check: Nanos,
 }
@@ -159,7 +162,8 @@ impl HttpTransport {
         clock: Clock,
     ) -> Self {
         let next_check = clock.nanos().after(CERTIFICATE_PERIOD);
-        let calls = CallAgent { agent: agents.pooled(), certificates: 0, plugin_runs: 0, next_check };
+        let owner = OwnerProcess::current();
+        let calls = CallAgent { agent: agents.pooled(), certificates: 0, owner, plugin_runs: 0, next_check };
         Self {
             counters: RequestCounters::new(&server),
             server,
@@ -343,8 +347,8 @@ impl HttpTransport {
             self.agents.tls.refresh();
         }
         let generation = self.agents.tls.generation();
-        if calls.certificates != generation {
-            calls.certificates = generation;
+        if calls.certificates != generation || !calls.owner.is_current() {
+            (calls.certificates, calls.owner) = (generation, OwnerProcess::current());
             calls.agent = self.agents.pooled();
         }
         calls.agent.clone()

@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use super::super::address::ServerAddress;
 use super::super::error::NatsError;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
@@ -22,18 +23,22 @@ const PIECE: usize = 64 << 10;
 /// A connected socket.
 pub(super) struct Transport {
     socket: TcpStream,
+    owner: OwnerProcess,
     tls: Option<Mutex<ClientConnection>>,
 }
 
 /// A handle that ends a socket, from any thread.
 #[derive(Debug)]
-pub(super) struct Breaker(Socket);
+pub(super) struct Breaker(Socket, OwnerProcess);
 
 impl Breaker {
     /// Ends the socket. Blocked calls return.
     pub(super) fn end(&self) {
-        // Fails if the socket has ended.
-        let _ = self.0.shutdown(Shutdown::Both);
+        // A forked process has the socket too, and must not end its parent's connection.
+        if self.1.is_current() {
+            // Fails if the socket has ended.
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -63,7 +68,7 @@ fn dial_any(
     {
         let attempt = || -> io::Result<Option<Socket>> {
             let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
-            if !register(Breaker(socket.try_clone()?)) {
+            if !register(Breaker(socket.try_clone()?, OwnerProcess::current())) {
                 return Ok(None);
             }
             socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)? / places_left)?;
@@ -132,7 +137,7 @@ impl Transport {
         socket.set_write_timeout(Some(write_timeout))?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(write_timeout))?;
-        Ok(Self { socket, tls: tls.map(Mutex::new) })
+        Ok(Self { socket, owner: OwnerProcess::current(), tls: tls.map(Mutex::new) })
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -141,7 +146,9 @@ impl Transport {
 
     /// Ends the socket. Blocked calls of both threads return.
     pub(super) fn shut_down(&self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
+        if self.owner.is_current() {
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Encrypts bytes for the socket. Returns false without TLS: then the bytes are sent as they are.
@@ -159,6 +166,7 @@ impl Transport {
 
     /// Writes all bytes, which were sealed before.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.owner.check().map_err(io::Error::other)?;
         let mut socket = &self.socket;
         socket.write_all(bytes).map_err(readable)
     }
@@ -168,6 +176,7 @@ impl Transport {
     pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         use rustix::io::Errno;
         use rustix::net::{SendFlags, send};
+        self.owner.check().map_err(io::Error::other)?;
         match send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(count) => Ok(count),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -242,6 +251,31 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+
+    #[test]
+    fn a_forked_process_neither_ends_nor_uses_the_socket_of_its_parent() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (clock, place) = (Clock::system(), server.local_addr().unwrap());
+        let breaker = std::cell::RefCell::new(None);
+        let deadline = clock.nanos().after(Duration::from_secs(60));
+        let socket = dial_any(&[place], &clock, deadline, |handle| breaker.replace(Some(handle)).is_none()).unwrap();
+        let transport = Transport::new(socket, None, Duration::from_secs(60)).unwrap();
+        let (mut peer, _) = server.accept().unwrap();
+        match fork::fork().unwrap() {
+            fork::Fork::Child => {
+                breaker.take().unwrap().end();
+                transport.shut_down();
+                let has_written = transport.write(b"child").is_ok() || transport.write_now(b"child").is_ok();
+                std::process::exit(i32::from(has_written));
+            }
+            fork::Fork::Parent(child) => assert_eq!(fork::waitpid(child).unwrap(), 0, "the child has written"),
+        }
+        transport.write(b"parent").unwrap();
+        transport.shut_down();
+        let mut text = String::new();
+        peer.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "parent");
+    }
 
     /// The first address does not answer, because the queue of its listening socket is full.
     #[test]
