@@ -8,9 +8,14 @@ mod events;
 mod expiry;
 #[cfg(feature = "file-client")]
 mod file_client;
+#[cfg(all(unix, feature = "file-client"))]
+mod file_forks;
 #[cfg(feature = "file-client")]
 mod file_writers;
 mod finalizer;
+#[cfg(all(unix, feature = "file-client"))]
+#[path = "../forks.rs"]
+mod forks;
 mod garbage;
 mod globs;
 #[path = "../testing/hooked_client.rs"]

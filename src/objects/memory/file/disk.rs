@@ -10,6 +10,7 @@ use std::sync::Arc;
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
+use crate::base::process::OwnerProcess;
 use crate::run::error::BoxError;
 
 /// A file for the database. Tests use a disk in memory.
@@ -26,12 +27,20 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
 pub(super) struct LockedFile {
     path: PathBuf,
     bytes: FileBackend,
+    owner: OwnerProcess,
 }
 
 impl LockedFile {
-    /// Opens and locks a file. Creates it if it does not exist.
+    /// Opens and locks a file. Creates it if it does not exist, for its owner only: objects may be secret.
     pub(super) fn open(path: &Path) -> Result<Self, BoxError> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err("it is not a regular file".into());
+        }
         let bytes = FileBackend::new(file)?;
         match bytes.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
             // If the system has no file locks, the user must take care, as with the database itself.
@@ -41,7 +50,7 @@ impl LockedFile {
             Err(error) => return Err(format!("the file cannot be locked: {error:?}").into()),
         }
         // Resolve the path now, because the process may change its working directory.
-        Ok(Self { path: fs::canonicalize(path)?, bytes })
+        Ok(Self { path: fs::canonicalize(path)?, bytes, owner: OwnerProcess::current() })
     }
 }
 
@@ -69,34 +78,52 @@ impl Disk for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Unlock explicitly: closing is not enough if a forked process holds the file too.
-        let _ = self.bytes.close();
+        // Unlock explicitly: closing is not enough if a forked process has the file open too. In such a process, unlocking would
+        // unlock the file of its parent.
+        if self.owner.is_current() {
+            let _ = self.bytes.close();
+        }
     }
 }
 
-/// The storage backend for the database. The disk stays locked when the database is closed.
+/// The storage backend for the database. The disk stays locked when the database is closed. In a forked process, nothing is written.
 #[derive(Debug)]
-pub(super) struct Storage(pub(super) Arc<dyn Disk>);
+pub(super) struct Storage {
+    disk: Arc<dyn Disk>,
+    owner: OwnerProcess,
+}
+
+impl Storage {
+    pub(super) fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, owner: OwnerProcess::current() }
+    }
+
+    /// Returns the disk for a write.
+    fn writable(&self) -> io::Result<&dyn StorageBackend> {
+        self.owner.check().map_err(io::Error::other)?;
+        Ok(self.disk.bytes())
+    }
+}
 
 impl StorageBackend for Storage {
     fn len(&self) -> io::Result<u64> {
-        self.0.bytes().len()
+        self.disk.bytes().len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.bytes().read(offset, out)
+        self.disk.bytes().read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.bytes().set_len(len)
+        self.writable()?.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.bytes().sync_data()
+        self.writable()?.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.bytes().write(offset, data)
+        self.writable()?.write(offset, data)
     }
 
     fn try_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {

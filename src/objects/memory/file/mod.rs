@@ -35,6 +35,14 @@ use crate::run::error::BoxError;
 ///
 /// Only one process at a time can open the file. It stays open until the last clone and stream are dropped.
 ///
+/// A new file is readable and writable for its owner only (mode 0600), because objects may hold secrets. The mode of a file that
+/// exists stays as it is. A file that is not empty and not a database is never written.
+///
+/// A process that is forked without `exec` has a copy of the client, which reads the objects as they were at the fork. Its writes
+/// fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and its drop neither writes to the file nor unlocks
+/// it. Until the copy is dropped or the child ends, no process can open the file after the parent has crashed. So fork before you
+/// open the file, or only to call `exec`.
+///
 /// # Failures
 ///
 /// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error,
@@ -79,8 +87,8 @@ impl FileClient {
     ///
     /// # Errors
     ///
-    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file of another
-    /// program is left unchanged. The error names the file.
+    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file that is not
+    /// empty and not a database of this client is left unchanged. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
