@@ -56,6 +56,8 @@ mod watch {
     mod store;
     mod stress;
     mod subscribers;
+    #[cfg(target_os = "linux")]
+    mod volumes;
     mod watches;
 }
 
