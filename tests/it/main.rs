@@ -6,6 +6,9 @@
 #[cfg(unix)]
 #[path = "../forks.rs"]
 mod forks;
+#[cfg(target_os = "linux")]
+#[path = "../mounts.rs"]
+mod mounts;
 mod stages;
 mod support;
 

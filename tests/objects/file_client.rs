@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query, WatchEvent,
+    Api, Client, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query,
+    WatchEvent,
 };
 use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
 use serde_json::json;
@@ -439,4 +440,44 @@ fn a_database_of_another_program_is_refused_and_unchanged() {
     let empty = folder.path().join("empty.redb");
     drop(redb::Database::create(&empty).unwrap());
     FileClient::open(&empty).unwrap();
+}
+
+/// Creates objects of this size until no room is left. Returns their number.
+#[cfg(target_os = "linux")]
+fn fill(client: &FileClient, names: &mut Vec<String>, size: usize) {
+    loop {
+        let name = format!("thing-{}", names.len());
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "Thing",
+            "metadata": {"namespace": "default", "name": name}, "data": "x".repeat(size),
+        });
+        if client.create(&THING, object).is_err() {
+            return;
+        }
+        names.push(name);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_store_on_a_full_volume_can_be_emptied() {
+    crate::mounts::with_mounts("file_client::a_store_on_a_full_volume_can_be_emptied", |folder| {
+        for (megabytes, sizes) in [(3, [9_000, 100]), (4, [100_000, 5_000]), (5, [1_500, 10]), (6, [30_000, 4_000])] {
+            let volume = folder.join(megabytes.to_string());
+            std::fs::create_dir(&volume).unwrap();
+            crate::mounts::mount_memory(&volume, megabytes << 20);
+            let client = FileClient::open(volume.join("objects.redb")).unwrap();
+            let mut names = Vec::new();
+            sizes.into_iter().for_each(|size| fill(&client, &mut names, size));
+            // Another program takes the rest.
+            let rest = std::fs::write(volume.join("rest"), vec![0; 8 << 20]);
+            assert!(rest.is_err() && names.len() > 10, "{} objects", names.len());
+            for (deleted, name) in names.iter().enumerate() {
+                let deletion = client.delete(&THING, &key(name), &DeleteOptions::default());
+                assert!(deletion.is_ok(), "{megabytes} MB: {deleted} of {} deleted: {deletion:?}", names.len());
+            }
+            std::fs::remove_file(volume.join("rest")).unwrap();
+            client.create(&THING, serde_json::to_value(thing("after")).unwrap()).unwrap();
+        }
+    });
 }

@@ -28,6 +28,9 @@ mod limits;
 mod logs;
 mod manifests;
 mod members;
+#[cfg(all(target_os = "linux", feature = "file-client"))]
+#[path = "../mounts.rs"]
+mod mounts;
 mod own_writes;
 mod primary;
 mod scheme;

@@ -136,7 +136,7 @@ impl Directory {
         cx: &Context,
         volumes: &mut Volumes,
         mut before: impl FnMut(&Path),
-    ) -> Result<Entries, BoxError> {
+    ) -> Result<ListedFiles, BoxError> {
         let mut fault = String::new();
         for _ in 0..TRIES {
             let root = match Folder::root(&self.root) {
@@ -163,14 +163,14 @@ impl Directory {
     }
 }
 
-type Entries = Vec<(PathBuf, FileState)>;
+type ListedFiles = Vec<(PathBuf, FileState)>;
 
 /// One listing, level by level.
 struct Walk<'a> {
     directory: &'a Directory,
     cx: &'a Context,
     levels: Vec<Level>,
-    entries: Entries,
+    entries: ListedFiles,
 }
 
 /// A directory whose entries were read. Its subdirectories follow.

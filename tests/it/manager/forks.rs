@@ -52,7 +52,7 @@ fn a_forked_process_does_not_lead() {
     in_a_fork(|| {
         let error = term.check().err().ok_or("the copy of the term counts")?;
         let text = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        ensure(text.starts_with(&format!("process {leader} owns it; process {}", std::process::id())), text)?;
+        ensure(text.starts_with(&format!("process {leader} owns it, and process {}", std::process::id())), text)?;
         ensure(fence.check().is_err(), "the fence lets the copy write")
     });
     assert!(term.check().is_ok() && fence.check().is_ok());

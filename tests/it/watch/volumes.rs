@@ -1,52 +1,28 @@
-//! Volumes that are unmounted under a watch of a directory. Each test runs in a child process with its own view of the mounts, which
-//! ends with the process. If the system does not allow that, the test says so and checks nothing.
+//! Volumes that are unmounted under a watch of a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use homeostat::watch::{Directory, FileState, PollWatchControl};
 use homeostat::{ManualClock, Running};
 
+use crate::mounts::{self, command};
 use crate::support::SECOND;
 
-/// The environment variable with the folder of a test. Set in its child process.
-const FOLDER: &str = "HOMEOSTAT_TEST_VOLUMES";
-
-fn command(program: &str, arguments: &[&Path]) {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 fn mount_memory(at: &Path) {
-    command("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), at]);
+    mounts::mount_memory(at, 1 << 20);
 }
 
 fn bind(folder: &Path, at: &Path) {
-    command("mount", &["--bind".as_ref(), folder, at]);
+    command("mount", &["--bind"], &[folder, at]);
 }
 
 fn unmount(at: &Path) {
-    command("umount", &[at]);
+    command("umount", &[], &[at]);
 }
 
-/// Runs `body` with a folder, in a child process that may mount.
 fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return body(folder.into());
-    }
-    let allowed = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !allowed.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("not checked: `unshare --mount` and `mount` need root and CAP_SYS_ADMIN: {allowed:?}");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut child = Command::new("unshare");
-    child.arg("--mount").arg(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("watch::volumes::{test}"), "--nocapture"]).env(FOLDER, folder.path());
-    let output = child.output().unwrap();
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    mounts::with_mounts(&format!("watch::volumes::{test}"), body);
 }
 
 /// A watch on a held clock.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
 use crate::base::process::OwnerProcess;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::run::error::BoxError;
 
 /// A file for the database. Tests use a disk in memory.
@@ -20,7 +21,18 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
 
     /// Syncs the folder, so that a new file survives a crash of the system.
     fn sync_folder(&self) -> io::Result<()>;
+
+    /// Takes room on the disk that only deletions use, unless it is taken already.
+    fn take_reserve(&self) -> io::Result<()>;
+
+    /// Gives that room back to the disk. Returns whether there was any.
+    fn release_reserve(&self) -> bool;
 }
+
+/// The bytes of the reserve. A deletion copies the pages on the paths to its rows.
+const RESERVED: usize = 512 << 10;
+/// The first line of the file with the reserve. Another file is left alone.
+const RESERVE_HEAD: &[u8] = b"homeostat reserve for deletions on a full disk\n";
 
 /// A file that this process has locked.
 #[derive(Debug)]
@@ -28,16 +40,13 @@ pub(super) struct LockedFile {
     path: PathBuf,
     bytes: FileBackend,
     owner: OwnerProcess,
+    has_reserve: AtomicBool,
 }
 
 impl LockedFile {
     /// Opens and locks a file. Creates it if it does not exist, for its owner only: objects may be secret.
     pub(super) fn open(path: &Path) -> Result<Self, BoxError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
+        let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(path)?;
         if !file.metadata()?.is_file() {
             return Err("it is not a regular file".into());
         }
@@ -50,13 +59,79 @@ impl LockedFile {
             Err(error) => return Err(format!("the file cannot be locked: {error:?}").into()),
         }
         // Resolve the path now, because the process may change its working directory.
-        Ok(Self { path: fs::canonicalize(path)?, bytes, owner: OwnerProcess::current() })
+        let (path, owner) = (fs::canonicalize(path)?, OwnerProcess::current());
+        Ok(Self { path, bytes, owner, has_reserve: AtomicBool::new(false) })
     }
+
+    /// Returns the path of the file with the reserve.
+    fn reserve(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".reserve");
+        path.into()
+    }
+
+    /// Makes the file with the reserve, if it is not there as a whole.
+    fn make_reserve(&self) -> io::Result<()> {
+        let path = self.reserve();
+        if !self.owns_reserve()? || fs::metadata(&path).is_ok_and(|file| file.len() == RESERVED as u64) {
+            return Ok(());
+        }
+        let mut content = RESERVE_HEAD.to_vec();
+        content.resize(RESERVED, b'.');
+        let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&path)?;
+        file.write_all(&content)?;
+        file.sync_data()
+    }
+
+    /// Returns whether the reserve may be written: its file does not exist, or this crate has made it.
+    fn owns_reserve(&self) -> io::Result<bool> {
+        let mut head = Vec::new();
+        match fs::File::open(self.reserve()) {
+            Ok(file) => file.take(RESERVE_HEAD.len() as u64).read_to_end(&mut head)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        // An end of the process may have left a part of it.
+        Ok(RESERVE_HEAD.starts_with(&head))
+    }
+}
+
+/// Lets only the owner of a new file read and write it.
+fn private(options: &mut OpenOptions) -> &OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 impl Disk for LockedFile {
     fn bytes(&self) -> &dyn StorageBackend {
         &self.bytes
+    }
+
+    fn take_reserve(&self) -> io::Result<()> {
+        if self.has_reserve.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let made = self.make_reserve();
+        if made.is_err() {
+            // A part of it is no reserve.
+            self.release_reserve();
+        }
+        match made {
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                Err(error)
+            }
+            // For example, the folder is not writable. Then there is no reserve.
+            _ => {
+                self.has_reserve.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn release_reserve(&self) -> bool {
+        self.has_reserve.store(false, Ordering::Relaxed);
+        self.owns_reserve().is_ok_and(|owns| owns) && fs::remove_file(self.reserve()).is_ok()
     }
 
     #[cfg(unix)]

@@ -38,7 +38,7 @@ const FORMAT: &str = "format";
 const THIS_FORMAT: u64 = 1;
 /// Never in the file: a transaction that makes this table also deletes it.
 const RESERVE: TableDefinition<(), &[u8]> = TableDefinition::new("reserve");
-/// The free bytes that a deletion may need. It copies the pages on the paths to its rows.
+/// The free bytes of the file that a deletion may need. It copies the pages on the paths to its rows.
 const RESERVED: usize = 250 << 10;
 
 /// A database in a file. It is closed after a failure, and the next write opens it again.
@@ -141,6 +141,19 @@ impl Drop for FileStore {
 
 impl File {
     fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
+        let needs_room = changes.iter().any(|change| needs_room(change));
+        if needs_room {
+            disk.take_reserve()?;
+        }
+        let stored = self.write(disk, changes, needs_room);
+        // A full disk has room for deletions, once.
+        if stored.is_err() && !needs_room && disk.release_reserve() {
+            return self.write(disk, changes, false);
+        }
+        stored
+    }
+
+    fn write(&mut self, disk: &Arc<dyn Disk>, changes: &[Arc<ObjectChange>], needs_room: bool) -> Result<(), BoxError> {
         self.reopen(disk)?;
         let Some(database) = &self.database else { return Ok(()) };
         let head = changes.last().map_or(self.head, |change| change.version);
@@ -157,7 +170,7 @@ impl File {
                 }
                 writing.open_table(NUMBERS)?.insert(HEAD, head)?;
             }
-            if changes.iter().any(|change| needs_room(change)) {
+            if needs_room {
                 reserve(&writing)?;
             }
             Ok(writing.commit()?)
