@@ -18,6 +18,7 @@ pub(crate) fn mount_memory(at: &Path, bytes: u32) {
 }
 
 /// Runs `body` with a folder, in a child process that may mount. `test` is the full name of the test.
+#[expect(clippy::print_stderr, reason = "a test that checks nothing says so")]
 pub(crate) fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return body(folder.into());

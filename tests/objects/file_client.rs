@@ -468,7 +468,9 @@ fn a_store_on_a_full_volume_can_be_emptied() {
             crate::mounts::mount_memory(&volume, megabytes << 20);
             let client = FileClient::open(volume.join("objects.redb")).unwrap();
             let mut names = Vec::new();
-            sizes.into_iter().for_each(|size| fill(&client, &mut names, size));
+            for size in sizes {
+                fill(&client, &mut names, size);
+            }
             // Another program takes the rest.
             let rest = std::fs::write(volume.join("rest"), vec![0; 8 << 20]);
             assert!(rest.is_err() && names.len() > 10, "{} objects", names.len());

@@ -275,7 +275,11 @@ fn a_listing_sees_one_state_of_a_config_map_that_is_updated() {
     let mut map = ConfigMap::new(&files);
     let directories = [Directory::new(map.data()), Directory::new(map.data()).recursive()];
     std::thread::scope(|scope| {
-        let updates = scope.spawn(|| (0..1_000).for_each(|_| map.update(&files)));
+        let updates = scope.spawn(|| {
+            for _ in 0..1_000 {
+                map.update(&files);
+            }
+        });
         while !updates.is_finished() {
             for directory in &directories {
                 match directory.list(&Context::detached()) {
@@ -299,7 +303,9 @@ fn a_listing_sees_one_state_of_exchanged_directories() {
     let path = |name: &str| folder.path().join(name);
     for (place, files) in [("one", ["a", "b", "c"]), ("other", ["d", "e", "f"])] {
         fs::create_dir(path(place)).unwrap();
-        files.iter().for_each(|file| fs::write(path(place).join(file), "").unwrap());
+        for file in files {
+            fs::write(path(place).join(file), "").unwrap();
+        }
     }
     let (flat, deep) = (Directory::new(path("one")), Directory::new(folder.path()).recursive());
     let list = |directory: &Directory| match directory.list(&Context::detached()) {

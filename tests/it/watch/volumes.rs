@@ -64,7 +64,9 @@ impl Watched {
 
 fn folder_with(folder: &Path, files: &[&str]) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
-    files.iter().for_each(|file| fs::write(folder.join(file), "").unwrap());
+    for file in files {
+        fs::write(folder.join(file), "").unwrap();
+    }
     folder.to_owned()
 }
 
