@@ -190,7 +190,7 @@ impl Walk<'_> {
         if volumes.has_lost_root(&directory.root, &folder) {
             return Err(directory.fault(top, UNMOUNTED));
         }
-        let (root, mut mounts) = ((folder.id, folder.mount), BTreeSet::new());
+        let (root, mut mounts, mut seen) = ((folder.id, folder.mount), BTreeSet::new(), BTreeSet::new());
         before(top);
         if !self.enter(folder, top.to_owned())? {
             return Ok(false);
@@ -207,7 +207,8 @@ impl Walk<'_> {
                 Err(error) if is_gone(&error) => continue,
                 folder => folder.map_err(|error| directory.fault(&path, error))?,
             };
-            if folder.id != id {
+            // A directory that is found twice was moved meanwhile. On systems other than Unix, the identity is not known.
+            if folder.id != id || (cfg!(unix) && !seen.insert((id, folder.mount))) {
                 return Ok(false);
             }
             if folder.mount != level.folder.mount {

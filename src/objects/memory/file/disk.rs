@@ -22,8 +22,8 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
     /// Syncs the folder, so that a new file survives a crash of the system.
     fn sync_folder(&self) -> io::Result<()>;
 
-    /// Takes room on the disk that only deletions use, unless it is taken already.
-    fn take_reserve(&self) -> io::Result<()>;
+    /// Takes room on the disk that only deletions use, if there is room and it is not taken already.
+    fn take_reserve(&self);
 
     /// Gives that room back to the disk. Returns whether there was any.
     fn release_reserve(&self) -> bool;
@@ -108,25 +108,16 @@ impl Disk for LockedFile {
         &self.bytes
     }
 
-    fn take_reserve(&self) -> io::Result<()> {
+    fn take_reserve(&self) {
         if self.has_reserve.load(Ordering::Relaxed) {
-            return Ok(());
+            return;
         }
-        let made = self.make_reserve();
-        if made.is_err() {
-            // A part of it is no reserve.
-            self.release_reserve();
-        }
-        match made {
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                Err(error)
-            }
-            // For example, the folder is not writable. Then there is no reserve.
-            _ => {
-                self.has_reserve.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-        }
+        let Err(error) = self.make_reserve() else { return self.has_reserve.store(true, Ordering::Relaxed) };
+        // A part of it is no reserve.
+        self.release_reserve();
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        // If, for example, the folder is not writable, no later try helps.
+        self.has_reserve.store(!is_full, Ordering::Relaxed);
     }
 
     fn release_reserve(&self) -> bool {

@@ -54,9 +54,9 @@ use crate::run::error::BoxError;
 ///   them. After a failed write, expired events stay readable until a write succeeds. If
 ///   their deletion fails, the log says so at *warn*.
 /// - **Deletions on a full disk** have room reserved: 250 KiB of free pages in the file, and a file beside it with the ending
-///   `.reserve`, which is deleted when a deletion finds no room. A write that makes an object or makes it larger fails
-///   if it would leave no reserve. A deletion that shares its sync with such a write fails with it: try it again. There is no reserve
-///   until the first write, nor in the file after a [compaction](Self::compact).
+///   `.reserve`, which is deleted when a deletion finds no room. A write that makes an object or makes it larger makes that file again
+///   if there is room, and fails if it would leave no free pages. A deletion that shares its sync with such a write fails with it:
+///   try it again. There is no reserve until the first write, nor in the file after a [compaction](Self::compact).
 /// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A file from an
 ///   earlier version with such objects can be opened. They can be read and deleted, and written if they do not grow.
 ///
