@@ -8,6 +8,7 @@ use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
 use homeostat::run::{Cancelled, Fence};
 use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Controller, Elector, Manager, ManualClock};
 
+use crate::stages::just_before;
 use crate::support::SECOND;
 
 const TERM: Duration = Duration::from_secs(10);
@@ -67,7 +68,7 @@ fn a_term_has_its_number_and_ends_unless_it_is_renewed() {
     term.check().unwrap();
     assert_eq!(fence.remaining(), Some(TERM));
     row.is_cut_off.store(true, SeqCst);
-    clock.advance(TERM - Duration::from_nanos(1));
+    clock.advance(just_before(TERM));
     assert!(term.check().is_ok() && fence.check().is_ok());
     clock.advance(Duration::from_nanos(1));
     assert_eq!(fence.check(), Err(Cancelled::TermEnded));
