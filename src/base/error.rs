@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+/// Any error that can move between threads.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
 /// The error of a start.
 ///
 /// The cause is an invalid setting, a thread that the system refused, a stopped watch, or a panic of user code.
@@ -47,10 +50,15 @@ enum StartErrorKind {
     NotSimulated {
         name: String,
     },
+    NameTaken {
+        kind: &'static str,
+        name: String,
+        by: &'static str,
+    },
     #[cfg(feature = "serve")]
     Unavailable {
         what: String,
-        source: Box<dyn Error + Send + Sync>,
+        source: BoxError,
     },
 }
 
@@ -69,6 +77,11 @@ impl StartError {
         Self(StartErrorKind::Named { kind, name: name.to_owned(), fault })
     }
 
+    /// Creates the error of a component whose name another component has.
+    pub(crate) fn name_taken(kind: &'static str, name: &str, by: &'static str) -> Self {
+        Self(StartErrorKind::NameTaken { kind, name: name.to_owned(), by })
+    }
+
     /// Returns whether the message begins with this kind and name.
     pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
         matches!(&self.0, StartErrorKind::Named { kind: of, name: named, .. } if *of == kind && named == name)
@@ -80,7 +93,7 @@ impl StartError {
 
     /// Creates the error of an address or a file, such as `cannot listen on 127.0.0.1:80`.
     #[cfg(feature = "serve")]
-    pub(crate) fn unavailable(what: String, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn unavailable(what: String, source: impl Into<BoxError>) -> Self {
         Self(StartErrorKind::Unavailable { what, source: source.into() })
     }
 
@@ -99,7 +112,10 @@ impl StartError {
     /// Returns whether a setting or name is invalid. The message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
-        matches!(self.0, StartErrorKind::Setting { .. } | StartErrorKind::Named { .. })
+        matches!(
+            self.0,
+            StartErrorKind::Setting { .. } | StartErrorKind::Named { .. } | StartErrorKind::NameTaken { .. }
+        )
     }
 
     /// Returns whether the operating system refused a thread. The source is its error.
@@ -150,6 +166,15 @@ impl fmt::Display for StartError {
             StartErrorKind::NotSimulated { name } => {
                 write!(f, "{name} cannot be simulated: it waits for something other than the clock")
             }
+            StartErrorKind::NameTaken { name, kind, by } if kind == by => {
+                write!(f, "name {name:?} is the name of another component of the manager")
+            }
+            StartErrorKind::NameTaken { kind, name, by } => {
+                write!(
+                    f,
+                    "name {name:?} is the name of another component of the manager, a {by}: give the {kind} another name"
+                )
+            }
             #[cfg(feature = "serve")]
             StartErrorKind::Unavailable { what, .. } => f.write_str(what),
         }
@@ -193,6 +218,11 @@ impl StillRunning {
     /// Creates the error from the names of the threads that have not ended.
     pub fn new(threads: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { threads: threads.into_iter().map(Into::into).collect() }
+    }
+
+    /// Returns the error of these threads. `Ok` without threads.
+    pub(crate) fn unless_empty(threads: Vec<String>) -> Result<(), Self> {
+        if threads.is_empty() { Ok(()) } else { Err(Self { threads }) }
     }
 
     /// Returns the names of the threads that had not ended.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::StillRunning;
+use super::error::{BoxError, StillRunning};
 use super::sync::Mutex;
 use super::thread::shielded;
 use super::time::Rounded;
@@ -13,23 +13,36 @@ use super::time::Rounded;
 /// A callback for the end of a [`Runnable`].
 pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 
-/// The hooks of one [`Runnable`].
+/// The hooks of one [`Runnable`], and its failure.
 #[derive(Default)]
-pub(crate) struct EndHooks(Mutex<Vec<EndHook>>);
+pub(crate) struct EndHooks {
+    hooks: Mutex<Vec<EndHook>>,
+    failure: Mutex<Option<Arc<BoxError>>>,
+}
 
 impl EndHooks {
-    /// Adds a hook, and calls it if everything has ended already. Asks `has_ended` after the hook is added, so that no end is missed.
+    /// Adds a hook, and calls it if everything has ended or failed already. Checks this after the hook is added, so that nothing is
+    /// missed.
     pub(crate) fn add(&self, hook: &EndHook, has_ended: impl FnOnce() -> bool) {
-        self.0.lock().push(Arc::clone(hook));
-        if has_ended() {
+        self.hooks.lock().push(Arc::clone(hook));
+        if has_ended() || self.failure().is_some() {
             call(hook);
         }
     }
 
     /// Calls all hooks, without the lock. A panic of a hook is logged.
     pub(crate) fn call(&self) {
-        let hooks = self.0.lock().clone();
+        let hooks = self.hooks.lock().clone();
         hooks.iter().for_each(call);
+    }
+
+    /// Keeps the first failure. The caller then calls the hooks.
+    pub(crate) fn fail(&self, error: &Arc<BoxError>) {
+        self.failure.lock().get_or_insert_with(|| Arc::clone(error));
+    }
+
+    pub(crate) fn failure(&self) -> Option<Arc<BoxError>> {
+        self.failure.lock().clone()
     }
 }
 
@@ -49,7 +62,7 @@ fn call(hook: &EndHook) {
 /// ```
 /// use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
 /// use homeostat::watch::PollerControl;
-/// use homeostat::{Component, Manager, Poller, Running, WorkQueue};
+/// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
 ///
 /// struct Pair([Running<PollerControl>; 2]);
@@ -77,6 +90,9 @@ fn call(hook: &EndHook) {
 ///     }
 ///     fn on_end(&self, hook: EndHook) {
 ///         self.0.iter().for_each(|poller| poller.on_end(Arc::clone(&hook)));
+///     }
+///     fn failure(&self) -> Option<Arc<BoxError>> {
+///         self.0.iter().find_map(Runnable::failure)
 ///     }
 /// }
 ///
@@ -127,9 +143,17 @@ pub trait Runnable: Send + Sync {
     /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has ended
     /// already.
     ///
-    /// The hook may be called more often, for example at the end of each part. A manager calls
-    /// [`join_timeout`](Self::join_timeout) only after such a call.
+    /// Call the hook also when this has [failed](Self::failure). It may be called more often, for example at the end of each part. A
+    /// manager asks for the failure and the end only after such a call, and once each when it stops and aborts everything.
     fn on_end(&self, hook: EndHook);
+
+    /// Returns why this failed. `None` if it has not failed. Default: `None`.
+    ///
+    /// A manager fails with this error as the cause, even if the component has been stopped or removed. If this contains other
+    /// components, return their failure.
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        None
+    }
 
     /// Returns whether an end without a stop is allowed. If not, a manager treats it as a failure. Default: false.
     fn may_end(&self) -> bool {
@@ -355,6 +379,10 @@ impl<T: Send + Sync> Runnable for Running<T> {
 
     fn on_end(&self, hook: EndHook) {
         self.body.on_end(hook);
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.body.failure()
     }
 
     fn may_end(&self) -> bool {

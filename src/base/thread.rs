@@ -15,6 +15,8 @@ use std::thread;
 
 pub(crate) use thread::ThreadId;
 
+use crate::base::error::BoxError;
+
 /// The options of the crate's threads: a stack size and a start hook.
 ///
 /// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On Linux, tools
@@ -267,6 +269,12 @@ pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
         let message = panic_message(&*panic);
         log::error!(panic = message; "{what} panicked: {message}");
     }
+}
+
+/// Calls user code. Converts its panic into an error.
+pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(code))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
 }
 
 #[cfg(all(test, target_os = "linux", not(loom)))]

@@ -256,7 +256,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.find_key(shown)
     }
 
-    /// Returns the status of the controller. Visits every key of the queue, under its lock.
+    /// Returns the status of the controller. Visits the suspended keys and the failed keys whose errors are kept, but no other keys.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {
         self.state.status()

@@ -55,7 +55,7 @@ pub use self::waiters::{RunOutcome, WaitError};
 use self::control::ControlTask;
 use self::running::ControllerBody;
 use self::source::SourceStart;
-use self::state::{ControllerState, FailureHook, Started};
+use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -181,17 +181,16 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if the system
     /// refuses a thread. Everything that had started by then has ended.
     pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
-        self.start_as(pool, true, &ThreadOptions::new(), None)
+        self.start_as(pool, true, &ThreadOptions::new())
     }
 
     /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A controller without
-    /// thread options uses `inherited`. Calls `on_failure` if the controller fails.
+    /// thread options uses `inherited`.
     pub(crate) fn start_as(
         self,
         pool: &WorkerPool,
         leading: bool,
         inherited: &ThreadOptions,
-        on_failure: Option<FailureHook>,
     ) -> Result<Running<ControllerHandle<K>>, StartError> {
         let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
         let state = Arc::clone(&unstarted);
@@ -220,7 +219,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            state.start(Started { membership, control: pool.control.waker(), on_failure, debounce, options })
+            state.start(Started { membership, control: pool.control.waker(), debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();

@@ -8,7 +8,7 @@ use super::handle::ControllerHandle;
 use super::source::{SourceStart, StartedSource, Target};
 use super::source_list::RunningSource;
 use super::state::{ControllerState, Started};
-use crate::base::error::{StartError, StillRunning};
+use crate::base::error::{BoxError, StartError, StillRunning};
 use crate::base::group::Handle;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -120,6 +120,10 @@ impl<K: Key> Runnable for ControllerBody<K> {
 
     fn on_end(&self, hook: EndHook) {
         self.state.end.hooks.add(&hook, || self.status().phase == RunPhase::Ended);
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.state.failure()
     }
 
     fn kind(&self) -> &'static str {

@@ -1,6 +1,6 @@
 //! The settings of a manager.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,7 +167,9 @@ impl ManagerBuilder {
             adding: Vec::new(),
             started: Vec::new(),
             removals: Vec::new(),
-            names: HashSet::new(),
+            names: HashMap::new(),
+            numbers: 0,
+            heard: BTreeSet::new(),
             controllers: HashMap::new(),
             watches: HashMap::new(),
             pool: None,

@@ -73,6 +73,6 @@ impl RemovalAnswer {
     pub(super) fn wait(&self) -> Result<(), RemoveError> {
         self.given.wait_until(Nanos::NEVER);
         let threads = std::mem::take(&mut *self.threads.lock());
-        if threads.is_empty() { Ok(()) } else { Err(RemoveError::StillRunning(StillRunning::new(threads))) }
+        StillRunning::unless_empty(threads).map_err(RemoveError::StillRunning)
     }
 }

@@ -71,8 +71,10 @@ mod controller {
 mod manager {
     mod elector;
     mod end_hooks;
+    mod failures;
     mod faults;
     mod file_elector;
+    mod heard;
     mod leaders;
     mod managers;
     mod matrix;

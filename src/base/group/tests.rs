@@ -66,6 +66,33 @@ impl Task for Endless {
     }
 }
 
+/// A task that blocks until it is woken. It keeps the group.
+struct Blocked(Arc<Latch>, #[expect(dead_code, reason = "counted")] Arc<ThreadGroup>);
+
+impl Task for Blocked {
+    fn step(&mut self, _now: Nanos) -> Next {
+        self.0.wait_until(Nanos::NEVER);
+        Next::Finished
+    }
+}
+
+#[test]
+fn all_threads_of_a_group_have_been_joined_if_the_system_refuses_one() {
+    for (refused, others) in [("pool-0", 0), ("pool-2", 2), ("pool-watchdog", 3)] {
+        let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 3);
+        let (options, started) = ThreadOptions::refusing_named(refused);
+        let woken = Latch::new(group.clock.clone());
+        let task = |_| Blocked(Arc::clone(&woken), Arc::clone(&group));
+        let wakes = Arc::clone(&woken);
+        let result = group.start(&options, task, Some(Box::new(|_| {})), move || wakes.set(true));
+        let error = result.map(drop).unwrap_err();
+        assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
+        assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
+        drop(options);
+        assert_eq!(started.iter().count(), others);
+    }
+}
+
 #[test]
 fn no_thread_of_a_group_runs_after_the_system_has_refused_one() {
     for (refused, others) in [("poller-watchdog", &[][..]), ("poller-0", &["poller-watchdog"])] {

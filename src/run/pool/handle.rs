@@ -8,7 +8,7 @@ use super::Pool;
 use super::task::PoolTask;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
@@ -148,8 +148,8 @@ impl PoolBuilder {
                 pool.wake();
             }
         };
-        let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| wake())?;
-        Ok(Running::new(WorkerPool { pool, control, timer }, Handle::new(group, joiners, wake), self.grace))
+        let handle = group.start(&self.options, body, Some(watch), wake)?;
+        Ok(Running::new(WorkerPool { pool, control, timer }, handle, self.grace))
     }
 }
 

@@ -27,8 +27,8 @@ impl Line {
 }
 
 /// The fields that may hold the registered name of a line. The first present field counts.
-const NAMES: [&str; 8] =
-    ["source", "subscription", "elector", "pool", "controller", "component", "reconciler", "object"];
+const NAMES: [&str; 9] =
+    ["source", "subscription", "elector", "pool", "controller", "component", "reconciler", "object", "manager"];
 
 #[derive(Default)]
 struct Collector {
