@@ -4,8 +4,10 @@ use super::start::Attendance;
 use super::watchdog::Watchdog;
 use super::*;
 use crate::base::clock::ManualClock;
+use crate::base::running::Runnable;
 use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
+use crate::base::wait::Latch;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -64,6 +66,25 @@ impl Task for Endless {
     fn step(&mut self, _now: Nanos) -> Next {
         Next::At(Nanos::NEVER)
     }
+}
+
+/// A task that panics.
+struct Panics;
+
+impl Task for Panics {
+    fn step(&mut self, _now: Nanos) -> Next {
+        panic!("out of luck")
+    }
+}
+
+#[test]
+fn a_panic_that_ends_a_thread_is_the_failure_of_its_group() {
+    let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
+    let event = AutoResetEvent::new(group.clock.clone());
+    let joiners = group.start_one(&ThreadOptions::new(), Panics, &event, None).unwrap();
+    let mut handle = Handle::new(group, joiners, || {});
+    handle.join();
+    assert_eq!(handle.failure().unwrap().to_string(), "thread poller-0 panicked: out of luck");
 }
 
 /// A task that blocks until it is woken. It keeps the group.
