@@ -1,5 +1,6 @@
 //! The errors of starting and joining.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
@@ -34,7 +35,7 @@ enum StartErrorKind {
     Named {
         kind: &'static str,
         name: String,
-        fault: &'static str,
+        fault: Cow<'static, str>,
     },
     Thread {
         name: String,
@@ -49,11 +50,6 @@ enum StartErrorKind {
     },
     NotSimulated {
         name: String,
-    },
-    NameTaken {
-        kind: &'static str,
-        name: String,
-        by: &'static str,
     },
     #[cfg(feature = "serve")]
     Unavailable {
@@ -73,13 +69,8 @@ impl StartError {
     }
 
     /// Creates the error of a named item, such as `manager "edge" has already been started`.
-    pub(crate) fn named(kind: &'static str, name: &str, fault: &'static str) -> Self {
-        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault })
-    }
-
-    /// Creates the error of a component whose name another component has.
-    pub(crate) fn name_taken(kind: &'static str, name: &str, by: &'static str) -> Self {
-        Self(StartErrorKind::NameTaken { kind, name: name.to_owned(), by })
+    pub(crate) fn named(kind: &'static str, name: &str, fault: impl Into<Cow<'static, str>>) -> Self {
+        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault: fault.into() })
     }
 
     /// Returns whether the message begins with this kind and name.
@@ -112,10 +103,7 @@ impl StartError {
     /// Returns whether a setting or name is invalid. The message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
-        matches!(
-            self.0,
-            StartErrorKind::Setting { .. } | StartErrorKind::Named { .. } | StartErrorKind::NameTaken { .. }
-        )
+        matches!(self.0, StartErrorKind::Setting { .. } | StartErrorKind::Named { .. })
     }
 
     /// Returns whether the operating system refused a thread. The source is its error.
@@ -165,15 +153,6 @@ impl fmt::Display for StartError {
             }
             StartErrorKind::NotSimulated { name } => {
                 write!(f, "{name} cannot be simulated: it waits for something other than the clock")
-            }
-            StartErrorKind::NameTaken { name, kind, by } if kind == by => {
-                write!(f, "name {name:?} is the name of another component of the manager")
-            }
-            StartErrorKind::NameTaken { kind, name, by } => {
-                write!(
-                    f,
-                    "name {name:?} is the name of another component of the manager, a {by}: give the {kind} another name"
-                )
             }
             #[cfg(feature = "serve")]
             StartErrorKind::Unavailable { what, .. } => f.write_str(what),

@@ -10,7 +10,6 @@ pub(crate) mod running;
 pub(crate) mod spawn;
 pub(crate) mod sync;
 pub(crate) mod task;
-#[allow(dead_code, reason = "its users follow")]
 pub(crate) mod task_thread;
 pub(crate) mod text;
 pub(crate) mod thread;

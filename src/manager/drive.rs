@@ -28,7 +28,7 @@ pub(super) struct Driver {
     phase: DriverPhase,
     led: bool,
     /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped first.
-    unlogged: Vec<RecordedFailure>,
+    unlogged: Vec<ComponentFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,13 +308,6 @@ impl Task for Driver {
     }
 }
 
-/// A failure that a manager has recorded.
-struct RecordedFailure {
-    failure: ComponentFailure,
-    /// Whether it is the manager's first failure.
-    is_first: bool,
-}
-
 impl ManagerInner {
     /// Records and logs a failure of a component. The first failure stops the manager.
     pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
@@ -323,25 +316,17 @@ impl ManagerInner {
         self.log_failure(&failure);
     }
 
-    /// Records a failure of a component.
-    fn record(&self, component: &str, error: &Arc<BoxError>) -> RecordedFailure {
+    fn record(&self, component: &str, error: &Arc<BoxError>) -> ComponentFailure {
         let failure = ComponentFailure { component: component.to_owned(), error: Arc::clone(error) };
-        let is_first = {
-            let mut state = self.state.lock();
-            let is_first = state.failure.is_none();
-            state.failure.get_or_insert_with(|| failure.clone());
-            is_first
-        };
+        self.state.lock().failure.get_or_insert_with(|| failure.clone());
         self.signal.set();
-        RecordedFailure { failure, is_first }
+        failure
     }
 
-    fn log_failure(
-        &self,
-        RecordedFailure { failure: ComponentFailure { component, error }, is_first }: &RecordedFailure,
-    ) {
+    fn log_failure(&self, ComponentFailure { component, error }: &ComponentFailure) {
+        let is_first = self.state.lock().failure.as_ref().is_some_and(|first| Arc::ptr_eq(&first.error, error));
         let (manager, component, shown) = (self.name.as_str(), component.as_str(), Chain(&***error));
-        if *is_first {
+        if is_first {
             log::error!(manager, component, error:% = shown; "{manager}: component {component} has failed, all components are stopped: {shown}");
         } else {
             log::warn!(manager, component, error:% = shown; "{manager}: component {component} has failed as well: {shown}");

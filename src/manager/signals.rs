@@ -62,14 +62,14 @@ impl Manager {
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
         // If the writer is stuck, the notices for which the channel has no room are lost.
         let (notices, received) = crossbeam_channel::bounded::<Notice>(8);
-        let ended = Latch::new(Clock::system());
-        let (writer_ended, writer) = (Arc::clone(&ended), move || {
-            for notice in received {
-                shielded("a notice about a signal", notice);
-            }
+        let written = Latch::new(Clock::system());
+        let ended = Arc::clone(&written);
+        let write = move || {
+            received.into_iter().for_each(|notice| shielded("a notice about a signal", notice));
             ended.set(true);
-        });
-        let writer = ThreadOptions::default().spawn("signals-writer".to_owned(), writer).map_err(failed)?;
+        };
+        let options = ThreadOptions::default();
+        let writer = options.spawn("signals-writer".to_owned(), write).map_err(failed)?;
         let stopped = stop.clone();
         let watch = move || {
             for signal in signals.forever() {
@@ -87,18 +87,14 @@ impl Manager {
                 let _ = notices.try_send(notice);
             }
         };
-        let thread = match ThreadOptions::default().spawn("signals".to_owned(), watch) {
-            Ok(thread) => thread,
-            Err(error) => {
-                writer.join();
-                return Err(failed(error));
-            }
-        };
-        let outcome = self.run(&stop);
-        handle.close();
-        thread.join();
+        let outcome = options.spawn("signals".to_owned(), watch).map_err(failed).and_then(|watcher| {
+            let outcome = self.run(&stop);
+            handle.close();
+            watcher.join();
+            outcome
+        });
         // A stuck writer is left behind.
-        if writer_ended.wait_for(Duration::from_secs(1)) {
+        if written.wait_for(Duration::from_secs(1)) {
             writer.join();
         }
         outcome

@@ -66,8 +66,12 @@ impl ManagerInner {
             if state.is_closed() {
                 return Err(self.is_stopping());
             }
-            if let Some(by) = state.names.get(&name) {
-                return Err(StartError::name_taken(component.kind, &name, by));
+            if let Some(other) = state.names.get(&name) {
+                let mut fault = "is the name of another component of the manager".to_owned();
+                if *other != component.kind {
+                    fault += &format!(", a {other}: give the {} another name", component.kind);
+                }
+                return Err(StartError::named("name", &name, fault));
             }
             state.names.insert(name.clone(), component.kind);
             if let Some(source) = component.source.take() {
@@ -113,7 +117,7 @@ impl ManagerInner {
             state.removals.push(removal);
             drop(state);
             self.signal.set();
-            return answer.wait();
+            return Removal::wait(&answer);
         };
         let pending = state.pending.remove(number);
         let controller = state.controllers.get(name).cloned();

@@ -52,6 +52,7 @@ pub(super) struct ManagerInner {
     pub(super) ended: Arc<Latch>,
 }
 
+#[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
     /// The components to be started with the manager, in order.
@@ -97,8 +98,9 @@ pub(super) struct ComponentFailure {
     pub(super) error: Arc<BoxError>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ManagerPhase {
+    #[default]
     Idle,
     /// Pending components are started in order. Components that are added now come after them.
     Starting,

@@ -191,7 +191,7 @@ impl ThreadGroup {
         self.end_hooks.add(hook, || self.is_empty());
     }
 
-    /// Keeps the first failure. The hooks for the end tell of it.
+    /// Keeps the first failure. The caller's thread ends next, which calls the hooks.
     pub(crate) fn fail(&self, error: BoxError) {
         self.end_hooks.fail(&Arc::new(error));
     }

@@ -66,9 +66,9 @@ pub struct PoolBuilder {
     name: String,
     pub(crate) threads: usize,
     spares: usize,
-    clock: Clock,
+    pub(crate) clock: Clock,
     grace: Duration,
-    options: ThreadOptions,
+    pub(crate) options: ThreadOptions,
 }
 
 impl PoolBuilder {
