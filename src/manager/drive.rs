@@ -170,7 +170,9 @@ impl Driver {
         let heard = std::mem::take(&mut self.inner.state.lock().heard);
         for number in heard {
             let Some(member) = self.members.get_mut(&number) else { continue };
-            let has_ended = member.has_ended();
+            // A component that waits to lead ends with the manager.
+            let goes_on = member.waits_to_lead() && self.phase == DriverPhase::Running;
+            let has_ended = !goes_on && member.threads().is_empty();
             // Asked after the end: a component may fail at its very end.
             if let Some(error) = member.take_failure() {
                 self.unlogged.push(self.inner.record(&member.name, &error));

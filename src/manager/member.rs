@@ -117,11 +117,6 @@ impl Member {
         threads
     }
 
-    /// Returns whether the component has ended. A component that waits to lead has not.
-    pub(super) fn has_ended(&mut self) -> bool {
-        !self.waits_to_lead() && self.threads().is_empty()
-    }
-
     pub(super) fn waits_to_lead(&self) -> bool {
         matches!(self.body, MemberBody::WaitsToLead(Some(_)))
     }

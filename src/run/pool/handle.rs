@@ -22,6 +22,9 @@ use crate::base::thread::ThreadOptions;
 /// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the threads that run
 /// keys of one controller at once.
 ///
+/// A run that blocks keeps its thread. Runs that [wait](crate::ControllerHandle::wait) for keys of another controller of the pool can
+/// occupy all threads, and then wait for ever.
+///
 /// # Stuck runs
 ///
 /// A run that is still active 100 ms after its deadline keeps its key and its thread, because threads cannot be killed. It is

@@ -111,8 +111,10 @@ fn a_nested_manager_that_fails_before_the_start_or_after_a_stop_is_heard() {
     assert_eq!(running.wait().unwrap_err().to_string(), text, "removed");
 
     let inner = Manager::builder().name("inner").build().unwrap();
-    inner.add(Component::function("broken", |_: &Context| Err("no such device"))).unwrap();
+    let (broken, go) = breaking();
+    inner.add(broken).unwrap();
     let mut failed = inner.start().unwrap();
+    drop(go);
     failed.join_timeout(Duration::MAX).unwrap();
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::running("inner", failed)).unwrap();
@@ -156,12 +158,16 @@ fn threads_that_a_nested_manager_gives_up_are_still_running_for_the_outer_one() 
         }))
         .unwrap();
     let outer = held().name("outer").shutdown_grace(HOUR).abort_grace(HOUR).build().unwrap();
-    outer.add(Component::running("inner", inner.start().unwrap())).unwrap();
+    let nested = inner.start().unwrap();
+    let (end, ended) = bounded(1);
+    nested.on_end(Arc::new(move || end.send(()).unwrap()));
+    outer.add(Component::running("inner", nested)).unwrap();
     let running = outer.start().unwrap();
     let removed = std::thread::scope(|scope| {
         let removal = scope.spawn(|| outer.remove("inner", 30 * SECOND));
         advance_to_alarm(&clock, SECOND);
         advance_to_alarm(&clock, SECOND);
+        ended.recv().unwrap();
         advance_to_alarm(&clock, 28 * SECOND);
         removal.join().unwrap()
     });
