@@ -6,10 +6,10 @@
 //! state consistent at every call that may panic.
 
 #[cfg(all(test, not(loom)))]
-mod checked;
+mod tests;
 
 #[cfg(all(test, not(loom)))]
-pub(crate) use self::checked::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use self::tests::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(any(test, loom)))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(loom))]

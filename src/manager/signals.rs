@@ -61,7 +61,7 @@ impl Manager {
         let mut signals = Signals::new(heard).map_err(failed)?;
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
         // If the writer is stuck, the notices for which the channel has no room are lost.
-        let (notices, received) = crossbeam_channel::bounded::<Notice>(8);
+        let (notices, received) = crossbeam_channel::bounded::<SignalNotice>(8);
         let written = Latch::new(Clock::system());
         let ended = Arc::clone(&written);
         let write = move || {
@@ -74,7 +74,7 @@ impl Manager {
         let watch = move || {
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                let notice: Notice = if signal == SIGUSR1 {
+                let notice: SignalNotice = if signal == SIGUSR1 {
                     let manager = manager.clone();
                     Box::new(move || manager.print_status())
                 } else if stopped.is_cancelled() {
@@ -111,7 +111,7 @@ impl Manager {
 }
 
 /// Writes a log line or a table about a signal. May block, and may panic: formatting a key is user code.
-type Notice = Box<dyn FnOnce() + Send>;
+type SignalNotice = Box<dyn FnOnce() + Send>;
 
 /// Returns whether this process ignores a signal. False if the system does not say so.
 fn is_ignored(signal: i32) -> bool {

@@ -1,5 +1,6 @@
 //! The start of components that are added to a manager.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,11 +68,12 @@ impl ManagerInner {
                 return Err(self.is_stopping());
             }
             if let Some(other) = state.names.get(&name) {
-                let mut fault = "is the name of another component of the manager".to_owned();
-                if *other != component.kind {
-                    fault += &format!(", a {other}: give the {} another name", component.kind);
-                }
-                return Err(StartError::named("name", &name, fault));
+                let (kind, fault) = (component.kind, "is the name of another component of the manager");
+                let named = |fault: Cow<'static, str>| StartError::named("name", &name, fault);
+                return Err(match *other {
+                    other if other == kind => named(fault.into()),
+                    other => named(format!("{fault}, a {other}: give the {kind} another name").into()),
+                });
             }
             state.names.insert(name.clone(), component.kind);
             if let Some(source) = component.source.take() {

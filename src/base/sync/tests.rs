@@ -6,6 +6,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
+use crate::base::clock::ManualClock;
+use crate::base::wait::{AutoResetEvent, Latch};
+
 /// The types behind the locks of the core, the outermost first. A lock of another type is not checked.
 const ORDER: [&str; 21] = [
     "controller::waiters::Waits",
@@ -197,32 +200,26 @@ impl Condvar {
     }
 }
 
-mod tests {
-    use super::*;
-    use crate::base::clock::ManualClock;
-    use crate::base::wait::{AutoResetEvent, Latch};
+#[test]
+fn locks_that_are_taken_against_the_order_panic() {
+    let clock = ManualClock::new().clock();
+    let (event, latch) = (AutoResetEvent::new(clock.clone()), Latch::new(clock));
+    event.with(|_| latch.with(|_| ()));
+    let against = || latch.with(|_| event.with(|_| ()));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(against)).is_err());
+    event.with(|_| latch.with(|_| ()));
+}
 
-    #[test]
-    fn locks_that_are_taken_against_the_order_panic() {
-        let clock = ManualClock::new().clock();
-        let (event, latch) = (AutoResetEvent::new(clock.clone()), Latch::new(clock));
-        event.with(|_| latch.with(|_| ()));
-        let against = || latch.with(|_| event.with(|_| ()));
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(against)).is_err());
-        event.with(|_| latch.with(|_| ()));
-    }
-
-    /// A type that was renamed or moved would no longer be checked.
-    #[test]
-    fn every_type_of_the_order_exists() {
-        let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        for name in ORDER.iter().filter(|name| **name != "bool") {
-            let (path, name) = name.rsplit_once("::").unwrap();
-            let path = source.join(path.replace("::", "/"));
-            let files = [path.with_extension("rs"), path.join("mod.rs")].map(std::fs::read_to_string);
-            let declared =
-                |text: &String| text.contains(&format!("struct {name} ")) || text.contains(&format!("struct {name}<"));
-            assert!(files.iter().flatten().any(declared), "{name} in {}", path.display());
-        }
+/// A type that was renamed or moved would no longer be checked.
+#[test]
+fn every_type_of_the_order_exists() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for name in ORDER.iter().filter(|name| **name != "bool") {
+        let (path, name) = name.rsplit_once("::").unwrap();
+        let path = source.join(path.replace("::", "/"));
+        let files = [path.with_extension("rs"), path.join("mod.rs")].map(std::fs::read_to_string);
+        let declared =
+            |text: &String| text.contains(&format!("struct {name} ")) || text.contains(&format!("struct {name}<"));
+        assert!(files.iter().flatten().any(declared), "{name} in {}", path.display());
     }
 }
