@@ -180,14 +180,11 @@ fn threads_that_a_nested_manager_gives_up_are_still_running_for_the_outer_one() 
     drop(go_on);
 }
 
-fn idle(_: &Context, _: &u32) -> Result<Action, BoxError> {
-    Ok(Action::await_change())
-}
-
 /// Returns a running controller that fails because its watch stops before it is synced.
 fn failing_controller(pool: &WorkerPool) -> Running<homeostat::ControllerHandle<u32>> {
     let watch = homeostat::Watch::<u32, u32>::builder().name("disks").push();
-    let vms = Controller::builder("vm", idle).watch(watch.watch(), |event| event.key().copied());
+    let reconcile = |_: &Context, _: &u32| Ok::<_, Infallible>(Action::await_change());
+    let vms = Controller::builder("vm", reconcile).watch(watch.watch(), |event| event.key().copied());
     let vms = vms.build().unwrap().start(pool).unwrap();
     watch.stop();
     vms

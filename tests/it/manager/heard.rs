@@ -24,7 +24,9 @@ impl Part {
     fn end(&self) {
         self.has_ended.store(true, SeqCst);
         let hooks = self.hooks.lock().clone();
-        hooks.iter().for_each(|hook| hook());
+        for hook in hooks {
+            hook();
+        }
     }
 
     fn questions(&self) -> usize {
