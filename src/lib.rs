@@ -169,6 +169,8 @@ pub mod serve;
 pub mod sub;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(any(feature = "kubernetes", feature = "nats"))]
+mod tls;
 pub mod watch;
 
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};

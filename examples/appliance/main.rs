@@ -37,9 +37,10 @@ mod paths;
 mod shares;
 mod volumes;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     let pages = pages.ready_check("data folder", move || at(&data, fs::metadata(&data)).map(drop));
     let server = Server::builder((Ipv4Addr::LOCALHOST, port)).objects(&api).status_pages(pages).build()?.start()?;
     let url = server.url();
-    at(&kubeconfig, fs::write(&kubeconfig, cluster(&url).to_string()))?;
+    at(&kubeconfig, write_private(&kubeconfig, &cluster(&url).to_string()))?;
     manager.add(Component::running("server", server))?;
 
     println!("The status page is {url}/ until Ctrl-C. In another terminal:");
@@ -100,12 +101,22 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Returns the settings of `kubectl` for this server. JSON is YAML.
+/// Writes a file that only its owner can read: the settings of `kubectl` may hold credentials.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// Returns the settings of `kubectl` and other clients for this server. JSON is YAML. Without TLS there is nothing to
+/// verify, but the JavaScript client refuses plain HTTP unless it may skip that.
 fn cluster(url: &str) -> Value {
     let name = "appliance";
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": {"server": url, "insecure-skip-tls-verify": true}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "users": [{"name": name, "user": {}}],
     })

@@ -61,6 +61,11 @@ impl ShareReconciler {
             // The key fails: it is tried again with backoff, and when a volume of this name appears.
             return self.report(cx, share, Err(["NoVolume", &message])).and(Err(message.into()));
         };
+        if volume.metadata.is_deleting() {
+            // No reference is added now: it would delete the share with the volume, although `kubectl delete
+            // --cascade=orphan` has just removed it to keep the share.
+            return self.report(cx, share, Err(["VolumeDeleting", "the volume is being deleted"]));
+        }
         if share.metadata.owner_references.iter().all(|owner| owner.uid != volume.metadata.uid) {
             share.metadata.owner_references.push(volume.owner_reference());
             *share = self.shares.update(share)?;

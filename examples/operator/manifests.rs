@@ -92,7 +92,7 @@ mod tests {
         let [(_, definition), (_, access), (_, operator)] = files("web", "registry/operator:1").unwrap();
         assert!(definition.contains("name: sites.example.com") && definition.contains("maximum: 10"));
         assert_eq!(access.matches("namespace: web").count(), 2);
-        assert!(access.starts_with("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n---\n"));
+        assert!(access.starts_with("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n---\n"));
         assert!(operator.contains("image: \"registry/operator:1\"") || operator.contains("image: registry/operator:1"));
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct SiteStatus {
     pub(crate) observed_generation: i64,
     /// The number of web servers that work.
     pub(crate) available: i32,
+    /// The labels of the web servers, for an autoscaler.
+    pub(crate) selector: String,
     pub(crate) conditions: Vec<Condition>,
 }
 
@@ -67,7 +69,8 @@ pub(crate) fn definition() -> Result<CustomResourceDefinition, SchemaError> {
         .column("Title", "string", ".spec.title")
         .column("Ready", "string", ready)
         .wide_column("Servers", "integer", ".status.available")
-        .scale(".spec.replicas", ".status.available");
+        .column("Age", "date", ".metadata.creationTimestamp")
+        .scale_with_selector(".spec.replicas", ".status.available", ".status.selector");
     CustomResourceDefinition::builder(version).short_name("si").category("all").build()
 }
 

@@ -69,6 +69,7 @@ impl SiteReconciler {
         let is_new = before.observed_generation != generation;
         let status = &mut site.status;
         status.observed_generation = generation;
+        status.selector = format!("site={}", site.metadata.name);
         CONDITIONS.initialize(&mut status.conditions, now);
         if site.spec.pages.is_empty() {
             let message = "the site has no pages: add one to spec.pages";

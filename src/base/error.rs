@@ -1,7 +1,11 @@
 //! The errors of starting and joining.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+
+/// Any error that can move between threads.
+pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a start.
 ///
@@ -31,7 +35,7 @@ enum StartErrorKind {
     Named {
         kind: &'static str,
         name: String,
-        fault: &'static str,
+        fault: Cow<'static, str>,
     },
     Thread {
         name: String,
@@ -50,7 +54,7 @@ enum StartErrorKind {
     #[cfg(feature = "serve")]
     Unavailable {
         what: String,
-        source: Box<dyn Error + Send + Sync>,
+        source: BoxError,
     },
 }
 
@@ -74,8 +78,8 @@ impl StartError {
     }
 
     /// Creates the error of a named item, such as `manager "edge" has already been started`.
-    pub(crate) fn named(kind: &'static str, name: &str, fault: &'static str) -> Self {
-        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault })
+    pub(crate) fn named(kind: &'static str, name: &str, fault: impl Into<Cow<'static, str>>) -> Self {
+        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault: fault.into() })
     }
 
     /// Returns whether the message begins with this kind and name.
@@ -89,7 +93,7 @@ impl StartError {
 
     /// Creates the error of an address or a file, such as `cannot listen on 127.0.0.1:80`.
     #[cfg(feature = "serve")]
-    pub(crate) fn unavailable(what: String, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn unavailable(what: String, source: impl Into<BoxError>) -> Self {
         Self(StartErrorKind::Unavailable { what, source: source.into() })
     }
 
@@ -202,6 +206,11 @@ impl StillRunning {
     /// Creates the error from the names of the threads that have not ended.
     pub fn new(threads: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { threads: threads.into_iter().map(Into::into).collect() }
+    }
+
+    /// Returns the error of these threads. `Ok` without threads.
+    pub(crate) fn unless_empty(threads: Vec<String>) -> Result<(), Self> {
+        if threads.is_empty() { Ok(()) } else { Err(Self { threads }) }
     }
 
     /// Returns the names of the threads that had not ended.

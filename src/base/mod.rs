@@ -6,11 +6,11 @@ pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod hash;
+pub(crate) mod process;
 pub(crate) mod running;
 pub(crate) mod spawn;
 pub(crate) mod sync;
 pub(crate) mod task;
-#[allow(dead_code, reason = "its users follow")]
 pub(crate) mod task_thread;
 pub(crate) mod text;
 pub(crate) mod thread;

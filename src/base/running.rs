@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::StillRunning;
+use super::error::{BoxError, StillRunning};
+use super::process::OwnerProcess;
 use super::sync::Mutex;
 use super::thread::shielded;
 use super::time::Rounded;
@@ -13,23 +14,36 @@ use super::time::Rounded;
 /// A callback for the end of a [`Runnable`].
 pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 
-/// The hooks of one [`Runnable`].
+/// The hooks of one [`Runnable`], and its failure.
 #[derive(Default)]
-pub(crate) struct EndHooks(Mutex<Vec<EndHook>>);
+pub(crate) struct EndHooks {
+    hooks: Mutex<Vec<EndHook>>,
+    failure: Mutex<Option<Arc<BoxError>>>,
+}
 
 impl EndHooks {
-    /// Adds a hook, and calls it if everything has ended already. Asks `has_ended` after the hook is added, so that no end is missed.
+    /// Adds a hook, and calls it if everything has ended or failed already. Checks this after the hook is added, so that nothing is
+    /// missed.
     pub(crate) fn add(&self, hook: &EndHook, has_ended: impl FnOnce() -> bool) {
-        self.0.lock().push(Arc::clone(hook));
-        if has_ended() {
+        self.hooks.lock().push(Arc::clone(hook));
+        if has_ended() || self.failure().is_some() {
             call(hook);
         }
     }
 
     /// Calls all hooks, without the lock. A panic of a hook is logged.
     pub(crate) fn call(&self) {
-        let hooks = self.0.lock().clone();
+        let hooks = self.hooks.lock().clone();
         hooks.iter().for_each(call);
+    }
+
+    /// Keeps the first failure. The caller then calls the hooks.
+    pub(crate) fn fail(&self, error: &Arc<BoxError>) {
+        self.failure.lock().get_or_insert_with(|| Arc::clone(error));
+    }
+
+    pub(crate) fn failure(&self) -> Option<Arc<BoxError>> {
+        self.failure.lock().clone()
     }
 }
 
@@ -49,7 +63,7 @@ fn call(hook: &EndHook) {
 /// ```
 /// use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
 /// use homeostat::watch::PollerControl;
-/// use homeostat::{Component, Manager, Poller, Running, WorkQueue};
+/// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
 ///
 /// struct Pair([Running<PollerControl>; 2]);
@@ -77,6 +91,9 @@ fn call(hook: &EndHook) {
 ///     }
 ///     fn on_end(&self, hook: EndHook) {
 ///         self.0.iter().for_each(|poller| poller.on_end(Arc::clone(&hook)));
+///     }
+///     fn failure(&self) -> Option<Arc<BoxError>> {
+///         self.0.iter().find_map(Runnable::failure)
 ///     }
 /// }
 ///
@@ -127,9 +144,17 @@ pub trait Runnable: Send + Sync {
     /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has ended
     /// already.
     ///
-    /// The hook may be called more often, for example at the end of each part. A manager calls
-    /// [`join_timeout`](Self::join_timeout) only after such a call.
+    /// Call the hook also when this has [failed](Self::failure). It may be called more often, for example at the end of each part. A
+    /// manager asks for the failure and the end only after such a call, and once each when it stops and aborts everything.
     fn on_end(&self, hook: EndHook);
+
+    /// Returns why this failed. `None` if it has not failed. Default: `None`.
+    ///
+    /// A manager fails with this error as the cause, even if the component has been stopped or removed. If this contains other
+    /// components, return their failure.
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        None
+    }
 
     /// Returns whether an end without a stop is allowed. If not, a manager treats it as a failure. Default: false.
     fn may_end(&self) -> bool {
@@ -198,6 +223,10 @@ impl fmt::Display for RunPhase {
 /// It dereferences to `T`. Dropping it calls [`shutdown`](Self::shutdown) with the grace period that was configured before the
 /// start. To prevent that, call [`detach`](Self::detach).
 ///
+/// A process that is forked without `exec` has a copy of the handle, but none of the threads. There, dropping the copy does nothing,
+/// and joining returns without a wait. Other methods may block for ever if a thread of the parent held a lock at the time of the
+/// fork. So fork before you start anything, or only to call `exec`.
+///
 /// # Examples
 ///
 /// ```
@@ -223,12 +252,14 @@ pub struct Running<T> {
     detached: bool,
     /// Set if nothing remains to be joined, or if this thread cannot join.
     joined: bool,
+    owner: OwnerProcess,
 }
 
 impl<T> Running<T> {
     /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for `grace`.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
-        Self { control, body: Box::new(body), grace, detached: false, joined: false }
+        let owner = OwnerProcess::current();
+        Self { control, body: Box::new(body), grace, detached: false, joined: false, owner }
     }
 
     /// Stops taking work. Active work continues. Returns at once.
@@ -314,7 +345,7 @@ impl<T> Deref for Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        match (self.detached, self.joined) {
+        match (self.detached || !self.owner.is_current(), self.joined) {
             (true, _) => {}
             (false, true) => self.body.stop(),
             (false, false) => self.end(self.grace),
@@ -355,6 +386,10 @@ impl<T: Send + Sync> Runnable for Running<T> {
 
     fn on_end(&self, hook: EndHook) {
         self.body.on_end(hook);
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.body.failure()
     }
 
     fn may_end(&self) -> bool {

@@ -1,11 +1,19 @@
 //! Locks and atomics: the only file that names them.
 //!
 //! Ordinary builds use `parking_lot`'s locks and condition variable and the standard library's atomics. Builds with `--cfg loom`
-//! use the types of the model checker behind the same interface, so that the models run the shipped code. Neither kind poisons: a
-//! panic under a lock releases it. Code under a lock therefore keeps its state consistent at every call that may panic.
+//! use the types of the model checker behind the same interface, so that the models run the shipped code. The locks of unit tests
+//! check the order in which they are taken. No kind poisons: a panic under a lock releases it. Code under a lock therefore keeps its
+//! state consistent at every call that may panic.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, not(loom)))]
+pub(crate) use self::tests::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(any(test, loom)))]
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(loom))]
-pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use std::sync::atomic;
 
 #[cfg(loom)]
 pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
@@ -13,12 +21,6 @@ pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 /// A counter for a `static`: it outlives each run of a model, so the model checker does not follow it.
 #[cfg(feature = "objects")]
 pub(crate) use std::sync::atomic::AtomicU64 as StaticCounter;
-
-#[cfg(not(loom))]
-mod shipped {
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-    pub(crate) use std::sync::atomic;
-}
 
 #[cfg(loom)]
 mod modelled {

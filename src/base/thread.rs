@@ -15,6 +15,9 @@ use std::thread;
 
 pub(crate) use thread::ThreadId;
 
+use super::process::OwnerProcess;
+use crate::base::error::BoxError;
+
 /// The options of the crate's threads: a stack size and a start hook.
 ///
 /// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On Linux, tools
@@ -120,7 +123,7 @@ impl ThreadOptions {
             }
             body();
         })?;
-        Ok(Joiner { name, role: Role::Thread(handle) })
+        Ok(Joiner { name, role: Role::Thread(handle), owner: OwnerProcess::current() })
     }
 }
 
@@ -198,6 +201,8 @@ pub(crate) fn current_thread() -> ThreadId {
 pub(crate) struct Joiner {
     name: String,
     role: Role,
+    /// A forked process has a copy of this handle, but not the thread.
+    owner: OwnerProcess,
 }
 
 enum Role {
@@ -208,7 +213,7 @@ enum Role {
 impl Joiner {
     /// Creates the joiner of a task without its own thread.
     pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
-        Self { name, role: Role::Task(Box::new(task)) }
+        Self { name, role: Role::Task(Box::new(task)), owner: OwnerProcess::current() }
     }
 
     /// Returns whether the caller runs on this thread.
@@ -219,9 +224,9 @@ impl Joiner {
         }
     }
 
-    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself.
+    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a forked process.
     pub(crate) fn join(self) {
-        if self.is_current() {
+        if self.is_current() || !self.owner.is_current() {
             return;
         }
         match self.role {
@@ -267,6 +272,12 @@ pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
         let message = panic_message(&*panic);
         log::error!(panic = message; "{what} panicked: {message}");
     }
+}
+
+/// Calls user code. Converts its panic into an error.
+pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(code))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
 }
 
 #[cfg(all(test, target_os = "linux", not(loom)))]

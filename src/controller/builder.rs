@@ -152,8 +152,9 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Runs all keys that the watches know every `interval`, at low priority. Default: never.
     ///
-    /// The resync has a thread of its own, `<name>-control-0`, since it calls the mappings of the watches. The first resync is one
-    /// interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
+    /// A resync calls the mappings of the watches on the control thread of the pool. Mappings must be quick: a slow one delays the
+    /// syncs and resyncs of all controllers of the pool, and a warning says so. Give a controller with slow mappings
+    /// [its own threads](Self::own_threads). The first resync is one interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self

@@ -1,4 +1,4 @@
-//! The control task of a controller: waits for the initial listings, then resyncs.
+//! The control task of a controller: waits for the initial listings, then resyncs. The control thread of the pool runs it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use super::source_list::Syncing;
 use super::state::ControllerState;
-use crate::base::error::StartError;
 use crate::base::group::ThreadGroup;
 use crate::base::task::{Next, Task};
-use crate::base::task_thread::TaskWaker;
 use crate::base::text::OneLine;
-use crate::base::thread::{Joiner, ThreadOptions, panic_message};
+use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{AutoResetEvent, HandedOver};
+use crate::base::wait::HandedOver;
 use crate::queue::Key;
 use crate::watch::source::{SourceHandle, SourceStatus};
+
+/// A resync that takes longer is reported: it delays the other controllers of its pool.
+const SLOW_RESYNC: Duration = Duration::from_secs(1);
 
 /// The reason why a controller stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,38 +75,6 @@ fn missing(source: &SourceStatus) -> String {
 }
 
 impl std::error::Error for ControllerError {}
-
-/// The thread of a control task.
-#[derive(Clone)]
-pub(super) enum ControlThread {
-    /// The control thread of the pool. All its controllers without a resync share it.
-    Shared(TaskWaker),
-    /// A thread of its own, because a resync runs mappings: one that takes its time delays no other controller.
-    Own(Arc<AutoResetEvent>),
-}
-
-impl ControlThread {
-    /// Triggers a step of the task.
-    pub(super) fn wake(&self) {
-        match self {
-            Self::Shared(waker) => waker.set(),
-            Self::Own(event) => event.set(),
-        }
-    }
-
-    /// Starts the task of this thread in `group`.
-    pub(super) fn start(
-        &self,
-        group: &Arc<ThreadGroup>,
-        options: &ThreadOptions,
-        task: impl Task + 'static,
-    ) -> Result<Vec<Joiner>, StartError> {
-        match self {
-            Self::Shared(waker) => group.start_task(waker, task).map(|joiner| vec![joiner]),
-            Self::Own(event) => group.start_one(options, task, event, None),
-        }
-    }
-}
 
 /// The control task of one controller.
 pub(super) struct ControlTask<K: Key> {
@@ -176,6 +145,14 @@ impl<K: Key> ControlTask<K> {
             let keys = if is_due { "all keys" } else { "the keys that have moved" };
             log::debug!(controller, keys; "{controller}: resync of {keys}");
             self.state.sources.resync(!is_due);
+            let took = self.state.clock.nanos().since(now);
+            if took > SLOW_RESYNC {
+                let took = Rounded(took);
+                log::warn!(
+                    controller, after:% = took;
+                    "{controller}: the mappings of a resync took {took}; meanwhile no controller of the pool was synced"
+                );
+            }
         }
         if is_divided {
             self.moves_handed_over = self.state.sources.accepted();

@@ -123,9 +123,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Sets the time between two resyncs, counted from the last one; `None` for no resyncs.
     ///
-    /// A controller that was built without a resync does it on the control thread of its pool: there a slow mapping also delays
-    /// the syncs of the pool's other controllers.
-    ///
     /// # Errors
     ///
     /// Returns [`StartError`] if `interval` is zero.
@@ -264,7 +261,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.find_key(shown)
     }
 
-    /// Returns the status of the controller. Visits every key of the queue, under its lock.
+    /// Returns the status of the controller. Visits the suspended keys and the failed keys whose errors are kept, but no other keys.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {
         self.state.status()

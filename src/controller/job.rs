@@ -17,14 +17,13 @@ use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
 use crate::run::fence::Fence;
 use crate::run::metrics::RunCounters;
+use crate::run::overrun::report_overrun;
 use crate::run::own_writes::RecordedWrites;
 use crate::run::permit::Admission;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{
-    EndedRun, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun,
-};
+use crate::run::runner::{EndedRun, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner};
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
 #[derive(Clone, Copy, Debug)]

@@ -52,15 +52,14 @@ pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::{RunOutcome, WaitError};
 
-use self::control::{ControlTask, ControlThread};
+use self::control::ControlTask;
 use self::running::ControllerBody;
 use self::source::SourceStart;
-use self::state::{ControllerState, FailureHook, Started};
+use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::AutoResetEvent;
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
@@ -182,17 +181,16 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if the system
     /// refuses a thread. Everything that had started by then has ended.
     pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
-        self.start_as(pool, true, &ThreadOptions::new(), None)
+        self.start_as(pool, true, &ThreadOptions::new())
     }
 
     /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A controller without
-    /// thread options uses `inherited`. Calls `on_failure` if the controller fails.
+    /// thread options uses `inherited`.
     pub(crate) fn start_as(
         self,
         pool: &WorkerPool,
         leading: bool,
         inherited: &ThreadOptions,
-        on_failure: Option<FailureHook>,
     ) -> Result<Running<ControllerHandle<K>>, StartError> {
         let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
         let state = Arc::clone(&unstarted);
@@ -221,13 +219,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            let resyncs = state.resync.lock().is_some() || state.gate.is_some();
-            let control = if resyncs {
-                ControlThread::Own(AutoResetEvent::new(state.clock.clone()))
-            } else {
-                ControlThread::Shared(pool.control.waker())
-            };
-            state.start(Started { membership, control, on_failure, debounce, options })
+            state.start(Started { membership, control: pool.control.waker(), debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
@@ -235,7 +227,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
         let waker = started.control.clone();
-        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.wake());
+        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.set());
         let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
         let sources = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
@@ -250,10 +242,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 moves_handed_over: Vec::new(),
                 synced: false,
             };
-            started.control.start(&group, &started.options, task)
+            group.start_task(&started.control, task)
         });
         // After an error, a drop of the handle ends the running parts.
-        let failed = control.map(|joiners| body.control.keep(joiners)).err();
+        let failed = control.map(|joiner| body.control.keep(vec![joiner])).err();
         let running = Running::new(ControllerHandle::new(state), body, grace);
         failed.map_or(Ok(running), Err)
     }

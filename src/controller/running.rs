@@ -8,7 +8,7 @@ use super::handle::ControllerHandle;
 use super::source::{SourceStart, StartedSource, Target};
 use super::source_list::RunningSource;
 use super::state::{ControllerState, Started};
-use crate::base::error::{StartError, StillRunning};
+use crate::base::error::{BoxError, StartError, StillRunning};
 use crate::base::group::Handle;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -122,6 +122,10 @@ impl<K: Key> Runnable for ControllerBody<K> {
         self.state.end.hooks.add(&hook, || self.status().phase == RunPhase::Ended);
     }
 
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.state.failure()
+    }
+
     fn kind(&self) -> &'static str {
         "controller"
     }
@@ -141,7 +145,7 @@ impl<K: Key> ControllerState<K> {
         let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
         let StartedSource { source, handle, view } = start(&target)?;
         let control = control.clone();
-        handle.synced().on_set(Box::new(move |_| control.wake()));
+        handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
         source.on_progress(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::conditions::RunConditions;
-use super::control::ControlThread;
 use super::failed_keys::FailedKeys;
 use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
@@ -24,6 +23,7 @@ use crate::base::running::EndHooks;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -86,8 +86,6 @@ pub(super) struct ControllerState<K: Key> {
     /// Counted by the watchdog.
     pub(super) overruns: Counter,
     pub(super) end: Arc<EndNotifier>,
-    /// The error that stopped the controller.
-    failure: Mutex<Option<Arc<BoxError>>>,
     started: OnceLock<Arc<Started>>,
     /// Whether the controller has been joined. A run may still be active: the one that has joined it.
     pub(super) joined: AtomicBool,
@@ -98,18 +96,15 @@ pub(super) struct ControllerState<K: Key> {
 /// The parts of a controller that exist from its start on.
 pub(super) struct Started {
     pub(super) membership: Membership,
-    pub(super) control: ControlThread,
-    pub(super) on_failure: Option<FailureHook>,
+    /// Triggers a step of the control task.
+    pub(super) control: TaskWaker,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
     /// For sources without thread options.
     pub(super) options: ThreadOptions,
 }
 
-/// Called when a controller stops by itself.
-pub(crate) type FailureHook = Box<dyn Fn(Arc<BoxError>) + Send + Sync>;
-
-/// Notifies a controller's joiner and its manager that a part of the controller has ended.
+/// Notifies a controller's joiner and its manager that a part of the controller has ended, or that the controller has failed.
 pub(super) struct EndNotifier {
     /// Set for the thread that joins the controller.
     pub(super) event: Arc<AutoResetEvent>,
@@ -181,7 +176,6 @@ impl<K: Key> ControllerState<K> {
                 overruns: Counter::default(),
                 end: EndNotifier::new(clock.clone()),
                 clock,
-                failure: Mutex::new(None),
                 started: OnceLock::new(),
                 joined: AtomicBool::new(false),
                 term: OnceLock::new(),
@@ -285,7 +279,7 @@ impl<K: Key> ControllerState<K> {
     /// Triggers a step of the control task, if the controller has been started.
     pub(super) fn wake_control(&self) {
         if let Some(started) = self.started() {
-            started.control.wake();
+            started.control.set();
         }
     }
 
@@ -298,19 +292,17 @@ impl<K: Key> ControllerState<K> {
     /// Stops the controller with an error.
     pub(super) fn fail(&self, error: BoxError) {
         let error = Arc::new(error);
-        // Order: a thread that sees the failure finds the controller stopped, and the hook finds the failure.
+        // Order: a thread that sees the failure finds the controller stopped, and the hooks find the failure.
         self.drop_keys();
-        self.failure.lock().get_or_insert_with(|| Arc::clone(&error));
+        self.end.hooks.fail(&error);
         self.waiters.close(WaitError::Failed);
-        if let Some(hook) = self.started().as_ref().and_then(|started| started.on_failure.as_ref()) {
-            hook(Arc::clone(&error));
-        }
+        self.end.notify();
         let (controller, shown) = (self.name.as_str(), Chain(&**error));
         log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
     }
 
     pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
-        self.failure.lock().clone()
+        self.end.hooks.failure()
     }
 
     pub(super) fn set_rate(&self, rate: Option<(f64, u32)>) {

@@ -48,6 +48,53 @@ fn a_controller_does_not_start_if_the_pool_gets_no_thread_for_delays_or_control(
     controller.wait(&'k', PATIENCE).unwrap();
 }
 
+/// Sends its name when its thread ends.
+struct EndOfThread(mpsc::Sender<String>, String);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        self.0.send(self.1.clone()).unwrap();
+    }
+}
+
+#[test]
+fn all_earlier_threads_have_ended_if_the_system_refuses_one() {
+    thread_local! {
+        static END: std::cell::RefCell<Option<EndOfThread>> = const { std::cell::RefCell::new(None) };
+    }
+    for refused in ["vm-2", "vm-watchdog"] {
+        let (pool, _) = pool();
+        let queue = WorkQueue::new();
+        queue.enqueue('k');
+        let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
+        let start = |number, options: ThreadOptions| match number {
+            0 => WorkerPool::builder().name("vm").threads(3).thread_options(options).start().map(drop),
+            1 => {
+                let workers = crate::Workers::new(reconcile).name("vm").threads(3).thread_options(options);
+                workers.reconcile_timeout(PATIENCE).start(&queue).map(drop)
+            }
+            _ => {
+                let vms = Controller::builder("vm", reconcile).own_threads(3).thread_options(options);
+                vms.build().and_then(|vms| vms.start(&pool)).map(drop)
+            }
+        };
+        for number in 0..3 {
+            let (begins, begun) = mpsc::channel();
+            let (ends, ended) = mpsc::channel();
+            let hook = move |name: &str| {
+                begins.send(name.to_owned()).unwrap();
+                END.set(Some(EndOfThread(ends.clone(), name.to_owned())));
+            };
+            let error = start(number, ThreadOptions::refusing_named(refused).0.on_start(hook)).unwrap_err();
+            assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
+            let (begun, ended): (std::collections::BTreeSet<_>, _) =
+                (begun.try_iter().collect(), ended.try_iter().collect());
+            assert_eq!(begun, ended);
+            assert!(begun.len() >= 2);
+        }
+    }
+}
+
 #[test]
 fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
     let (runs, ran) = mpsc::channel();

@@ -147,12 +147,11 @@ impl<K: Key> KeyWaiters<K> {
     fn wake(&self, ended: Option<&K>) {
         let woken: Vec<_> = {
             let waits = self.waits.lock();
-            match ended {
-                Some(key) => waits.keys.get(key).map(|awaited| Arc::clone(&awaited.changes)).into_iter().collect(),
-                None => {
-                    let keys = waits.keys.values().map(|awaited| &awaited.changes);
-                    keys.chain([&waits.changes]).cloned().collect()
-                }
+            if let Some(key) = ended {
+                waits.keys.get(key).map(|awaited| Arc::clone(&awaited.changes)).into_iter().collect()
+            } else {
+                let keys = waits.keys.values().map(|awaited| &awaited.changes);
+                keys.chain([&waits.changes]).cloned().collect()
             }
         };
         for changes in woken {

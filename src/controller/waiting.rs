@@ -27,6 +27,11 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// The end of a run, a delivery from a source, a cancellation and the end of the controller wake it. The timeout follows the
     /// controller's clock. Do not call this in a run of the same key or in a mapping of a source: it cannot succeed there.
     ///
+    /// In a run of **another controller of the same pool**, and so of the same manager, the wait occupies a thread of the pool, which
+    /// the awaited key may need. If all threads wait like this, none of the waits succeeds. Return from the run instead and enqueue its
+    /// key when the other one has changed, or give the awaited controller
+    /// [its own threads](crate::controller::ControllerBuilder::own_threads).
+    ///
     /// # Errors
     ///
     /// - [`WaitError::Timeout`] if the time is over first.

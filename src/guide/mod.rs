@@ -10,6 +10,7 @@
 //! | [`leaders`] | How do I run two processes, of which one works? |
 //! | [`sharding`] | How do several processes divide keys, and how does one controller serve several stores? |
 //! | [`production`] | Which checks come before I ship? |
+//! | [`clients`] | Which clients work with an [`ObjectApi`](crate::serve::ObjectApi), and with which settings? |
 //! | [`nats`] | How do I keep objects in NATS? |
 //! | [`operator`] | How do I get from an empty directory to an operator in a cluster? |
 //! | [`from_a_loop`] | How do I replace a loop with `sleep`? |
@@ -20,6 +21,8 @@
 //!
 //! The code of all pages is compiled, and run where it needs no server. Only an excerpt for another crate is not.
 
+#[doc = include_str!("clients.md")]
+pub mod clients {}
 #[doc = include_str!("errors.md")]
 pub mod errors {}
 #[doc = include_str!("from_a_loop.md")]

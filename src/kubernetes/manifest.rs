@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns the objects as YAML documents.
+/// Returns the objects as YAML documents. Each begins with `---`, so that several texts make one file.
 ///
 /// # Examples
 ///
@@ -11,10 +11,15 @@ use serde_json::Value;
 /// use serde_json::json;
 ///
 /// let objects = [json!({"apiVersion": "v1", "kind": "Namespace"}), json!({"kind": "List", "items": ["yes"]})];
-/// assert_eq!(to_yaml(&objects), "apiVersion: v1\nkind: Namespace\n---\nitems:\n- \"yes\"\nkind: List\n");
+/// assert_eq!(to_yaml(&objects), "---\napiVersion: v1\nkind: Namespace\n---\nitems:\n- \"yes\"\nkind: List\n");
 /// ```
 pub fn to_yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> String {
+    let documents = objects.into_iter().flat_map(|object| ["---\n".to_owned(), yaml_of(object)]);
+    documents.collect()
+}
+
+/// Returns a value as YAML, without a mark of its beginning.
+pub(super) fn yaml_of(value: &Value) -> String {
     // JSON is YAML too.
-    let document = |object: &Value| serde_saphyr::to_string(object).unwrap_or_else(|_| format!("{object}\n"));
-    objects.into_iter().map(document).collect::<Vec<_>>().join("---\n")
+    serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value}\n"))
 }

@@ -17,7 +17,7 @@ mod manifest;
 mod rbac;
 
 pub use self::client::{
-    KubernetesClient, KubernetesClientBuilder, ObjectTable, Scale, ServedKind, TableColumn, TableRow,
+    FieldValidation, KubernetesClient, KubernetesClientBuilder, ObjectTable, Scale, ServedKind, TableColumn, TableRow,
 };
 pub use self::config::{ClusterConfig, ConfigError, Impersonation, Kubeconfig};
 #[cfg(feature = "schema")]

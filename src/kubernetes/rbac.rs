@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::manifest::to_yaml;
+use super::manifest::yaml_of;
 use crate::objects::{EventRecorder, Kind};
 
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -143,7 +143,7 @@ impl RbacRules {
 
 impl fmt::Display for RbacRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&to_yaml([&self.to_json()]))
+        f.write_str(&yaml_of(&self.to_json()))
     }
 }
 

@@ -1,12 +1,11 @@
 //! The settings of a manager.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::Manager;
-use super::state::{ManagerInner, ManagerPhase, ManagerState};
+use super::state::ManagerInner;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
@@ -36,13 +35,11 @@ impl Manager {
 #[must_use = "settings do nothing until the manager is built"]
 pub struct ManagerBuilder {
     name: String,
-    /// Only the settings that this builder changes. `build` adds the manager's own.
+    /// `build` adds the name and the grace period.
     pool: PoolBuilder,
-    clock: Clock,
     grace: Duration,
     abort_grace: Duration,
     abort_on: Vec<CancellationToken>,
-    options: ThreadOptions,
     unready_after: Duration,
     elector: Option<Arc<dyn Elector>>,
 }
@@ -52,11 +49,9 @@ impl ManagerBuilder {
         Self {
             name: "manager".to_owned(),
             pool: WorkerPool::builder(),
-            clock: Clock::system(),
             grace: Duration::from_secs(30),
             abort_grace: Duration::from_secs(1),
             abort_on: Vec::new(),
-            options: ThreadOptions::new(),
             unready_after: Duration::from_secs(120),
             elector: None,
         }
@@ -82,7 +77,7 @@ impl ManagerBuilder {
 
     /// Sets the clock of the manager and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.pool = self.pool.clock(clock);
         self
     }
 
@@ -115,7 +110,7 @@ impl ManagerBuilder {
     ///
     /// They apply to the shared pool, and to components without thread options. A watch that is added already has its thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.options = options;
+        self.pool = self.pool.thread_options(options);
         self
     }
 
@@ -155,36 +150,10 @@ impl ManagerBuilder {
             let rule = "at most the stop margin of the elector, after which another process may lead";
             return Err(StartError::setting("abort_grace", &self.abort_grace, rule));
         }
-        let pool = self
-            .pool
-            .name(format!("{}-pool", self.name))
-            .clock(self.clock.clone())
-            .shutdown_grace(Duration::ZERO)
-            .thread_options(self.options.clone());
-        let state = ManagerState {
-            phase: ManagerPhase::Idle,
-            pending: VecDeque::new(),
-            adding: Vec::new(),
-            started: Vec::new(),
-            removals: Vec::new(),
-            names: HashSet::new(),
-            controllers: HashMap::new(),
-            watches: HashMap::new(),
-            pool: None,
-            at_end: Vec::new(),
-            sources: HashMap::new(),
-            failure: None,
-            leading: false,
-            records_runs: false,
-            #[cfg(feature = "metrics")]
-            exported: HashMap::new(),
-            #[cfg(feature = "metrics")]
-            exported_leader: None,
-            term: None,
-            lost: false,
-        };
+        let pool = self.pool.name(format!("{}-pool", self.name)).shutdown_grace(Duration::ZERO);
+        let clock = pool.clock.clone();
         let abort = CancellationToken::new();
-        let ended = Latch::new(self.clock.clone());
+        let ended = Latch::new(clock.clone());
         let abort_on = self.abort_on.into_iter().map(|token| {
             let own = abort.clone();
             token.on_cancel(move || own.cancel())
@@ -193,18 +162,18 @@ impl ManagerBuilder {
             inner: Arc::new(ManagerInner {
                 _abort_on: abort_on.collect(),
                 name: self.name,
-                signal: AutoResetEvent::new(self.clock.clone()),
-                clock: self.clock,
+                signal: AutoResetEvent::new(clock.clone()),
+                clock,
                 grace: self.grace,
                 abort_grace: self.abort_grace,
-                options: self.options,
+                options: pool.options.clone(),
                 unready_after: self.unready_after,
                 pool,
                 elector: self.elector,
                 stop: CancellationToken::new(),
                 abort,
                 resign: CancellationToken::new(),
-                state: Mutex::new(state),
+                state: Mutex::default(),
                 outcome: Mutex::new(None),
                 ended,
             }),

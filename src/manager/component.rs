@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
-use crate::base::thread::{ThreadOptions, panic_message};
+use crate::base::thread::{ThreadOptions, unless_it_panics};
 use crate::controller::{Controller, ControllerHealth, ControllerStatus};
 #[cfg(feature = "serve")]
 use crate::controller::{ControllerMetrics, KeyStatus};
@@ -46,6 +45,8 @@ use crate::watch::{PollWatchControl, Watch};
 #[must_use = "a component does nothing until it is added to a manager"]
 pub struct Component {
     pub(super) name: String,
+    /// The kind of the component, for errors.
+    pub(super) kind: &'static str,
     pub(super) start: ComponentStart,
     /// Whether the component starts only once this process leads.
     pub(super) waits_to_lead: bool,
@@ -93,24 +94,17 @@ pub(super) struct StartEnv<'a> {
     pub(super) leading: bool,
     /// The term, once this process has been elected.
     pub(super) fence: Option<Fence>,
-    pub(super) report: FailureReport,
 }
-
-/// Reports the failure of a component to its manager.
-pub(super) type FailureReport = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
 
 impl Component {
     fn new<R: Runnable + 'static>(
+        kind: &'static str,
         name: String,
         start: impl FnOnce(&StartEnv<'_>) -> Result<R, StartError> + Send + 'static,
     ) -> Self {
         let start: ComponentStart =
             Box::new(move |env| start(env).map(|running| Box::new(running) as Box<dyn Runnable>));
-        Self { name, start, waits_to_lead: false, controller: None, source: None }
-    }
-
-    fn with_source(self, source: SourceHandle) -> Self {
-        Self { source: Some(source), ..self }
+        Self { name, kind, start, waits_to_lead: false, controller: None, source: None }
     }
 
     /// Runs a function on its own thread, `<name>-0`.
@@ -136,14 +130,25 @@ impl Component {
 
     fn function_of(name: String, waits_to_lead: bool, body: FunctionBody) -> Self {
         let own = name.clone();
-        Self { waits_to_lead, ..Self::new(name, move |env| start_function(own, body, env)) }
+        Self { waits_to_lead, ..Self::new("function", name, move |env| start_function(own, body, env)) }
     }
 
     /// Adds something that already runs. The manager stops it.
     ///
     /// `name` is its name in the manager.
+    ///
+    /// # Failures
+    ///
+    /// The manager fails if the component [has failed](Runnable::failure), even if it was stopped or removed before. For example, a
+    /// controller fails if its sources do not sync, and a nested manager fails with its first failed component. A panic that ends a
+    /// thread is a failure too.
+    ///
+    /// An end without a stop and without a failure is a failure only if the component [may not end](Runnable::may_end) by itself:
+    ///
+    /// - Workers (they end with their queue), subscriptions, watches of a channel and managers may end.
+    /// - Pollers, other watches, controllers, servers and pools may not. Nor may your own type, unless it says so.
     pub fn running(name: impl Into<String>, running: impl Runnable + 'static) -> Self {
-        Self::new(name.into(), |_| Ok(running))
+        Self::new(running.kind(), name.into(), |_| Ok(running))
     }
 
     /// Runs a poller that feeds the queue `to`.
@@ -161,7 +166,8 @@ impl Component {
         let mut poller = poller.name(name.clone());
         // Created here, so that its status is available before the start.
         let source = poller.source();
-        Self::new(name, move |env| poller.or_thread_options(env.options).start(&to)).with_source(source)
+        let start = move |env: &StartEnv<'_>| poller.or_thread_options(env.options).start(&to);
+        Self { source: Some(source), ..Self::new("poller", name, start) }
     }
 }
 
@@ -175,12 +181,8 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
         #[cfg(feature = "metrics")]
         let exporter = handle.clone();
         let name = controller.name().to_owned();
-        let own = name.clone();
-        let component = Self::new(name, move |env| {
-            let report = Arc::clone(&env.report);
-            let on_failure = Box::new(move |error| report(&own, error));
-            controller.start_as(env.pool, env.leading, env.options, Some(on_failure))
-        });
+        let component =
+            Self::new("controller", name, move |env| controller.start_as(env.pool, env.leading, env.options));
         let status = Box::new(move || asked.status().shown());
         let entry = ControllerEntry {
             handle: Box::new(handle),
@@ -203,15 +205,14 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
 impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<PollWatchControl<K, T>>> for Component {
     fn from(watch: Running<PollWatchControl<K, T>>) -> Self {
         let source = watch.watch().source();
-        Self::running(source.name(), watch).with_source(source)
+        Self { kind: "watch", source: Some(source.clone()), ..Self::running(source.name(), watch) }
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Component {
     fn from(watch: Running<Watch<K, T>>) -> Self {
         let (source, lists) = (watch.source(), !watch.may_end());
-        let component = Self::running(source.name(), watch);
-        if lists { component.with_source(source) } else { component }
+        Self { kind: "watch", source: lists.then(|| source.clone()), ..Self::running(source.name(), watch) }
     }
 }
 
@@ -227,7 +228,7 @@ type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Running<()>, StartError> {
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();
-    let (report, name) = (Arc::clone(&env.report), group.name.clone());
+    let own = Arc::clone(&group);
     let cx = Context::detached_with(group.clock.clone(), stop.clone()).in_term(env.fence.clone());
     let thread = move || {
         let run = || match body(&cx) {
@@ -238,12 +239,9 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
             }
             ended => ended,
         };
-        let error = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error,
-            Err(panic) => format!("it panicked: {}", panic_message(&*panic)).into(),
-        };
-        report(&name, Arc::new(error));
+        if let Err(error) = unless_it_panics(run) {
+            own.fail(error);
+        }
     };
     let component = group.name.as_str();
     log::info!(component; "{component}: the component starts");

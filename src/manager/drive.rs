@@ -1,23 +1,34 @@
 //! The driver of a manager: takes over components, stops them, and aborts those that do not end.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::member::{Member, MemberBody, Removing};
 use super::removal::Removal;
 use super::state::{ComponentFailure, ManagerInner, ManagerPhase};
-use crate::base::running::EndHook;
 use crate::base::task::{Next, Task};
 use crate::base::time::{Nanos, Rounded};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 
 /// The task that drives a manager.
+///
+/// # Invariants
+///
+/// - A step asks only the components that it has heard, so its cost does not depend on the others. When everything is stopped, and
+///   again when everything is aborted, each component is asked once.
 pub(super) struct Driver {
     pub(super) inner: Arc<ManagerInner>,
-    /// The components, in the order of their starts.
-    pub(super) members: Vec<Member>,
+    /// The components by number, that is, in the order of their starts.
+    members: BTreeMap<u64, Member>,
+    /// The numbers of the components by name, without those that a removal has given up.
+    numbers: HashMap<String, u64>,
+    /// The ends of the grace periods of removals, with the numbers of the components.
+    removal_ends: BTreeSet<(Nanos, u64)>,
     phase: DriverPhase,
     led: bool,
+    /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped first.
+    unlogged: Vec<ComponentFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +42,27 @@ enum DriverPhase {
 
 impl Driver {
     pub(super) fn new(inner: Arc<ManagerInner>) -> Self {
-        Self { inner, members: Vec::new(), phase: DriverPhase::Running, led: false }
+        Self {
+            inner,
+            members: BTreeMap::new(),
+            numbers: HashMap::new(),
+            removal_ends: BTreeSet::new(),
+            phase: DriverPhase::Running,
+            led: false,
+            unlogged: Vec::new(),
+        }
     }
 
     /// Returns the names of the unfinished threads, and of the components that are still being added.
     pub(super) fn still_running(&mut self) -> Vec<String> {
-        let mut running: Vec<_> = self.members.iter_mut().flat_map(Member::threads).collect();
+        let mut running: Vec<_> = self.members.values_mut().flat_map(Member::threads).collect();
         running.extend_from_slice(&self.inner.state.lock().adding);
         running
     }
 
     /// Detaches the components that have not ended.
     pub(super) fn detach(&mut self) {
-        self.members.drain(..).for_each(Member::detach);
+        std::mem::take(&mut self.members).into_values().for_each(Member::detach);
         let (removals, adding) = {
             let mut state = self.inner.state.lock();
             (std::mem::take(&mut state.removals), state.adding.clone())
@@ -61,36 +80,37 @@ impl Driver {
     }
 
     /// Takes over newly started components. Lets them lead if this process leads.
-    fn take_over(&mut self) {
+    pub(super) fn take_over(&mut self) {
         let (started, leading, term) = {
             let mut state = self.inner.state.lock();
             (std::mem::take(&mut state.started), state.leading, state.term.clone())
         };
-        let ended = self.inner.ended();
         let begins_to_lead = leading && !self.led;
         self.led |= leading;
-        let first_new = self.members.len();
+        let mut leaders: Vec<_> = started.iter().map(|member| member.number).collect();
         for member in started {
-            member.on_end(&ended);
-            self.members.push(member);
+            self.numbers.insert(member.name.clone(), member.number);
+            self.members.insert(member.number, member);
         }
-        let first = if begins_to_lead { 0 } else { first_new };
+        if begins_to_lead {
+            leaders = self.members.keys().copied().collect();
+        }
         if let Some(term) = term.filter(|_| self.led) {
-            for number in first..self.members.len() {
-                self.lead(number, &term, &ended);
+            for number in leaders {
+                self.lead(number, &term);
             }
         }
     }
 
     /// Lets a component lead. Starts a function that waited for leadership.
-    fn lead(&mut self, number: usize, term: &Fence, ended: &EndHook) {
-        let member = &mut self.members[number];
+    fn lead(&mut self, number: u64, term: &Fence) {
+        let Some(member) = self.members.get_mut(&number) else { return };
         let Some(start) = member.lead(term) else { return };
         let Some(pool) = self.inner.state.lock().pool.clone() else { return };
         match self.inner.start_one(&member.name, start, &pool) {
             Ok(running) => {
                 member.body = MemberBody::Running(running);
-                member.on_end(ended);
+                member.listen();
             }
             Err(error) => self.inner.fail(&member.name, &Arc::new(error.into())),
         }
@@ -101,22 +121,25 @@ impl Driver {
     fn begin_removals(&mut self) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {
-            let of_name =
-                |member: &Member| member.name == removal.name && !matches!(member.removing, Removing::GivenUp);
-            let Some(number) = self.members.iter().position(of_name) else {
+            let number = self.numbers.get(&removal.name).copied();
+            let Some((number, member)) = number.and_then(|number| Some((number, self.members.get_mut(&number)?)))
+            else {
                 self.retry_later(removal);
                 continue;
             };
-            if self.members[number].waits_to_lead() {
-                let member = self.members.remove(number);
+            if member.waits_to_lead() {
+                let member = self.members.remove(&number);
+                self.numbers.remove(&removal.name);
                 self.inner.forget(&removal.name);
                 drop(member);
                 continue;
             }
             // The stop of an earlier component runs user code, which may have taken long.
-            let (member, end) = (&mut self.members[number], self.inner.clock.nanos().after(removal.grace));
+            let end = self.inner.clock.nanos().after(removal.grace);
             if let Removing::Until(until, removals) = &mut member.removing {
+                self.removal_ends.remove(&(*until, number));
                 *until = end.min(*until);
+                self.removal_ends.insert((*until, number));
                 removals.push(removal);
                 continue;
             }
@@ -124,14 +147,16 @@ impl Driver {
             log::info!(manager, component; "{manager}: removing component {component}");
             member.close();
             member.stop();
+            self.removal_ends.insert((end, number));
             member.removing = Removing::Until(end, vec![removal]);
+            self.inner.state.lock().heard.insert(number);
         }
     }
 
     /// Keeps the removal of a component that is still being started. Otherwise the component has ended by itself.
     fn retry_later(&self, removal: Removal) {
         let mut state = self.inner.state.lock();
-        if state.names.contains(&removal.name) {
+        if state.names.contains_key(&removal.name) {
             state.removals.push(removal);
         } else {
             drop(state);
@@ -139,43 +164,73 @@ impl Driver {
         }
     }
 
-    /// Drops ended components. The end of a component that was not removed may be a failure.
-    fn reap(&mut self) {
-        let ended = self.members.extract_if(.., |member| !member.waits_to_lead() && member.has_ended());
-        for member in ended.collect::<Vec<_>>() {
+    /// Asks the components that were heard. Reports their failures, and drops those that have ended. While the manager runs, the
+    /// end of a component that was not removed may be a failure.
+    pub(super) fn reap(&mut self) {
+        let heard = std::mem::take(&mut self.inner.state.lock().heard);
+        for number in heard {
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            // A component that waits to lead ends with the manager.
+            let goes_on = member.waits_to_lead() && self.phase == DriverPhase::Running;
+            let has_ended = !goes_on && member.threads().is_empty();
+            // Asked after the end: a component may fail at its very end.
+            if let Some(error) = member.take_failure() {
+                self.unlogged.push(self.inner.record(&member.name, &error));
+            }
+            if !has_ended {
+                continue;
+            }
+            let Some(member) = self.members.remove(&number) else { continue };
             match &member.removing {
-                Removing::No => {
-                    if !member.may_end() {
-                        self.inner.fail(&member.name, &Arc::new("it has ended without being asked to".into()));
+                Removing::No if self.phase == DriverPhase::Running => {
+                    if !member.has_failed && !member.may_end() {
+                        let error = Arc::new("it has ended without being asked to".into());
+                        self.unlogged.push(self.inner.record(&member.name, &error));
                     }
                     let mut state = self.inner.state.lock();
                     state.names.remove(&member.name);
                     state.watches.remove(&member.name);
                     state.sources.remove(&member.name);
                 }
-                Removing::Until(..) => self.inner.forget(&member.name),
-                Removing::GivenUp => {}
+                Removing::No => {}
+                Removing::Until(until, _) => {
+                    self.removal_ends.remove(&(*until, number));
+                    self.inner.forget(&member.name);
+                }
+                Removing::GivenUp => continue,
             }
-            drop(member);
+            self.numbers.remove(&member.name);
         }
     }
 
     /// Aborts removed components after their grace period. Returns the end of the next grace period.
     fn abort_removed(&mut self, now: Nanos) -> Nanos {
-        let mut next = Nanos::NEVER;
-        for member in &mut self.members {
-            match member.removing {
-                Removing::Until(until, _) if now >= until => {
-                    member.abort();
-                    let threads = member.threads();
-                    self.inner.forget(&member.name);
-                    member.give_up_removals(&threads);
-                }
-                Removing::Until(until, _) => next = next.min(until),
-                _ => {}
+        while let Some((until, number)) = self.removal_ends.first().copied() {
+            if now < until {
+                return until;
             }
+            self.removal_ends.pop_first();
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            member.abort();
+            let threads = member.threads();
+            self.numbers.remove(&member.name);
+            self.inner.forget(&member.name);
+            member.give_up_removals(&threads);
         }
-        next
+        Nanos::NEVER
+    }
+
+    /// Asks every component in the next step.
+    fn ask_all(&self) {
+        self.inner.state.lock().heard.extend(self.members.keys());
+        self.inner.signal.set();
+    }
+
+    /// Logs the failures that this step has recorded.
+    fn log_failures(&mut self) {
+        for failure in self.unlogged.drain(..) {
+            self.inner.log_failure(&failure);
+        }
     }
 
     fn begin_to_stop(&mut self) {
@@ -189,37 +244,35 @@ impl Driver {
             // No work can overlap with another leader's, because this process does not lead.
             inner.resign.cancel();
         }
-        let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
-        log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
         // Takes over components from before the change of phase.
         self.take_over();
         // All components stop taking work first. A component's stop drops its queued work, which is user code and may be slow.
-        for member in self.members.iter().rev() {
+        for member in self.members.values().rev() {
             member.close();
         }
         self.phase = DriverPhase::Stopping(self.inner.clock.nanos().after(self.inner.grace));
         // Components do not wait for each other: each has the whole grace period.
-        for member in self.members.iter().rev() {
-            let (manager, component) = (self.inner.name.as_str(), member.name.as_str());
-            log::debug!(manager, component; "{manager}: stopping component {component}");
+        for member in self.members.values().rev() {
             member.stop();
         }
-    }
-
-    /// Drops the components that have ended.
-    fn let_go(&mut self) {
-        self.members.retain_mut(|member| !member.has_ended());
+        self.ask_all();
+        // The logger may block, so this comes after the stops.
+        self.log_failures();
+        let (manager, grace) = (self.inner.name.as_str(), Rounded(self.inner.grace));
+        log::info!(manager, grace:%; "{manager}: stopping; the grace period is at most {grace}");
     }
 
     fn begin_to_abort(&mut self) {
         let still_running = self.still_running().join(", ");
-        let manager = self.inner.name.as_str();
-        log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
-        for member in self.members.iter().rev() {
+        for member in self.members.values().rev() {
             member.abort();
         }
         // The stops and aborts before this run user code, which may have taken long.
         self.phase = DriverPhase::Aborting(self.inner.clock.nanos().after(self.inner.abort_grace));
+        self.ask_all();
+        // The logger may block, so this comes after the aborts.
+        let manager = self.inner.name.as_str();
+        log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
     }
 }
 
@@ -237,7 +290,7 @@ impl Task for Driver {
         if self.phase != DriverPhase::Running {
             // Removals from before the change of phase, and of components that were still being added then.
             self.begin_removals();
-            self.let_go();
+            self.reap();
         }
         // A stop of the manager does not prolong the grace period of a removal.
         let next = self.abort_removed(now);
@@ -247,6 +300,7 @@ impl Task for Driver {
         {
             self.begin_to_abort();
         }
+        self.log_failures();
         match self.phase {
             DriverPhase::Running => Next::At(next),
             _ if self.is_empty() => Next::Finished,
@@ -257,20 +311,24 @@ impl Task for Driver {
 }
 
 impl ManagerInner {
-    /// Records a failure of a component. The first failure stops the manager.
+    /// Records and logs a failure of a component. The first failure stops the manager.
     pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
-        let first = {
-            let mut state = self.state.lock();
-            let first = state.failure.is_none();
-            if first {
-                state.failure = Some(ComponentFailure { component: component.to_owned(), error: Arc::clone(error) });
-            }
-            first
-        };
-        // Sets the event first, because formatting the error for the log may panic.
+        // Records it first, because formatting the error for the log may panic, and the logger may block.
+        let failure = self.record(component, error);
+        self.log_failure(&failure);
+    }
+
+    fn record(&self, component: &str, error: &Arc<BoxError>) -> ComponentFailure {
+        let failure = ComponentFailure { component: component.to_owned(), error: Arc::clone(error) };
+        self.state.lock().failure.get_or_insert_with(|| failure.clone());
         self.signal.set();
-        let (manager, shown) = (self.name.as_str(), Chain(&***error));
-        if first {
+        failure
+    }
+
+    fn log_failure(&self, ComponentFailure { component, error }: &ComponentFailure) {
+        let is_first = self.state.lock().failure.as_ref().is_some_and(|first| Arc::ptr_eq(&first.error, error));
+        let (manager, component, shown) = (self.name.as_str(), component.as_str(), Chain(&***error));
+        if is_first {
             log::error!(manager, component, error:% = shown; "{manager}: component {component} has failed, all components are stopped: {shown}");
         } else {
             log::warn!(manager, component, error:% = shown; "{manager}: component {component} has failed as well: {shown}");

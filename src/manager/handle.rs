@@ -78,7 +78,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is empty, invalid or taken, if the manager is stopping or has ended, or if the
+    /// Returns [`StartError`] if the name is empty, invalid or taken (a controller and its watch need two names), if the manager is stopping or has ended, or if the
     /// component cannot be started. Everything that the component had started has ended by then: its watches have stopped, and
     /// the queue of a controller is closed.
     pub fn add(&self, component: impl Into<Component>) -> Result<(), StartError> {
@@ -248,7 +248,7 @@ impl fmt::Debug for Manager {
         f.debug_struct("Manager")
             .field("name", &self.inner.name)
             .field("phase", &state.phase)
-            .field("components", &state.names)
+            .field("components", &state.names.keys())
             .field("leading", &leading)
             .finish_non_exhaustive()
     }

@@ -7,17 +7,15 @@
 //! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
 //!   once, even if the elector's thread hangs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::{ManagerInner, ManagerPhase};
 use crate::base::cancel::OnCancel;
-use crate::base::error::StartError;
 use crate::base::group::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task::{Next, Task};
-use crate::base::thread::panic_message;
+use crate::base::thread::unless_it_panics;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::manager::election::{Candidacy, Candidate, Term};
@@ -26,8 +24,9 @@ use crate::run::error::BoxError;
 
 impl ManagerInner {
     /// Starts a thread that tries to lead and checks the term until `resign` is cancelled.
-    pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, StartError> {
+    pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, BoxError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
+        let (candidate, margin) = unless_it_panics(|| Ok((elector.candidate(), elector.stop_margin())))?;
         let group = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
         let (event, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
         let woken = Arc::clone(&event);
@@ -37,12 +36,12 @@ impl ManagerInner {
             event: Arc::clone(&event),
             inner,
             group: Arc::clone(&group),
-            candidate: elector.candidate(),
+            candidate,
             term: None,
             lost: false,
         };
         // A check of a term that runs out must not hang beyond its end.
-        let watchdog = elector.stop_margin().map(|_| log_hanging_check(self.name.clone()));
+        let watchdog = margin.map(|_| log_hanging_check(self.name.clone()));
         let joiners = group.start_one(&self.options, leading, &event, watchdog)?;
         let resign = self.resign.clone();
         let handle = Handle::new(group, joiners, move || resign.cancel());
@@ -177,10 +176,4 @@ impl Task for Leading {
         self.inner.state.lock().leading = false;
         Next::Finished
     }
-}
-
-/// Converts a panic into an error.
-fn unless_it_panics<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    catch_unwind(AssertUnwindSafe(code))
-        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
 }

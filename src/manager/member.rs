@@ -1,17 +1,26 @@
 //! A component of a running manager.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::component::{ComponentStart, ControllerEntry};
 use super::removal::Removal;
 use crate::base::running::{EndHook, Runnable};
+use crate::base::thread::shielded;
 use crate::base::time::Nanos;
+use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 
 /// A component that a manager has started.
 pub(super) struct Member {
+    /// Numbers rise in the order of the starts.
+    pub(super) number: u64,
     pub(super) name: String,
     pub(super) body: MemberBody,
+    /// Tells the driver that the component may have ended or failed.
+    hook: EndHook,
+    /// Whether the driver knows the failure of the component.
+    pub(super) has_failed: bool,
     /// Present for a controller.
     controller: Option<Arc<ControllerEntry>>,
     pub(super) removing: Removing,
@@ -33,8 +42,15 @@ pub(super) enum Removing {
 }
 
 impl Member {
-    pub(super) fn new(name: String, body: MemberBody, controller: Option<Arc<ControllerEntry>>) -> Self {
-        Self { name, body, controller, removing: Removing::No }
+    pub(super) fn new(
+        (number, hook): (u64, EndHook),
+        name: String,
+        body: MemberBody,
+        controller: Option<Arc<ControllerEntry>>,
+    ) -> Self {
+        let member = Self { number, name, body, hook, has_failed: false, controller, removing: Removing::No };
+        member.listen();
+        member
     }
 
     fn running(&self) -> Option<&dyn Runnable> {
@@ -44,10 +60,26 @@ impl Member {
         }
     }
 
-    pub(super) fn on_end(&self, hook: &EndHook) {
+    /// Calls code of the component. A panic is logged.
+    fn call(&self, code: impl FnOnce(&dyn Runnable)) {
         if let Some(running) = self.running() {
-            running.on_end(Arc::clone(hook));
+            shielded(&self.name, || code(running));
         }
+    }
+
+    /// Begins to hear the component.
+    pub(super) fn listen(&self) {
+        self.call(|running| running.on_end(Arc::clone(&self.hook)));
+    }
+
+    /// Returns the failure of the component, once.
+    pub(super) fn take_failure(&mut self) -> Option<Arc<BoxError>> {
+        let mut failure = None;
+        if !self.has_failed {
+            self.call(|running| failure = running.failure());
+            self.has_failed = failure.is_some();
+        }
+        failure
     }
 
     /// Lets a controller run keys. Returns the start function if the component waited to lead.
@@ -62,35 +94,27 @@ impl Member {
     }
 
     pub(super) fn close(&self) {
-        if let Some(running) = self.running() {
-            running.close();
-        }
+        self.call(|running| running.close());
     }
 
     pub(super) fn stop(&self) {
-        if let Some(running) = self.running() {
-            running.stop();
-        }
+        self.call(|running| running.stop());
     }
 
     pub(super) fn abort(&self) {
-        if let Some(running) = self.running() {
-            running.abort();
-        }
+        self.call(|running| running.abort());
     }
 
     /// Returns the names of the threads that have not ended. Empty if the component has ended or waits to lead.
     pub(super) fn threads(&mut self) -> Vec<String> {
-        match &mut self.body {
-            MemberBody::Running(running) => running
-                .join_timeout(std::time::Duration::ZERO)
-                .map_or_else(|still| still.threads().to_vec(), |()| Vec::new()),
-            MemberBody::WaitsToLead(_) => Vec::new(),
-        }
-    }
-
-    pub(super) fn has_ended(&mut self) -> bool {
-        self.threads().is_empty()
+        let MemberBody::Running(running) = &mut self.body else { return Vec::new() };
+        let mut threads = vec![self.name.clone()];
+        shielded(&self.name, || match running.join_timeout(Duration::ZERO) {
+            Ok(()) => threads.clear(),
+            Err(still) if still.threads().is_empty() => {}
+            Err(still) => threads = still.threads().to_vec(),
+        });
+        threads
     }
 
     pub(super) fn waits_to_lead(&self) -> bool {
@@ -98,7 +122,9 @@ impl Member {
     }
 
     pub(super) fn may_end(&self) -> bool {
-        self.running().is_none_or(Runnable::may_end)
+        let mut may_end = true;
+        self.call(|running| may_end = running.may_end());
+        may_end
     }
 
     /// Answers the pending removals with the threads that have not ended.
@@ -114,7 +140,7 @@ impl Member {
     pub(super) fn detach(mut self) {
         let threads = self.threads();
         if let MemberBody::Running(running) = &mut self.body {
-            running.detach();
+            shielded(&self.name, || running.detach());
         }
         self.give_up_removals(&threads);
     }

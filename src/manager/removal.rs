@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::error::StillRunning;
-use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
-use crate::base::wait::Latch;
+use crate::base::wait::Monitor;
 
 /// The error of [`Manager::remove`](crate::Manager::remove).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,39 +39,34 @@ impl Error for RemoveError {}
 pub(super) struct Removal {
     pub(super) name: String,
     pub(super) grace: Duration,
-    answer: Arc<RemovalAnswer>,
+    answer: RemovalAnswer,
 }
 
-/// The answer to a removal.
-pub(super) struct RemovalAnswer {
-    given: Arc<Latch>,
-    /// The threads that have not ended.
-    threads: Mutex<Vec<String>>,
-}
+/// The answer to a removal, once it is given: the threads that have not ended.
+type RemovalAnswer = Arc<Monitor<Option<Vec<String>>>>;
 
 impl Removal {
-    pub(super) fn new(name: &str, grace: Duration, clock: &Clock) -> (Self, Arc<RemovalAnswer>) {
-        let answer = Arc::new(RemovalAnswer { given: Latch::new(clock.clone()), threads: Mutex::new(Vec::new()) });
+    pub(super) fn new(name: &str, grace: Duration, clock: &Clock) -> (Self, RemovalAnswer) {
+        let answer = Monitor::of(clock.clone(), None);
         (Self { name: name.to_owned(), grace, answer: Arc::clone(&answer) }, answer)
     }
 
     /// Reports that these threads have not ended.
     pub(super) fn give_up(self, threads: Vec<String>) {
-        *self.answer.threads.lock() = threads;
+        self.answer.change(|answer| *answer = Some(threads));
+    }
+
+    /// Blocks until the answer is given.
+    pub(super) fn wait(answer: &RemovalAnswer) -> Result<(), RemoveError> {
+        let threads = answer.wait_for_some(Nanos::NEVER, Option::take).unwrap_or_default();
+        StillRunning::unless_empty(threads).map_err(RemoveError::StillRunning)
     }
 }
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        self.answer.given.set(true);
-    }
-}
-
-impl RemovalAnswer {
-    /// Blocks until the answer is given.
-    pub(super) fn wait(&self) -> Result<(), RemoveError> {
-        self.given.wait_until(Nanos::NEVER);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        if threads.is_empty() { Ok(()) } else { Err(RemoveError::StillRunning(StillRunning::new(threads))) }
+        self.answer.change(|answer| {
+            answer.get_or_insert_default();
+        });
     }
 }

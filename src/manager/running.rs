@@ -13,9 +13,9 @@ use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::spawn::{run, spawn};
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{Joiner, shielded};
+use crate::base::thread::{Joiner, shielded, unless_it_panics};
 use crate::base::time::Nanos;
-use crate::run::error::Chain;
+use crate::run::error::BoxError;
 use crate::run::pool::WorkerPool;
 
 type ManagerOutcome = Result<(), ManagerError>;
@@ -73,14 +73,19 @@ impl Running<Manager> {
     /// ```
     pub fn wait(mut self) -> Result<(), ManagerError> {
         Runnable::join(&mut self);
-        let inner = &self.inner;
-        if !inner.ended.is_open() {
-            // The caller is the driver itself.
+        self.inner.outcome()
+    }
+}
+
+impl ManagerInner {
+    /// Returns the outcome of the driver thread. `Ok` before its end.
+    fn outcome(&self) -> ManagerOutcome {
+        if !self.ended.is_open() {
             return Ok(());
         }
-        let outcome = inner.outcome.lock().take();
+        let outcome = self.outcome.lock().clone();
         outcome.unwrap_or_else(|| {
-            let failure = Some((inner.name.clone(), Arc::new("its driver panicked".into())));
+            let failure = Some((self.name.clone(), Arc::new("its driver panicked".into())));
             Err(ManagerError { failure, still_running: Vec::new() })
         })
     }
@@ -110,7 +115,8 @@ impl Runnable for ManagerBody {
         if let Some(driver) = self.driver.take() {
             driver.join();
         }
-        Ok(())
+        // The manager has given these threads up.
+        self.inner.outcome().map_or_else(|error| StillRunning::unless_empty(error.still_running), Ok)
     }
 
     fn join(&mut self) {
@@ -125,12 +131,18 @@ impl Runnable for ManagerBody {
 
     fn status(&self) -> RunStatus {
         let ended = self.inner.ended.is_open();
-        let threads = if ended { Vec::new() } else { vec![self.thread.clone()] };
+        let given_up = || self.inner.outcome().err().map(|error| error.still_running).unwrap_or_default();
+        let threads = if ended { given_up() } else { vec![self.thread.clone()] };
         RunStatus::new(self.inner.name.as_str(), RunPhase::of(self.inner.is_to_stop(), &threads), threads)
     }
 
     fn on_end(&self, hook: EndHook) {
         self.inner.ended.on_set(Box::new(move |_| hook()));
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        let error = self.inner.outcome().err().filter(|error| error.failure.is_some())?;
+        Some(Arc::new(error.into()))
     }
 
     fn may_end(&self) -> bool {
@@ -142,18 +154,10 @@ impl Runnable for ManagerBody {
     }
 }
 
-impl Drop for ManagerBody {
-    fn drop(&mut self) {
-        if let Some(Err(error)) = self.inner.outcome.lock().take() {
-            let (manager, shown) = (self.inner.name.as_str(), Chain(&error));
-            log::error!(manager, error:% = shown; "{manager}: the manager was dropped and did not end well: {shown}");
-        }
-    }
-}
-
 /// One run of a manager, from start to end. Blocks the thread that drives it.
 pub(super) struct ManagerRun {
     inner: Arc<ManagerInner>,
+    driver: Driver,
     pool: Option<Arc<Running<WorkerPool>>>,
     elector: Option<Running<()>>,
 }
@@ -172,7 +176,7 @@ impl ManagerRun {
         };
         let manager = inner.name.as_str();
         log::info!(manager, components; "{manager}: the manager starts, components: {components}");
-        Ok(Self { inner: Arc::clone(inner), pool: None, elector: None })
+        Ok(Self { inner: Arc::clone(inner), driver: Driver::new(Arc::clone(inner)), pool: None, elector: None })
     }
 
     /// Starts everything. On an error, everything has ended again.
@@ -182,7 +186,10 @@ impl ManagerRun {
             Ok(pool) => {
                 let pool = Arc::new(pool);
                 inner.state.lock().pool = Some(Arc::clone(&pool));
-                inner.start_pending(&pool);
+                inner.start_pending(&pool, || {
+                    self.driver.take_over();
+                    self.driver.reap();
+                });
                 self.pool = Some(pool);
             }
             Err(error) => inner.fail(&inner.name, &Arc::new(error.into())),
@@ -190,7 +197,7 @@ impl ManagerRun {
         if !inner.is_to_stop() {
             match inner.elect() {
                 Ok(elector) => self.elector = elector,
-                Err(error) => inner.fail("elector", &Arc::new(error.into())),
+                Err(error) => inner.fail("elector", &Arc::new(error)),
             }
         }
         if inner.has_failed() {
@@ -206,11 +213,8 @@ impl ManagerRun {
         let thread = format!("{}-driver", inner.name);
         // If no thread starts, this run is taken back and ends here.
         let manager_run = Arc::new(Mutex::new(Some(self)));
-        let driving = Driving {
-            driver: Driver::new(Arc::clone(&inner)),
-            run: Arc::clone(&manager_run),
-            _stops: inner.wake_on_stop(),
-        };
+        let (handed_over, stops) = (Arc::clone(&manager_run), inner.wake_on_stop());
+        let driving = Driving { inner: Arc::clone(&inner), handed_over, run: None, _stops: stops };
         match spawn(&inner.options, &inner.clock, thread.clone(), driving, &inner.signal) {
             Ok(driver) => {
                 let body = ManagerBody { inner: Arc::clone(&inner), driver: Some(driver), thread };
@@ -225,19 +229,18 @@ impl ManagerRun {
     }
 
     /// Runs until a stop or a failure, then stops everything. Returns the outcome.
-    pub(super) fn drive(self) -> ManagerOutcome {
+    pub(super) fn drive(mut self) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
         let _stops = inner.wake_on_stop();
-        let mut driver = Driver::new(Arc::clone(&inner));
-        run(&mut driver, &inner.signal);
-        self.end(&mut driver)
+        run(&mut self.driver, &inner.signal);
+        self.end()
     }
 
     /// Cleans up after the components have ended or been given up.
-    fn end(mut self, driver: &mut Driver) -> ManagerOutcome {
+    fn end(mut self) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
-        let mut still_running = driver.still_running();
-        driver.detach();
+        let mut still_running = self.driver.still_running();
+        self.driver.detach();
         inner.drop_pending();
         self.end_pool(&mut still_running);
         self.end_elector(&mut still_running);
@@ -290,7 +293,8 @@ impl ManagerRun {
         if still_running.is_empty() {
             self.inner.resign.cancel();
         }
-        let longest_call = self.inner.elector.as_ref().map(|elector| elector.longest_call()).unwrap_or_default();
+        let longest_call = || Ok(self.inner.elector.as_ref().map(|elector| elector.longest_call()).unwrap_or_default());
+        let longest_call = unless_it_panics(longest_call).unwrap_or_default();
         if self.inner.resign.is_cancelled()
             && let Err(still) = elector.join_timeout(self.inner.abort_grace.max(longest_call.saturating_mul(2)))
         {
@@ -302,18 +306,22 @@ impl ManagerRun {
 
 /// The task of a manager's driver thread.
 struct Driving {
-    driver: Driver,
-    run: Arc<Mutex<Option<ManagerRun>>>,
+    inner: Arc<ManagerInner>,
+    /// The run, until the first step takes it.
+    handed_over: Arc<Mutex<Option<ManagerRun>>>,
+    run: Option<ManagerRun>,
     _stops: [OnCancel; 2],
 }
 
 impl Task for Driving {
     fn step(&mut self, now: Nanos) -> Next {
-        let next = self.driver.step(now);
+        if self.run.is_none() {
+            self.run = self.handed_over.lock().take();
+        }
+        let next = self.run.as_mut().map_or(Next::Finished, |run| run.driver.step(now));
         if next == Next::Finished {
-            let run = self.run.lock().take();
-            let ended = run.map(|run| run.end(&mut self.driver));
-            *self.driver.inner.outcome.lock() = ended;
+            let ended = self.run.take().map(ManagerRun::end);
+            *self.inner.outcome.lock() = ended;
         }
         next
     }
@@ -321,7 +329,7 @@ impl Task for Driving {
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        self.driver.inner.ended.set(true);
+        self.inner.ended.set(true);
     }
 }
 

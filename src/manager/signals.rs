@@ -2,13 +2,17 @@
 //! reloads on SIGHUP.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::{Component, Manager, ManagerError};
 use crate::base::cancel::CancellationToken;
-use crate::base::thread::{ThreadOptions, shielded};
+use crate::base::clock::Clock;
+use crate::base::thread::{ThreadOptions, shielded, unless_it_panics};
+use crate::base::wait::Latch;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 
@@ -19,7 +23,14 @@ impl Manager {
     /// Each further signal [aborts](Self::abort) it. Also returns after a component has failed or [`stop`](Self::stop) was
     /// called. Once this call has begun, these signals no longer end the process by themselves.
     ///
+    /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell ignores it for a command that a script runs in the
+    /// background (`cmd &`), so that Ctrl-C ends only the script. SIGTERM always stops the manager.
+    ///
     /// SIGUSR1 writes the [status](Self::status) of the manager to standard error, as a table: `kill -USR1 <pid>`.
+    ///
+    /// A signal takes effect even if nobody reads standard error and its pipe is full: the table and the log lines about signals are
+    /// written on another thread. All threads of a manager log, though. If your logger blocks, the components are stopped, but this call
+    /// may not return.
     ///
     /// # Errors
     ///
@@ -46,47 +57,74 @@ impl Manager {
     #[doc(alias = "ctrl_c")]
     pub fn run_until_signal(&self) -> Result<(), ManagerError> {
         let failed = |error: io::Error| ManagerError::of("signals", error);
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
+        let heard = [SIGINT, SIGTERM, SIGUSR1].into_iter().filter(|signal| *signal != SIGINT || !is_ignored(SIGINT));
+        let mut signals = Signals::new(heard).map_err(failed)?;
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
+        // If the writer is stuck, the notices for which the channel has no room are lost.
+        let (notices, received) = crossbeam_channel::bounded::<SignalNotice>(8);
+        let written = Latch::new(Clock::system());
+        let ended = Arc::clone(&written);
+        let write = move || {
+            received.into_iter().for_each(|notice| shielded("a notice about a signal", notice));
+            ended.set(true);
+        };
+        let options = ThreadOptions::default();
+        let writer = options.spawn("signals-writer".to_owned(), write).map_err(failed)?;
         let stopped = stop.clone();
         let watch = move || {
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                if signal == SIGUSR1 {
-                    manager.print_status();
+                let notice: SignalNotice = if signal == SIGUSR1 {
+                    let manager = manager.clone();
+                    Box::new(move || manager.print_status())
                 } else if stopped.is_cancelled() {
-                    log::warn!(signal = name; "{name} again: aborting what still runs");
                     manager.abort();
+                    Box::new(move || log::warn!(signal = name; "{name} again: aborting what still runs"))
                 } else {
-                    log::info!(signal = name; "{name}: stopping");
                     stopped.cancel();
-                }
+                    Box::new(move || log::info!(signal = name; "{name}: stopping"))
+                };
+                let _ = notices.try_send(notice);
             }
         };
-        let thread = ThreadOptions::default().spawn("signals".to_owned(), watch).map_err(failed)?;
-        let ended = self.run(&stop);
-        handle.close();
-        thread.join();
-        ended
+        let outcome = options.spawn("signals".to_owned(), watch).map_err(failed).and_then(|watcher| {
+            let outcome = self.run(&stop);
+            handle.close();
+            watcher.join();
+            outcome
+        });
+        // A stuck writer is left behind.
+        if written.wait_for(Duration::from_secs(1)) {
+            writer.join();
+        }
+        outcome
     }
 
-    /// Writes the status to standard error. Formatting a key is user code.
+    /// Writes the status to standard error.
     fn print_status(&self) {
-        shielded("the status of a manager", || {
-            let status = self.status().to_string();
-            if let Err(error) = io::stderr().lock().write_all(status.as_bytes()) {
-                let manager = self.inner.name.as_str();
-                log::warn!(manager, error:%; "{manager}: the status cannot be written to standard error: {error}");
-            }
-        });
+        let status = self.status().to_string();
+        if let Err(error) = io::stderr().lock().write_all(status.as_bytes()) {
+            let manager = self.inner.name.as_str();
+            log::warn!(manager, error:%; "{manager}: the status cannot be written to standard error: {error}");
+        }
     }
+}
+
+/// Writes a log line or a table about a signal. May block, and may panic: formatting a key is user code.
+type SignalNotice = Box<dyn FnOnce() + Send>;
+
+/// Returns whether this process ignores a signal. False if the system does not say so.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 impl Component {
     /// Calls `reload` each time the process receives SIGHUP. Feature `signals`, on Unix.
     ///
     /// The calls never overlap, and run on the component's thread, `<name>-0`. Several signals during a call cause one more call.
-    /// An error is logged and the component continues, so a mistake in a new configuration does not end the program. From this
+    /// An error or a panic is logged and the component continues, so a mistake in a new configuration does not end the program. From this
     /// call on, SIGHUP no longer ends the process.
     ///
     /// If the signal handler cannot be installed, the component fails when it starts, and so the manager fails.
@@ -119,11 +157,12 @@ impl Component {
             let _close = cx.on_cancel(move || handle.close());
             for _ in signals.forever() {
                 log::info!(component; "{component}: SIGHUP: reloading");
-                if let Err(error) = reload(cx) {
-                    let error = error.into();
-                    let error = Chain(&*error);
-                    log::warn!(component, error:%; "{component}: the reload failed: {error}");
-                }
+                shielded(component, || {
+                    if let Err(error) = unless_it_panics(|| reload(cx).map_err(Into::into)) {
+                        let error = Chain(&*error);
+                        log::warn!(component, error:%; "{component}: the reload failed: {error}");
+                    }
+                });
             }
             Ok(())
         })

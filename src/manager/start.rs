@@ -1,16 +1,16 @@
 //! The start of components that are added to a manager.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::{Component, ComponentStart, ControllerEntry, FailureReport, StartEnv};
+use super::component::{Component, ComponentStart, StartEnv};
 use super::member::{Member, MemberBody};
 use super::removal::{Removal, RemoveError};
 use super::state::{ManagerInner, ManagerPhase, ManagerState};
 use crate::base::error::StartError;
-use crate::base::group::Ended;
-use crate::base::running::Runnable;
+use crate::base::running::{EndHook, Runnable};
 use crate::base::thread::panic_message;
 use crate::run::pool::WorkerPool;
 
@@ -35,19 +35,21 @@ impl ManagerState {
 }
 
 impl ManagerInner {
-    /// Returns the callback that wakes the driver when a component has ended.
-    pub(super) fn ended(&self) -> Ended {
-        let signal = Arc::clone(&self.signal);
-        Arc::new(move || signal.set())
-    }
-
-    fn report(self: &Arc<Self>) -> FailureReport {
+    /// Returns the number of the next component, and its hook, which lets the driver ask the component.
+    fn next_number(self: &Arc<Self>) -> (u64, EndHook) {
+        let number = {
+            let mut state = self.state.lock();
+            state.numbers += 1;
+            state.numbers
+        };
         let inner = Arc::downgrade(self);
-        Arc::new(move |component, error| {
+        let hook = Arc::new(move || {
             if let Some(inner) = inner.upgrade() {
-                inner.fail(component, &error);
+                inner.state.lock().heard.insert(number);
+                inner.signal.set();
             }
-        })
+        });
+        (number, hook)
     }
 
     fn is_stopping(&self) -> StartError {
@@ -65,9 +67,15 @@ impl ManagerInner {
             if state.is_closed() {
                 return Err(self.is_stopping());
             }
-            if !state.names.insert(name.clone()) {
-                return Err(StartError::named("name", &name, "is the name of another component of the manager"));
+            if let Some(other) = state.names.get(&name) {
+                let (kind, fault) = (component.kind, "is the name of another component of the manager");
+                let named = |fault: Cow<'static, str>| StartError::named("name", &name, fault);
+                return Err(match *other {
+                    other if other == kind => named(fault.into()),
+                    other => named(format!("{fault}, a {other}: give the {kind} another name").into()),
+                });
             }
+            state.names.insert(name.clone(), component.kind);
             if let Some(source) = component.source.take() {
                 state.sources.insert(name.clone(), source.named(&name));
             }
@@ -104,14 +112,14 @@ impl ManagerInner {
         if state.is_closed() {
             return Err(RemoveError::Stopping);
         }
-        if !state.names.contains(name) {
+        if !state.names.contains_key(name) {
             return Err(RemoveError::NotFound(name.to_owned()));
         }
         let Some(number) = state.pending.iter().position(|component| component.name == name) else {
             state.removals.push(removal);
             drop(state);
             self.signal.set();
-            return answer.wait();
+            return Removal::wait(&answer);
         };
         let pending = state.pending.remove(number);
         let controller = state.controllers.get(name).cloned();
@@ -138,13 +146,14 @@ impl ManagerInner {
 
     fn start_component(self: &Arc<Self>, component: Component, pool: &WorkerPool) -> Result<Member, StartError> {
         let Component { name, start, waits_to_lead, .. } = component;
-        let controller: Option<Arc<ControllerEntry>> = self.state.lock().controllers.get(&name).cloned();
+        let controller = self.state.lock().controllers.get(&name).cloned();
+        let number = self.next_number();
         let body = if waits_to_lead && self.elector.is_some() {
             MemberBody::WaitsToLead(Some(start))
         } else {
             MemberBody::Running(self.start_one(&name, start, pool)?)
         };
-        Ok(Member::new(name, body, controller))
+        Ok(Member::new(number, name, body, controller))
     }
 
     pub(super) fn start_one(
@@ -157,7 +166,7 @@ impl ManagerInner {
         // loss.
         let leading = self.elector.is_none();
         let fence = self.state.lock().term.clone();
-        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, fence, report: self.report() };
+        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, fence };
         catch_unwind(AssertUnwindSafe(|| start(&env)))
             .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))))
     }
@@ -169,14 +178,15 @@ impl ManagerInner {
             if state.is_closed() {
                 return Err(member);
             }
+            state.heard.insert(member.number);
             state.started.push(member);
         }
         self.signal.set();
         Ok(())
     }
 
-    /// Starts the pending components in order, until none is left or the manager stops.
-    pub(super) fn start_pending(self: &Arc<Self>, pool: &WorkerPool) {
+    /// Starts the pending components in order, until none is left or the manager stops. Calls `started` after each start.
+    pub(super) fn start_pending(self: &Arc<Self>, pool: &WorkerPool, mut started: impl FnMut()) {
         loop {
             let goes_on = !self.is_to_stop();
             let component = {
@@ -195,6 +205,7 @@ impl ManagerInner {
                 Ok(member) => drop(self.keep(member)),
                 Err(error) => self.fail(&name, &Arc::new(error.into())),
             }
+            started();
         }
     }
 

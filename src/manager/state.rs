@@ -6,7 +6,7 @@
 //!   the manager ends.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,7 @@ pub(super) struct ManagerInner {
     pub(super) ended: Arc<Latch>,
 }
 
+#[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
     /// The components to be started with the manager, in order.
@@ -62,7 +63,12 @@ pub(super) struct ManagerState {
     pub(super) started: Vec<Member>,
     /// Removals that the driver has not begun yet.
     pub(super) removals: Vec<Removal>,
-    pub(super) names: HashSet<String>,
+    /// The names of all components, with their kinds.
+    pub(super) names: HashMap<String, &'static str>,
+    /// The number of components that were ever started.
+    pub(super) numbers: u64,
+    /// The numbers of components that may have ended or failed. The driver asks them.
+    pub(super) heard: BTreeSet<u64>,
     pub(super) controllers: HashMap<String, Arc<ControllerEntry>>,
     /// Watches that were requested by name.
     pub(super) watches: HashMap<String, KnownWatch>,
@@ -92,8 +98,9 @@ pub(super) struct ComponentFailure {
     pub(super) error: Arc<BoxError>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ManagerPhase {
+    #[default]
     Idle,
     /// Pending components are started in order. Components that are added now come after them.
     Starting,

@@ -126,7 +126,8 @@ impl fmt::Display for Health {
 }
 
 impl Manager {
-    /// Returns the status of the manager. Visits every key of every controller.
+    /// Returns the status of the manager. For each controller, visits the suspended keys and the failed keys whose errors are kept, but no
+    /// other keys.
     #[must_use]
     pub fn status(&self) -> ManagerStatus {
         let doing = self.doing();
@@ -157,7 +158,7 @@ impl Manager {
 
     /// Returns the names of the components, sorted.
     pub(crate) fn components(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.inner.state.lock().names.iter().cloned().collect();
+        let mut names: Vec<_> = self.inner.state.lock().names.keys().cloned().collect();
         names.sort_unstable();
         names
     }

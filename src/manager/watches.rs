@@ -25,7 +25,7 @@ impl Drop for WatchStarter<'_> {
         {
             let mut state = self.inner.state.lock();
             // The watch may already have ended by itself.
-            let known = state.names.contains(self.name);
+            let known = state.names.contains_key(self.name);
             match self.watch.take().filter(|_| known) {
                 Some(watch) => state.watches.insert(self.name.to_owned(), KnownWatch::Started(watch)),
                 None => state.watches.remove(self.name),

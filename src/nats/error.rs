@@ -73,6 +73,13 @@ pub(super) enum NatsErrorKind {
         err_code: u64,
         description: String,
     },
+    /// A limit of the bucket, the account or the server is reached.
+    Full {
+        what: String,
+        err_code: u64,
+        description: String,
+        remedy: &'static str,
+    },
     /// The server's answer is not of the expected form.
     Answer {
         what: String,
@@ -228,13 +235,40 @@ impl NatsError {
         matches!(*self.0, Of::Unsupported { .. })
     }
 
-    /// Returns the code of an error that `JetStream` reports and that has no predicate here.
+    /// Returns whether the bucket, the account or the server has reached a limit: of bytes, entries, buckets or
+    /// watches. Nothing was stored. The text names the limit. A deletion is still possible, and makes room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(*self.0, Of::Full { .. })
+    }
+
+    /// Returns the code of an error that `JetStream` reports, if it is [full](Self::is_full) or has no other predicate
+    /// here.
     #[must_use]
     pub fn jetstream_code(&self) -> Option<u64> {
         match *self.0 {
-            Of::JetStream { err_code, .. } => Some(err_code),
+            Of::JetStream { err_code, .. } | Of::Full { err_code, .. } => Some(err_code),
             _ => None,
         }
+    }
+
+    /// Returns whether a write that has failed with this error is certainly not stored: the server has refused it, or
+    /// it was not sent.
+    pub(super) fn is_refusal(&self) -> bool {
+        // A refused subject is not among these: it may be the subject of the answer.
+        matches!(
+            *self.0,
+            Of::Invalid { .. }
+                | Of::TooLarge { .. }
+                | Of::NoResponders { .. }
+                | Of::NoJetStream { .. }
+                | Of::JetStream { .. }
+                | Of::Full { .. }
+                | Of::NotFound(_)
+                | Of::AlreadyExists(_)
+                | Of::Conflict { .. }
+                | Of::Unsupported { .. }
+        )
     }
 }
 
@@ -271,6 +305,9 @@ impl fmt::Display for NatsError {
             Of::NoJetStream { server } => write!(f, "JetStream is not enabled on server {server} for this account"),
             Of::JetStream { what, code, err_code, description } => {
                 write!(f, "{what}: {description} (JetStream error {err_code}, status {code})")
+            }
+            Of::Full { what, err_code, description, remedy } => {
+                write!(f, "{what} is refused: {description} (JetStream error {err_code}): {remedy}")
             }
             Of::Answer { what, fault } => write!(f, "{what}: the server's answer is malformed: {fault}"),
             Of::NotFound(what) => write!(f, "{what} does not exist"),

@@ -23,7 +23,7 @@ impl UserKey {
     /// Reads the text of a seed, such as `SUAC…`. Errors do not contain the text.
     pub(super) fn from_seed(option: &str, seed: &str) -> Result<Self, NatsError> {
         let fault = |rule: &str| Err(NatsError::invalid(option, Hidden, rule));
-        let Ok(bytes) = BASE32_NOPAD.decode(seed.trim().as_bytes()) else {
+        let Ok(bytes) = BASE32_NOPAD.decode(seed.trim_start_matches('\u{feff}').trim().as_bytes()) else {
             return fault("a seed in base32, such as SUAC…");
         };
         let Some((body, checksum)) = bytes.split_last_chunk::<2>() else {
@@ -84,7 +84,8 @@ pub(super) struct FileCredentials {
 /// Reads a credentials file: a JWT and a seed, each between lines of dashes.
 pub(super) fn read_credentials(path: &Path) -> Result<FileCredentials, NatsError> {
     let fault = |rule: String| NatsError::invalid("credentials file", path, rule);
-    let text = fs::read_to_string(path).map_err(|error| fault(format!("a readable file: {error}")))?;
+    let bytes = fs::read(path).map_err(|error| fault(format!("a readable file: {error}")))?;
+    let text = decode(&bytes).ok_or_else(|| fault("a file in UTF-8 or UTF-16".to_owned()))?;
     let section = |name: &str| {
         let mut lines = text.lines().map(str::trim);
         lines.find(|line| line.starts_with("---") && line.contains("BEGIN") && line.contains(name))?;
@@ -96,6 +97,20 @@ pub(super) fn read_credentials(path: &Path) -> Result<FileCredentials, NatsError
     let seed = section("USER NKEY SEED").ok_or_else(|| missing("USER NKEY SEED"))?;
     let option = format!("the seed in credentials file {}", path.display());
     Ok(FileCredentials { jwt, key: UserKey::from_seed(&option, &seed)? })
+}
+
+/// Reads a text file in UTF-8 or UTF-16. Editors on Windows begin both with a byte order mark.
+fn decode(bytes: &[u8]) -> Option<String> {
+    let units = |read: fn([u8; 2]) -> u16| {
+        let (pairs, rest) = bytes[2..].as_chunks::<2>();
+        let units = pairs.iter().map(|pair| read(*pair)).collect::<Vec<_>>();
+        String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => units(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => units(u16::from_be_bytes),
+        [0xef, 0xbb, 0xbf, text @ ..] | text => String::from_utf8(text.to_vec()).ok(),
+    }
 }
 
 /// CRC-16 with the polynomial 0x1021 and the initial value 0 (XMODEM).
@@ -124,6 +139,18 @@ mod tests {
         assert!(!format!("{key:?}").contains("SUAC"));
         // 64 bytes of a signature in base64.
         assert_eq!(key.sign("nonce").len(), 86);
+    }
+
+    #[test]
+    fn texts_have_any_byte_order_mark() {
+        let with_mark = |units: fn(u16) -> [u8; 2]| "\u{feff}é\n".encode_utf16().flat_map(units).collect::<Vec<_>>();
+        let texts = ["é\n".into(), "\u{feff}é\n".into(), with_mark(u16::to_le_bytes), with_mark(u16::to_be_bytes)];
+        for bytes in texts {
+            assert_eq!(decode(&bytes).as_deref(), Some("é\n"), "{bytes:?}");
+        }
+        for bytes in [&b"\xff\xfea"[..], b"\xfe\xff\xd8\0", b"\xff", b"a\xff"] {
+            assert_eq!(decode(bytes), None, "{bytes:?}");
+        }
     }
 
     #[test]

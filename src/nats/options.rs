@@ -75,9 +75,10 @@ pub(super) struct TlsOptions {
 impl NatsOptions {
     /// Creates options with one server, such as `nats://localhost:4222`.
     ///
-    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host. They are also used
-    /// with the servers that this server names. If such a server has a numeric address, its certificate must have the name of this
-    /// server. The default port is 4222.
+    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host.
+    /// They are also used with the servers that this server names, but not with other servers of the options: there
+    /// each address needs its own, or use [`user`](Self::user) for all. If a named server has a numeric address, its
+    /// certificate must have the name of this server. The default port is 4222.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],
@@ -166,18 +167,27 @@ impl NatsOptions {
     }
 
     /// Trusts the certificate authorities of a PEM file. The certificate authorities of the system do not count then.
+    ///
+    /// A server's own certificate in this file is trusted too, whether it is one of an authority (`CA:TRUE`, as
+    /// `openssl req -x509` makes it) or not. Its names and its period count all the same.
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls.roots = Some(path.into());
         self
     }
 
     /// Shows servers a client certificate. Both files are PEM.
+    ///
+    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
+    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. The curve P-521 and shorter RSA keys, which
+    /// other clients take, are an error.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Sets the time for each attempt to connect, with all handshakes. Default: 5 seconds.
+    /// Sets the time for each attempt to connect, with the look-up of the name and all handshakes. Default: 5 seconds.
+    ///
+    /// A slower look-up continues on its own thread, which is never joined. The next attempt waits for it.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -145,7 +145,7 @@ pub trait Client: Send + Sync {
     /// - `object` has the `uid` of an object that does not exist.
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError>;
 
-    /// Deletes an object. Returns whether it is gone or finalizers still hold it.
+    /// Deletes an object. Returns whether it is gone, or still held by finalizers or its grace period.
     ///
     /// # Errors
     ///
@@ -184,6 +184,9 @@ pub trait Client: Send + Sync {
     ///
     /// The stream blocks until the next change. It ends after an error and when `stop` is cancelled, which wakes it. An
     /// [`Invalid`](ClientError::Invalid) error that names an object does not end it: the client cannot read that object.
+    ///
+    /// An [`ObjectWatch`](super::ObjectWatch) whose stream ignores the cancellation never ends: its thread waits for
+    /// the stream.
     ///
     /// # Errors
     ///

@@ -1,5 +1,7 @@
 //! The options and outcomes of deletions.
 
+use std::time::Duration;
+
 /// The outcome of a deletion.
 ///
 /// # Examples
@@ -21,7 +23,7 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion<T> {
-    /// Finalizers hold the object. It still exists, with a `deletionTimestamp`.
+    /// Finalizers or a grace period hold the object. It still exists, with a `deletionTimestamp`.
     Deleting(T),
     /// The object no longer exists.
     Gone,
@@ -88,10 +90,15 @@ pub struct DeleteOptions {
     pub propagation: Propagation,
     /// Removes the object at once, even if it has finalizers.
     pub purge: bool,
+    /// The time in which the object may end; `None` for the default of its kind.
+    pub grace_period: Option<Duration>,
 }
 
 impl DeleteOptions {
     /// Sets the uid that the object must have. If it has another, the deletion is a conflict.
+    ///
+    /// In a run of a controller, the uid also tells the deleted object from a later one of its name. Without it, such a
+    /// new object can hold the key back for the whole [bound](crate::controller::ControllerBuilder::own_write_bound).
     #[must_use]
     pub fn uid(self, uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..self }
@@ -101,6 +108,27 @@ impl DeleteOptions {
     #[must_use]
     pub fn resource_version(self, version: impl Into<String>) -> Self {
         Self { resource_version: Some(version.into()), ..self }
+    }
+
+    /// Sets the time in which the object may end, in whole seconds: a part of a second counts as one. Zero ends it at
+    /// once.
+    ///
+    /// In Kubernetes only kinds that end gracefully have such a time: pods. All other kinds ignore it, and so do the
+    /// embedded clients and NATS, which have no kind that ends gracefully: an object without finalizers is gone at
+    /// once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::objects::DeleteOptions;
+    /// use std::time::Duration;
+    ///
+    /// let at_once = DeleteOptions::default().grace_period(Duration::ZERO);
+    /// # let _ = at_once;
+    /// ```
+    #[must_use]
+    pub fn grace_period(self, time: Duration) -> Self {
+        Self { grace_period: Some(time), ..self }
     }
 
     /// Sets the fate of the dependents of the object.

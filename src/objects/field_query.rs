@@ -22,7 +22,7 @@ impl FieldSelector {
     }
 
     /// Returns the paths of all requirements.
-    #[cfg(any(feature = "kubernetes", feature = "testing"))]
+    #[cfg(any(feature = "kubernetes", feature = "serve", feature = "testing"))]
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|requirement| requirement.path.as_str())
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The kind of an object: group, version and name, as in Kubernetes. Kinds with the same group, version and name are equal.
+/// The kind of an object: group, version and name, as in Kubernetes. Kinds with the same group, version and name are
+/// equal.
 ///
 /// # Examples
 ///
@@ -142,14 +143,15 @@ impl Kind {
         self.group == group && self.version == version && self.name == name
     }
 
-    /// Returns whether this `apiVersion` and `kind` name this kind in any version of its group. All versions of a kind mean the
-    /// same object.
+    /// Returns whether this `apiVersion` and `kind` name this kind in any version of its group. All versions of a kind
+    /// mean the same object.
     pub(crate) fn is_version_of(&self, api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.group == group && self.name == name
     }
 
     /// Returns the plural in lower case, as it appears in URLs: the given one, or the regular English plural.
+    /// `Endpoints` is its own plural, as in Kubernetes.
     #[must_use]
     pub fn plural(&self) -> Cow<'_, str> {
         if let Some(plural) = &self.plural {
@@ -158,6 +160,7 @@ impl Kind {
         let name = self.name.to_lowercase();
         Cow::Owned(match name.strip_suffix('y') {
             Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+            _ if name.ends_with("endpoints") => name,
             _ if name.ends_with(['s', 'x', 'z']) || name.ends_with("ch") || name.ends_with("sh") => format!("{name}es"),
             _ => format!("{name}s"),
         })
@@ -226,9 +229,11 @@ mod tests {
             ("NetworkPolicy", "networkpolicies"),
             ("Gateway", "gateways"),
             ("Mesh", "meshes"),
+            ("Endpoints", "endpoints"),
+            ("EndpointSlice", "endpointslices"),
         ] {
             assert_eq!(Kind::of("v1", kind).plural(), plural);
         }
-        assert_eq!(Kind::of("v1", "Endpoints").with_plural("endpoints").plural(), "endpoints");
+        assert_eq!(Kind::of("v1", "Staff").with_plural("staff").plural(), "staff");
     }
 }

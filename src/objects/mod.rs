@@ -71,7 +71,7 @@
 //! | topic | embedded clients | Kubernetes |
 //! |---|---|---|
 //! | cascading deletion | complete when the call returns | happens later, with finalizers of the server |
-//! | grace period | always 0 seconds | depends on the kind |
+//! | [grace period](DeleteOptions::grace_period) | always 0 seconds | depends on the kind: only pods end gracefully |
 //! | versions of a kind | each version has its own objects | all versions show the same objects |
 //! | owner in another namespace | invalid | accepted; the dependent is deleted later |
 //! | known kinds of owners | those that the client has had objects of since it was opened | those that the server serves |
@@ -125,9 +125,10 @@ mod primary;
 mod query;
 pub mod reasons;
 mod reference;
+pub(crate) mod repetition;
 pub(crate) mod rules;
 #[cfg(feature = "schema")]
-mod schema;
+pub(crate) mod schema;
 mod scheme;
 pub(crate) mod selection;
 mod selector;

@@ -53,6 +53,9 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
 /// Makes `owner` the manager of `child`: adds its [controller reference](Object::controller_reference), or replaces a reference
 /// to the same object. Writes to no client.
 ///
+/// Do not give a child to an owner that is being deleted: the child would be deleted with it, also if the deletion
+/// [orphans](super::Propagation::Orphan) the other children.
+///
 /// # Errors
 ///
 /// [`ClientError::Invalid`], which names both objects. `child` is unchanged.

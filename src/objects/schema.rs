@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::condition::{Condition, ConditionStatus};
 use super::meta::ObjectMeta;
 
-/// An object without declared fields: the API server knows them.
+/// An object with any fields: the API server knows those of an object, and a template within an object keeps all.
 impl JsonSchema for ObjectMeta {
     fn schema_name() -> Cow<'static, str> {
         "ObjectMeta".into()
@@ -18,7 +18,7 @@ impl JsonSchema for ObjectMeta {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "object"})
+        json_schema!({"type": "object", "additionalProperties": true})
     }
 }
 
@@ -56,4 +56,9 @@ impl JsonSchema for Condition {
             },
         })
     }
+}
+
+/// Returns the schema of [`Condition`], as the definition to which schemas of other types refer.
+pub(crate) fn condition_schema() -> Schema {
+    Condition::json_schema(&mut SchemaGenerator::default())
 }

@@ -96,6 +96,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///   about the same time so share one wakeup. [`QueueBuilder::timer_slack`] changes this. A held clock is exact.
 /// - No starvation: see [`STARVATION_BOUND`].
 /// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
+/// - In a process that is forked without `exec`, a copy of a queue has no timer: delays never end there. Dropping the copy waits for
+///   no thread.
 ///
 /// # Cost
 ///

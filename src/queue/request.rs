@@ -10,8 +10,9 @@ pub(crate) const BATCH: u32 = 1024;
 /// The priority level of a key. Each level is first in, first out. Higher levels are served first, without starving lower ones:
 /// see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND).
 ///
-/// A request raises a key for its next run. A failed run keeps the level for its retry. A run that asks for a requeue, and was
-/// not requested meanwhile, runs next at normal priority at most.
+/// A key keeps the highest level that was requested for it until the queue forgets it, however its runs end, as in
+/// controller-runtime: until the key is as desired, its retries are as urgent as the request was. So a key with periodic requeues
+/// stays at its level. Enqueue such a key at the level that its requeues may have.
 ///
 /// # Examples
 ///
@@ -236,7 +237,7 @@ pub enum EnqueueMethod {
 pub struct EnqueueRequest {
     /// The method.
     pub method: EnqueueMethod,
-    /// The priority. A request raises the level of a key and never lowers it; see [`Priority`].
+    /// The priority. A request raises the level of a key and never lowers it.
     pub priority: Priority,
     /// The reasons. They are merged into the reasons of the run.
     pub reasons: Reasons,

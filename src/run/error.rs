@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::retry_after::{RetryAfter, Stated};
 
-/// Any error that can move between threads.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub use crate::base::error::BoxError;
 
 /// An error that requests another run and is not a failure. Logged at level info.
 ///

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::error::Cancelled;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::atomic::AtomicU64;
 use crate::base::sync::atomic::Ordering;
 use crate::base::time::Nanos;
@@ -45,6 +46,7 @@ struct FencedTerm {
     /// The time, with the sleep of the machine, from which on no work may begin. [`Nanos::NEVER`] if the term has no limit.
     work_ends: AtomicU64,
     ended: CancellationToken,
+    owner: OwnerProcess,
 }
 
 impl Fence {
@@ -53,15 +55,20 @@ impl Fence {
         Self::of(None, Clock::system(), Nanos::NEVER)
     }
 
-    /// Creates the fence of a term. Work may begin until `work_ends`, a time with the sleep of the machine.
-    #[cfg(feature = "objects")]
-    pub(crate) fn until(number: u64, clock: Clock, work_ends: Nanos) -> Self {
-        Self::of(Some(number), clock, work_ends)
+    /// Creates the fence of a term that ends by itself, for [`Term::fenced`](crate::manager::Term::fenced).
+    ///
+    /// `number` is the fencing number, which must be greater than the numbers of all earlier leaders, or `None`. Work may begin
+    /// until `end`, a time of [`Clock::boot_time`]. Choose a time that is earlier by the [stop
+    /// margin](crate::Elector::stop_margin) than the time from which on another process may lead.
+    #[must_use]
+    pub fn until(number: impl Into<Option<u64>>, clock: Clock, end: Duration) -> Self {
+        Self::of(number.into(), clock, Nanos::ZERO.after(end))
     }
 
     fn of(number: Option<u64>, clock: Clock, work_ends: Nanos) -> Self {
         let (work_ends, ended) = (AtomicU64::new(work_ends.0), CancellationToken::new());
-        Self { number, is_divided: false, term: Arc::new(FencedTerm { clock, work_ends, ended }) }
+        let owner = OwnerProcess::current();
+        Self { number, is_divided: false, term: Arc::new(FencedTerm { clock, work_ends, ended, owner }) }
     }
 
     /// Returns a fence of the same term with another number.
@@ -70,12 +77,16 @@ impl Fence {
         Self { number: Some(number), is_divided: true, term: Arc::clone(&self.term) }
     }
 
-    /// Extends the term, unless it has ended. Returns whether its end has moved.
-    #[cfg(feature = "objects")]
-    pub(crate) fn extend(&self, work_ends: Nanos) -> bool {
+    /// Sets a new end of the term, a time of [`Clock::boot_time`]. For electors, after a renewal.
+    ///
+    /// Count from a time *before* the renewal was sent: the answer may come late. Returns false if the end stays as it was, because it
+    /// is the same or because the term has ended. A term that has ended never begins again. Only one thread may extend a term.
+    #[must_use = "a term that has ended is not extended"]
+    pub fn extend(&self, end: Duration) -> bool {
         if self.check().is_err() {
             return false;
         }
+        let work_ends = Nanos::ZERO.after(end);
         let before = self.term.work_ends.swap(work_ends.0, Ordering::AcqRel);
         // Another thread may have found the end of the time meanwhile.
         if before != Nanos::NEVER.0 && self.term.clock.boot_nanos().0 >= before {
@@ -97,10 +108,10 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back.
+    /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back, and in a process that was forked from the leader.
     #[inline]
     pub fn check(&self) -> Result<(), Cancelled> {
-        if self.term.ended.is_cancelled() || self.is_over() {
+        if self.term.ended.is_cancelled() || self.is_over() || !self.term.owner.is_current() {
             return Err(Cancelled::TermEnded);
         }
         Ok(())
@@ -172,8 +183,8 @@ mod models {
     fn a_term_whose_end_was_found_is_not_extended() {
         loom::model(|| {
             let clock = ManualClock::new();
-            let (ends, later) = (Nanos(1), Nanos(10));
-            let fence = Fence::until(1, clock.clock(), ends);
+            let (ends, later) = (Nanos(1), Duration::from_nanos(10));
+            let fence = Fence::until(1, clock.clock(), Duration::from_nanos(1));
             let finder = thread::spawn({
                 let (fence, clock) = (fence.clone(), clock.clone());
                 move || {

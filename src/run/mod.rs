@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
+pub(crate) mod overrun;
 pub(crate) mod own_writes;
 pub(crate) mod permit;
 pub(crate) mod policy;

@@ -11,17 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counter::Counter;
 use super::metrics::RunCounters;
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
 use crate::base::text::{OneLine, ShownKey, one_line};
 use crate::base::thread::{Panic, panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
+use crate::queue::{Claim, Ending, Key, NoClaim, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::fence::Fence;
@@ -434,31 +432,4 @@ where
         self.note(claim.key(), RunResult::Failed(Failed { error, failures, next }));
         ending
     }
-}
-
-/// Counts and logs an overrun. Called by the watchdog.
-pub(crate) fn report_overrun<K: Key + fmt::Debug>(
-    controller: &str,
-    queue: &QueueShared<K>,
-    timeout: Duration,
-    overruns: &Counter,
-    overrun: &Overrun<'_>,
-) {
-    overruns.count();
-    let (thread, timeout) = (overrun.thread, Rounded(timeout));
-    shielded("the report of an overrun", || {
-        // The key is cloned and shown, which is user code. If the run ends now, the key may no longer belong to it.
-        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-            let key = &ShownKey(&key);
-            log::warn!(
-                controller, thread, key:?, timeout:%;
-                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
-            );
-        } else {
-            log::warn!(
-                controller, thread, timeout:%;
-                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
-            );
-        }
-    });
 }

@@ -11,6 +11,7 @@
 mod access;
 mod admission;
 mod api;
+mod damper;
 mod http;
 mod kinds;
 mod page;

@@ -1,15 +1,20 @@
 //! The server: its settings, its start and its handle.
 
 mod builder;
+mod checks;
 mod control;
 mod hosts;
 mod service;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod users;
+mod verb;
+mod vitals;
 
 pub use self::builder::ServerBuilder;
 pub use self::control::{ServerControl, ServerCounts};
+pub(crate) use self::vitals::{PageContext, ServerVitals};
 
 use std::fmt;
 use std::io;
@@ -23,9 +28,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::ThreadOptions;
-use crate::serve::http::{
-    Acceptor, ConnectionRegistry, HttpCounts, HttpLimits, HttpShared, IdleSockets, Poll, ThreadRoster,
-};
+use crate::serve::http::{Acceptor, HttpShared, IdleSockets, Poll, ThreadRoster};
 #[cfg(feature = "serve-tls")]
 use crate::serve::http::{ServerTls, TlsFiles};
 
@@ -41,13 +44,24 @@ const WAITING: i32 = 1_024;
 /// Each connection has a thread with a small stack. Two more threads accept connections, and look after streams and ended connections.
 /// A stop ends connections that wait for their client, lets handlers finish, and ends streams properly. After 50 ms it cuts writes from
 /// before the stop, because their clients may block them, and streams send nothing more. Later writes may take a second for each
-/// 64 KiB, and five in all. An abort ends all connections. Writes of objects are logged with their user.
+/// 64 KiB, and five in all. An abort ends all connections.
+///
+/// Long lists are compressed by gzip for clients that accept it. A request whose body has a `Content-Encoding` gets
+/// status 415.
+///
+/// # Log
+///
+/// Writes of objects are logged at *info* with their user. Refused reads, requests of unknown users and client
+/// certificates that TLS refuses are logged at *info* too, but damped: one line for each client address and status in
+/// ten seconds, and 20 in all. A line tells how many before it are left out. [`ServerCounts`] and `/metrics` of
+/// [`StatusPages`](crate::serve::StatusPages) have their numbers.
 ///
 /// # Security
 ///
-/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without any user, each
-/// process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows. Requests with a foreign `Host`
-/// or `Origin` are refused, so pages in a browser cannot use the server.
+/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without
+/// any user, each process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows.
+/// Requests with a foreign `Host` or `Origin` are refused, so pages in a browser cannot use the server. Users may not
+/// act as other users: a request with a header `Impersonate-…` is refused.
 ///
 /// # Examples
 ///
@@ -86,7 +100,7 @@ pub struct Server(ServerSettings);
 struct ServerSettings {
     name: String,
     addresses: Vec<SocketAddr>,
-    limits: HttpLimits,
+    vitals: ServerVitals,
     options: ThreadOptions,
     service: ServerService,
     #[cfg(feature = "serve-tls")]
@@ -107,7 +121,8 @@ impl Server {
     }
 
     fn start_on(self, clock: Clock) -> Result<Running<ServerControl>, StartError> {
-        let ServerSettings { name, addresses, limits, options, service, .. } = self.0;
+        let ServerSettings { name, addresses, vitals, options, service, .. } = self.0;
+        let service = service.on(&clock);
         #[cfg(feature = "serve-tls")]
         let tls = {
             let files = self.0.tls;
@@ -119,7 +134,7 @@ impl Server {
         let bound =
             bound.map_err(|error| StartError::unavailable("cannot read the address of a socket".into(), error))?;
         let refused = |error| StartError::unavailable("cannot create a socket to wake threads".to_owned(), error);
-        let registry = ConnectionRegistry::new(limits);
+        let ServerVitals { registry, counts } = vitals;
         let idle = IdleSockets::new(clock.clone(), Arc::clone(&registry)).map_err(refused)?;
         let accept = Poll::new(clock.clone()).map_err(refused)?;
         let roster = ThreadRoster::new(name.clone(), options, clock.clone());
@@ -128,7 +143,7 @@ impl Server {
             clock,
             registry,
             idle,
-            counts: Arc::new(HttpCounts::default()),
+            counts,
             service: Box::new(service),
             #[cfg(feature = "serve-tls")]
             tls,

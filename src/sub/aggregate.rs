@@ -14,7 +14,7 @@ use super::setup::{Additions, Setup};
 use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
-use crate::objects::{Api, Ignore, Object, ObjectKey, Query};
+use crate::objects::{Api, ClientError, Ignore, Object, ObjectKey, Query};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
@@ -31,6 +31,9 @@ use crate::watch::{Event, Subscriber};
 /// 3. calls the steps. The object as they leave it is the [desired](Self::desired) one, unless a step fails;
 /// 4. lets the [`ObjectManager`] write it;
 /// 5. calls [`after`](Self::after).
+///
+/// If somebody creates the object between the second and the fourth step, the run ends with a
+/// [conflict](ClientError::Conflict), and the next one reads that object.
 ///
 /// Each change of the object starts a run. The watch selects it by its name, so permission to list and watch this one object is
 /// enough. The steps add their sources in their set-up, see the example.
@@ -174,7 +177,9 @@ impl<T: Object> AggregateReconciler<T> {
             None => Some(resource.clone()),
         };
         cx.check_term()?;
-        self.manager.manage(cx, &mut resource.meta_mut(), current, desired)?;
+        let written = self.manager.manage(cx, &mut resource.meta_mut(), current, desired);
+        // The steps have not seen an object that was made meanwhile: the next run reads it.
+        written.map_err(ClientError::conflict_if_made)?;
         Ok(Flow::proceed())
     }
 }

@@ -33,6 +33,10 @@ use crate::run::error::{BoxError, terminal};
 /// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,
 ///   so that the next run finds one. A child that is being deleted is not surplus.
 /// - An existing child keeps its name, even if another name is desired.
+/// - A backup that is restored without owner references leaves children without an owner, which the step does not take.
+///   Restore the owners first, then [set](crate::objects::set_controller) each of them as the controller of its
+///   children before the controller starts. References that keep the uids of the old owners are worse: the garbage
+///   collection deletes such children.
 ///
 /// # Invalid children
 ///
@@ -41,9 +45,10 @@ use crate::run::error::{BoxError, terminal};
 ///
 /// # Deletion of the owner
 ///
-/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they are
-/// [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads them from the
-/// uncached client, and the finalizer is removed after the last one. Neither closure is called.
+/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they
+/// are [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads
+/// them from the uncached client, and the finalizer is removed after the last one. Neither closure is called. Children
+/// that are not tracked stay if the owner is deleted with [`Propagation::Orphan`](crate::objects::Propagation::Orphan).
 ///
 /// # Examples
 ///

@@ -10,6 +10,7 @@ use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::base::sync::Mutex;
 use crate::objects::dependents::{OwnerClaim, Plan, check_term, list, plan, put_or_adopt, take};
+use crate::objects::rules::cascade::ORPHAN;
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, SharedObject, TrackRef};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::store::Index;
@@ -262,6 +263,11 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     /// Deletes the children of an owner that is being deleted, unless the garbage collection does.
     pub(super) fn finalize(&self, resource: &mut T) -> SubResult {
+        // The deletion of the owner orphans its children. The server removes their references to the owner, then this
+        // finalizer. The last change runs the owner again.
+        if !self.settings.is_tracked() && self.cx.subject().meta().has_finalizer(ORPHAN) {
+            return Ok(Flow::proceed());
+        }
         let mut failures = Failures::default();
         let mut note = |result: Result<(), ClientError>| {
             failures.add(result.map(|()| Flow::proceed()).map_err(Into::into));

@@ -79,9 +79,10 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// Updates and deletions apply to the object as it was read. If it has changed since, they are a [conflict](ClientError::Conflict),
 /// and the next run reads again. Deleting an object that is gone succeeds.
 ///
-/// A client may change a written object, for example by filling in a field. The manager remembers such a change for an hour, and
-/// does not take it for a difference as long as the desired state and the generation stay the same. It remembers the 4,096 objects
-/// written last.
+/// A client may change a written object, for example by filling in a field. The manager remembers such a change until
+/// it has not been used for an hour, and does not take it for a difference as long as the desired state and the
+/// generation stay the same. It remembers the 4,096 objects used last: a manager of more objects may write such an
+/// object again in each run.
 ///
 /// Writes are recorded as [events](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like `Created Image
 /// "shop"`), and so are failures other than conflicts (`CreationFailed`, `UpdateFailed`, `DeleteFailed`).

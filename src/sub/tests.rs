@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::Reconciler;
 use crate::base::clock::Clock;
-use crate::base::time::Nanos;
 use crate::objects::{Api, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, Query};
 use crate::run::context::Context;
 use crate::run::error::Cancelled;
@@ -32,7 +32,7 @@ impl World {
     fn new() -> Self {
         let client = Arc::new(MemoryClient::new());
         let site = Api::of_kind(client.clone(), SITE).create(&DynamicObject::new(&SITE, "default", "a")).unwrap();
-        Self { client, fence: Fence::until(1, Clock::system(), Nanos::NEVER), site }
+        Self { client, fence: Fence::until(1, Clock::system(), Duration::MAX), site }
     }
 
     fn api(&self, kind: Kind) -> Api<DynamicObject> {

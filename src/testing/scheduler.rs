@@ -176,14 +176,11 @@ impl SimulationScheduler {
     /// Runs a turn, or moves the clock to the next time with work if that is not later than `end`. Returns whether it did either.
     pub(crate) fn step(&self, clock: &ManualClock, end: Nanos) -> bool {
         self.check();
-        // A turn has slept beyond the end.
-        if clock.nanos() > end {
-            return false;
-        }
-        match self.next(clock) {
-            NextMove::Play(number, task, machine) => self.play(&machine, number, task),
-            NextMove::Wait(at) if at <= end && at != Nanos::NEVER => self.advance(clock, at),
-            NextMove::Wait(_) => return false,
+        // A turn may have slept beyond the end.
+        match (clock.nanos() <= end).then(|| self.next(clock)) {
+            Some(NextMove::Play(number, task, machine)) => self.play(&machine, number, task),
+            Some(NextMove::Wait(at)) if at <= end && at != Nanos::NEVER => self.advance(clock, at),
+            None | Some(NextMove::Wait(_)) => return false,
         }
         if !self.is_playing() {
             // The panic of a turn that ended the simulation has been caught.

@@ -15,9 +15,10 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 ///
 /// Use it to enqueue the key of a process that has ended, instead of polling. It installs no signal handler.
 ///
-/// `on_exit` receives the exit status **before** the child is reaped. Until the program calls [`Child::wait`] or
-/// [`Child::try_wait`], the system does not reuse the process id, so a signal cannot reach another process. `on_exit` receives
-/// `None` if the child has already been reaped elsewhere. A panic in `on_exit` is caught and logged.
+/// **It does not reap the child.** Call [`Child::wait`] or [`Child::try_wait`] after `on_exit`, for example in the run that it
+/// enqueues: until then the ended child stays a zombie, even if its `Child` is dropped. The system does not reuse the process id
+/// before, so a signal cannot reach another process. `on_exit` receives the exit status, or `None` if the child has already been
+/// reaped elsewhere. A panic in `on_exit` is caught and logged.
 ///
 /// The thread ends when `on_exit` returns. To end it earlier, kill the child.
 ///

@@ -107,6 +107,9 @@ fn kubectl() -> String {
 #[test]
 fn kubectl_creates_shows_and_deletes_volumes_and_shares() {
     let appliance = Appliance::new();
+    // The JavaScript client refuses plain HTTP otherwise.
+    let settings = fs::read_to_string(appliance.path("kubeconfig")).unwrap();
+    assert!(settings.contains(r#""insecure-skip-tls-verify":true"#), "{settings}");
     appliance.run(&format!("kubectl apply -f {MEDIA}"));
     appliance.run("kubectl wait --for=condition=Ready --timeout=60s volume/music share/music");
     let (file, export) = (appliance.path("volumes/default.music/data"), appliance.path("exports/default.music"));
@@ -142,6 +145,24 @@ fn kubectl_creates_shows_and_deletes_volumes_and_shares() {
     let share = "/apis/example.com/v1/namespaces/default/shares/music";
     until("the share is gone", || appliance.get(share).starts_with("HTTP/1.1 404 "));
     assert!(!export.exists() && appliance.path("exports/default.films").exists());
+    appliance.end();
+}
+
+#[test]
+fn a_share_that_is_orphaned_outlives_its_volume() {
+    let appliance = Appliance::new();
+    appliance.run(&format!("kubectl apply -f {MEDIA}"));
+    appliance.run("kubectl wait --for=condition=Ready --timeout=60s share/music");
+    let share = || appliance.get("/apis/example.com/v1/namespaces/default/shares/music");
+    assert!(share().contains("ownerReferences"));
+    appliance.run("kubectl delete volume music --cascade=orphan");
+    // The controller has seen that the volume is gone, and the share is still there.
+    until("the share misses its volume", || {
+        let share = share();
+        assert!(share.starts_with("HTTP/1.1 200 ") && !share.contains("deletionTimestamp"), "{share}");
+        share.contains(r#""reason":"NoVolume""#)
+    });
+    assert!(!share().contains("ownerReferences"));
     appliance.end();
 }
 

@@ -3,6 +3,12 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[cfg(unix)]
+#[path = "../forks.rs"]
+mod forks;
+#[cfg(target_os = "linux")]
+#[path = "../mounts.rs"]
+mod mounts;
 mod stages;
 mod support;
 
@@ -53,6 +59,8 @@ mod watch {
     mod store;
     mod stress;
     mod subscribers;
+    #[cfg(target_os = "linux")]
+    mod volumes;
     mod watches;
 }
 
@@ -71,8 +79,13 @@ mod controller {
 mod manager {
     mod elector;
     mod end_hooks;
+    mod failures;
     mod faults;
+    mod fenced_terms;
     mod file_elector;
+    #[cfg(unix)]
+    mod forks;
+    mod heard;
     mod leaders;
     mod managers;
     mod matrix;

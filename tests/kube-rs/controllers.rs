@@ -145,7 +145,8 @@ fn a_repeated_event_is_counted() {
         // The core group shows the same event.
         let events: Api<CoreEvent> = Api::default_namespaced(door.client.clone());
         let event = events.get(stored[0].metadata.name.as_ref().unwrap()).await.unwrap();
-        assert_eq!((event.count, event.message.as_deref()), (Some(3), Some("The site has its colour.")));
+        let count = event.series.as_ref().and_then(|series| series.count);
+        assert_eq!((count, event.message.as_deref()), (Some(3), Some("The site has its colour.")));
         assert_eq!(event.involved_object.name.as_deref(), Some("blue"));
     });
 }

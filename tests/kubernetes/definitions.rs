@@ -8,7 +8,8 @@ use homeostat::kubernetes::{
     ClusterConfig, CrdVersion, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient,
 };
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, DynamicObject, Ignore, Kind, Object, ObjectKey, ObjectMeta, Query,
+    Api, Client, ClientError, Condition, ConditionStatus, DeleteOptions, DynamicObject, Ignore, Kind, Object,
+    ObjectKey, ObjectMeta, Query,
 };
 use homeostat::testing::{ApiServer, ServerAnswer, ServerRule};
 use homeostat::{BoxError, CancellationToken, Context, ManualClock};
@@ -249,6 +250,177 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
         assert!(error.is_kind_not_served(), "{error}");
         Some(())
     });
+}
+
+/// A type whose fields a server would drop or change if the definition accepted less than the type writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Kept {
+    metadata: ObjectMeta,
+    spec: KeptSpec,
+    #[serde(default)]
+    status: KeptStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct KeptStatus {
+    selector: String,
+    replicas: i32,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct KeptSpec {
+    external: Named<Source>,
+    tagged: Named<Tagged>,
+    adjacent: Vec<Named<Adjacent>>,
+    either: Box<Named<Either>>,
+    twice: Named<Named2<Source>>,
+    caught: Vec<Caught>,
+    template: Template,
+    probe: Probe,
+    any: Value,
+    list: Vec<Value>,
+    map: BTreeMap<String, Value>,
+    set: BTreeSet<Option<String>>,
+    by_colour: BTreeMap<Shade, Option<Nested>>,
+    signed: std::num::NonZeroI32,
+    unit: (),
+    #[schemars(extend("not" = {"const": "root"}))]
+    user: String,
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    replicas: i32,
+    number: i64,
+    colour: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Named<S> {
+    name: String,
+    #[serde(flatten)]
+    source: Option<S>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Named2<S> {
+    number: u8,
+    #[serde(flatten)]
+    source: S,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Caught {
+    #[serde(flatten)]
+    any: Catch,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Catch {
+    Known { a: u8 },
+    Other(Value),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Template {
+    metadata: ObjectMeta,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum Probe {
+    HttpGet {
+        #[serde(default = "eighty")]
+        port: u16,
+    },
+    Exec {
+        cmd: String,
+    },
+}
+
+fn eighty() -> u16 {
+    80
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+enum Shade {
+    Dark,
+    Light,
+}
+
+homeostat::object!(Kept, namespaced, "kept.example.com", "v1", status: KeptStatus);
+
+fn kept() -> KeptSpec {
+    let file = || Source::File { path: "/a".to_owned() };
+    KeptSpec {
+        external: Named { name: "n".to_owned(), source: Some(Source::Url("u".to_owned())) },
+        tagged: Named { name: "n".to_owned(), source: Some(Tagged::File { path: "/a".to_owned() }) },
+        adjacent: vec![Named { name: "n".to_owned(), source: Some(Adjacent::Number(7)) }],
+        either: Box::new(Named { name: "n".to_owned(), source: Some(Either::Two { two: "2".to_owned() }) }),
+        twice: Named {
+            name: "n".to_owned(),
+            source: Some(Named2 {
+                number: 1,
+                source: file(),
+                rest: [("more".to_owned(), json!({"x": [null]}))].into(),
+            }),
+        },
+        caught: vec![Caught { any: Catch::Known { a: 1 } }, Caught { any: Catch::Other(json!({"b": {"c": 2}})) }],
+        template: serde_json::from_value(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}))
+            .unwrap(),
+        probe: Probe::Exec { cmd: "x".to_owned() },
+        any: Value::Null,
+        list: vec![Value::Null, json!({"a": {"b": null}})],
+        map: [("a".to_owned(), Value::Null), ("b".to_owned(), json!([{"c": 1}]))].into(),
+        set: [None, Some("a".to_owned())].into(),
+        by_colour: [(Shade::Dark, None), (Shade::Light, Some(Nested { number: 1, text: "t".to_owned(), size: 4 }))]
+            .into(),
+        signed: std::num::NonZeroI32::MIN,
+        unit: (),
+        user: "me".to_owned(),
+        replicas: 1,
+        number: i64::MAX,
+        colour: "blue".to_owned(),
+    }
+}
+
+#[test]
+fn a_server_keeps_each_field_that_a_type_writes() {
+    let client = client();
+    let version =
+        CrdVersion::of::<Kept>().scale_with_selector(".spec.replicas", ".status.replicas", ".status.selector");
+    let definition = CustomResourceDefinition::builder(version).build().unwrap();
+    remove(&client, definition.name());
+    install(&client, &definition).unwrap();
+    let kinds = Api::<Kept>::new(client.clone());
+    let kept = Kept { metadata: ObjectMeta::new("default", "a"), spec: kept(), status: KeptStatus::default() };
+    let written = kept.to_json().unwrap();
+    let created = client.create(&Kept::KIND, written.clone()).unwrap().to_value();
+    assert_eq!(created["spec"], written["spec"]);
+    let mut created = kinds.get(&ObjectKey::new("default", "a")).unwrap();
+    assert_eq!(created.spec, kept.spec);
+    created.status.selector = "app=web".to_owned();
+    created.status.conditions = ["Ready", "Done"].map(|kind| Condition::new(kind, ConditionStatus::True, "R")).into();
+    let updated = kinds.update_status(&created).unwrap();
+    assert_eq!(updated.status, created.status);
+    // Without a value for a default that breaks a rule, the type sets it.
+    let mut short = written;
+    short["metadata"]["name"] = "b".into();
+    short["spec"].as_object_mut().unwrap().remove("replicas");
+    let short: Kept = serde_json::from_value(client.create(&Kept::KIND, short).unwrap().to_value()).unwrap();
+    assert_eq!(short.spec.replicas, 0);
+    for (path, value) in
+        [("/spec/user", json!("root")), ("/spec/signed", json!(0)), ("/spec/probe", json!({"type": "Exec"}))]
+    {
+        let mut bad = kept.to_json().unwrap();
+        bad["metadata"]["name"] = "bad".into();
+        *bad.pointer_mut(path).unwrap() = value;
+        let error = client.create(&Kept::KIND, bad).unwrap_err();
+        assert!(matches!(error, ClientError::Invalid { .. }), "{path}: {error}");
+    }
+    remove(&client, definition.name());
 }
 
 /// A stored version and an older one, which lacks a field.

@@ -17,6 +17,9 @@ mod forwarder;
 mod harness;
 mod kinds;
 mod leases;
+#[path = "../it/stages/logs.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod logs;
 mod openapi;
 mod operator;
 mod primaries;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query, WatchEvent,
+    Api, Client, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query,
+    WatchEvent,
 };
 use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
 use serde_json::json;
@@ -337,6 +338,72 @@ fn a_damaged_file_is_read_correctly_or_an_error_names_it() {
     assert!(noticed * 3 > damaged, "most damage is in pages that are in use: {noticed} of {damaged}");
 }
 
+/// Returns the first megabytes of files that begin with zeros, as an unfinished database does, and are none.
+fn foreign_files() -> Vec<(&'static str, Vec<u8>)> {
+    let marked = |length: usize, marks: &[(usize, &[u8])]| {
+        let mut bytes = vec![0; length];
+        for (at, mark) in marks {
+            bytes[*at..*at + mark.len()].copy_from_slice(mark);
+        }
+        bytes
+    };
+    // The length of a new database.
+    let length = {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        drop(FileClient::open(&path).unwrap());
+        usize::try_from(path.metadata().unwrap().len()).unwrap()
+    };
+    let mut files = Vec::new();
+    for length in [4_096, 1 << 20, length] {
+        files.push(("a fresh swap area", marked(length, &[(1_024, &[1]), (4_086, b"SWAPSPACE2")])));
+        files.push(("an image with a partition table", marked(length, &[(446, &[0x80, 0, 2]), (510, &[0x55, 0xAA])])));
+        files.push(("an image with a volume label", marked(length, &[(512, b"LABELONE")])));
+        files.push(("a byte in the header", marked(length, &[(9, &[0xFF])])));
+        files.push(("a file that only ends in a text", marked(length, &[(length - 1, b"x")])));
+    }
+    files.push(("an empty disk", vec![0; 1 << 20]));
+    files.push(("an empty page", vec![0; 4_096]));
+    files.push(("a few zeros", vec![0; 12]));
+    files.push(("a text", b"colours: red".to_vec()));
+    files
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    for (what, bytes) in foreign_files() {
+        std::fs::write(&path, &bytes).unwrap();
+        let error = FileClient::open(&path).err().unwrap_or_else(|| panic!("{what} was opened")).to_string();
+        assert!(error.starts_with(&format!("{}: ", path.display())), "{what}: {error}");
+        assert!(std::fs::read(&path).unwrap() == bytes, "{what} was written");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn only_a_regular_file_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = FileClient::open("/dev/null").unwrap_err().to_string();
+    assert_eq!(error, "/dev/null: it is not a regular file");
+    assert!(FileClient::open(folder.path()).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_new_file_is_for_its_owner_only_and_an_old_one_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+    drop(FileClient::open(&path).unwrap());
+    assert_eq!(mode(), 0o600);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+    drop(FileClient::open(&path).unwrap());
+    assert_eq!(mode(), 0o640);
+}
+
 #[test]
 fn a_database_of_another_program_is_refused_and_unchanged() {
     const OTHERS: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("users");
@@ -373,4 +440,46 @@ fn a_database_of_another_program_is_refused_and_unchanged() {
     let empty = folder.path().join("empty.redb");
     drop(redb::Database::create(&empty).unwrap());
     FileClient::open(&empty).unwrap();
+}
+
+/// Creates objects of this size until no room is left. Returns their number.
+#[cfg(target_os = "linux")]
+fn fill(client: &FileClient, names: &mut Vec<String>, size: usize) {
+    loop {
+        let name = format!("thing-{}", names.len());
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "Thing",
+            "metadata": {"namespace": "default", "name": name}, "data": "x".repeat(size),
+        });
+        if client.create(&THING, object).is_err() {
+            return;
+        }
+        names.push(name);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_store_on_a_full_volume_can_be_emptied() {
+    crate::mounts::with_mounts("file_client::a_store_on_a_full_volume_can_be_emptied", |folder| {
+        for (megabytes, sizes) in [(3, [9_000, 100]), (4, [100_000, 5_000]), (5, [1_500, 10]), (6, [30_000, 4_000])] {
+            let volume = folder.join(megabytes.to_string());
+            std::fs::create_dir(&volume).unwrap();
+            crate::mounts::mount_memory(&volume, megabytes << 20);
+            let client = FileClient::open(volume.join("objects.redb")).unwrap();
+            let mut names = Vec::new();
+            for size in sizes {
+                fill(&client, &mut names, size);
+            }
+            // Another program takes the rest.
+            let rest = std::fs::write(volume.join("rest"), vec![0; 8 << 20]);
+            assert!(rest.is_err() && names.len() > 10, "{} objects", names.len());
+            for (deleted, name) in names.iter().enumerate() {
+                let deletion = client.delete(&THING, &key(name), &DeleteOptions::default());
+                assert!(deletion.is_ok(), "{megabytes} MB: {deleted} of {} deleted: {deletion:?}", names.len());
+            }
+            std::fs::remove_file(volume.join("rest")).unwrap();
+            client.create(&THING, serde_json::to_value(thing("after")).unwrap()).unwrap();
+        }
+    });
 }

@@ -8,9 +8,14 @@ mod events;
 mod expiry;
 #[cfg(feature = "file-client")]
 mod file_client;
+#[cfg(all(unix, feature = "file-client"))]
+mod file_forks;
 #[cfg(feature = "file-client")]
 mod file_writers;
 mod finalizer;
+#[cfg(all(unix, feature = "file-client"))]
+#[path = "../forks.rs"]
+mod forks;
 mod garbage;
 mod globs;
 #[path = "../testing/hooked_client.rs"]
@@ -23,6 +28,9 @@ mod limits;
 mod logs;
 mod manifests;
 mod members;
+#[cfg(all(target_os = "linux", feature = "file-client"))]
+#[path = "../mounts.rs"]
+mod mounts;
 mod own_writes;
 mod primary;
 mod scheme;

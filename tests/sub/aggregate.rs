@@ -206,6 +206,25 @@ fn a_controller_keeps_the_object() {
 }
 
 #[test]
+fn an_object_made_meanwhile_is_read_by_the_next_run() {
+    let world = World::new();
+    let (pages, mut is_made) = (Api::<Page>::new(Arc::new(world.spy.inner.clone())), false);
+    world.spy.before(move |verb, _| {
+        if verb == "create" && !std::mem::replace(&mut is_made, true) {
+            let mut page = Page::new("index");
+            page.data.insert("other".to_owned(), "kept".to_owned());
+            pages.create(&page).unwrap();
+        }
+        None
+    });
+    let reconciler = world.writing("one");
+    assert_ne!(run(&reconciler).unwrap(), Action::await_change(), "a conflict, which is no failure");
+    assert_eq!(run(&reconciler).unwrap(), Action::await_change());
+    let page = world.pages().get(&key()).unwrap();
+    assert_eq!((page.data["text"].as_str(), page.data["other"].as_str()), ("one", "kept"), "the steps have seen it");
+}
+
+#[test]
 fn a_stale_cache_causes_no_second_creation() {
     let site = Site::new();
     let stale = site.with_stale_cache();

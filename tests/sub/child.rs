@@ -666,6 +666,27 @@ fn keeps_the_finalizer_for_a_child_missing_in_a_cache() {
     }
 }
 
+/// A server orphans the children after it has marked the owner. Then a run that deletes them would lose them.
+#[test]
+fn leaves_children_alone_while_the_server_orphans_them() {
+    let mut site = Site::new();
+    let child = Child::new(desired, never, manager().finalizer(FINALIZER));
+    site.given_children(&["a"]);
+    site.delete_web(FINALIZER);
+    site.web.metadata.finalizers.push("orphan".to_owned());
+    assert_eq!(site.step(&child).unwrap(), Flow::proceed());
+    assert_eq!(site.names(), ["a"]);
+    assert!(site.web.metadata.has_finalizer(FINALIZER));
+
+    let mut page = site.page("a");
+    page.metadata.owner_references.clear();
+    site.pages().update(&page).unwrap();
+    site.web.metadata.finalizers.retain(|finalizer| finalizer != "orphan");
+    assert_eq!(site.step(&child).unwrap(), Flow::proceed());
+    assert_eq!(site.names(), ["a"]);
+    assert!(!site.web.metadata.has_finalizer(FINALIZER));
+}
+
 #[test]
 fn one_failed_deletion_with_the_owner_does_not_stop_the_others() {
     let mut site = Site::new();

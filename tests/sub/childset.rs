@@ -161,7 +161,7 @@ fn refused(pages: Vec<Page>) -> String {
 fn refuses_desired_children_without_a_unique_identifier() {
     assert_eq!(
         refused(vec![page("green"), Page::new("web-none")]),
-        "Page default/web-none is invalid: identifier is \"\", but must not be empty"
+        "Page default/web-none is invalid: identifier: must not be empty"
     );
     assert_eq!(
         refused(vec![page("green"), Page::new("web-other").label("id", "green")]),

@@ -17,9 +17,15 @@ impl Clock {
         }
     }
 
-    /// Returns the time since a fixed moment, with the time that the machine has slept.
+    /// Returns the time since a fixed moment, with the time that the machine has slept. For the ends of [leases](crate::run::Fence::until).
     ///
-    /// Where the system does not tell, that time is missing.
+    /// Where the system does not tell how long it has slept (other systems than Linux, Android and Apple's), that time is missing.
+    #[must_use]
+    pub fn boot_time(&self) -> Duration {
+        self.boot_nanos().since(Nanos::ZERO)
+    }
+
+    /// Returns [`boot_time`](Self::boot_time) as nanoseconds.
     pub(crate) fn boot_nanos(&self) -> Nanos {
         match &self.0 {
             ClockKind::System { .. } => since_boot().unwrap_or_else(|| self.nanos()),

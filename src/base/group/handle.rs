@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ThreadGroup;
-use crate::base::error::StillRunning;
+use crate::base::error::{BoxError, StillRunning};
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::thread::Joiner;
 
@@ -94,6 +94,10 @@ impl Runnable for Handle {
 
     fn on_end(&self, hook: EndHook) {
         self.group.on_end(&hook);
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.group.end_hooks.failure()
     }
 
     fn may_end(&self) -> bool {

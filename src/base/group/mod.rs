@@ -21,6 +21,7 @@ pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::error::BoxError;
 use crate::base::running::EndHooks;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -49,7 +50,7 @@ pub(crate) struct ThreadGroup {
     watchdog: Arc<AutoResetEvent>,
     /// The kind of group, for the log.
     kind: ThreadGroupKind,
-    /// Called once the last thread has ended.
+    /// Called once the last thread has ended. They keep the failure.
     end_hooks: EndHooks,
 }
 
@@ -188,6 +189,11 @@ impl ThreadGroup {
     /// Calls `hook` when the last thread has ended, and now if no thread is present.
     pub(crate) fn on_end(&self, hook: &Ended) {
         self.end_hooks.add(hook, || self.is_empty());
+    }
+
+    /// Keeps the first failure. The caller's thread ends next, which calls the hooks.
+    pub(crate) fn fail(&self, error: BoxError) {
+        self.end_hooks.fail(&Arc::new(error));
     }
 
     /// Starts a thread with `start`. It is joined with the others.

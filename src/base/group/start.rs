@@ -1,17 +1,19 @@
 //! Starts the threads of a group, and counts the threads that have not ended.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::watchdog::Watchdog;
-use super::{OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use super::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::clock::{Clock, Wake};
 use crate::base::error::StartError;
+use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::{Joiner, ThreadOptions};
+use crate::base::thread::{Joiner, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
@@ -24,23 +26,33 @@ impl ThreadGroup {
         (group, attendance)
     }
 
-    /// Starts a thread for each slot. `task` creates its task. If `watch` is given, also starts a watchdog: it cancels each run
-    /// at its deadline, and passes overruns to `watch`.
+    /// Starts a thread for each slot. `task` creates its task, and `wake` lets the threads check whether to stop. If `watch` is
+    /// given, also starts a watchdog: it cancels each run at its deadline, and passes overruns to `watch`. After an error, all threads
+    /// have ended: a run that had begun by then was aborted.
     pub(crate) fn start<T: Task + 'static>(
         self: &Arc<Self>,
         options: &ThreadOptions,
         mut task: impl FnMut(Arc<WorkerSlot>) -> T,
         watch: Option<OverrunHook>,
-    ) -> Result<Vec<Joiner>, StartError> {
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Handle, StartError> {
         StartError::check_name(&self.name)?;
-        let mut joiners = Vec::with_capacity(self.slots.len() + 1);
-        for (number, slot) in self.slots.iter().enumerate().take(self.size) {
-            let event = AutoResetEvent::new(self.clock.clone());
-            let spawned = self.start_on(number, options, task(Arc::clone(slot)), &event);
-            joiners.push(self.or_stop(&slot.name, spawned)?);
+        let mut handle = Handle::new(Arc::clone(self), Vec::new(), wake);
+        let start = || {
+            for (number, slot) in self.slots.iter().enumerate().take(self.size) {
+                let event = AutoResetEvent::new(self.clock.clone());
+                let spawned = self.start_on(number, options, task(Arc::clone(slot)), &event);
+                handle.keep(vec![self.or_stop(&slot.name, spawned)?]);
+            }
+            handle.keep(self.start_watchdog(options, watch)?);
+            Ok(())
+        };
+        if let Err(error) = start() {
+            handle.abort();
+            handle.join();
+            return Err(error);
         }
-        self.start_watchdog(options, watch, &mut joiners)?;
-        Ok(joiners)
+        Ok(handle)
     }
 
     /// Starts the only thread of a group. `event` triggers the next step of its task. After an error, no thread runs.
@@ -56,8 +68,7 @@ impl ThreadGroup {
         let task = self.attending(slot, task);
         // The watchdog starts first: if the system refuses it, there is no task to end. If the system refuses the thread of the task,
         // the watchdog ends, because the group is empty.
-        let mut joiners = Vec::with_capacity(2);
-        self.start_watchdog(options, watch, &mut joiners)?;
+        let mut joiners = self.start_watchdog(options, watch)?;
         match self.or_stop(&slot.name, spawn(options, &self.clock, slot.name.clone(), task, event)) {
             Ok(joiner) => joiners.insert(0, joiner),
             Err(error) => {
@@ -80,10 +91,7 @@ impl ThreadGroup {
             return Err(StartError::not_simulated(&slot.name));
         }
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        let body = move || {
-            let _attendance = attendance;
-            function();
-        };
+        let body = move || attendance.noting_panics(function);
         self.or_stop(&slot.name, options.spawn(slot.name.clone(), body))
     }
 
@@ -103,14 +111,12 @@ impl ThreadGroup {
         self: &Arc<Self>,
         options: &ThreadOptions,
         watch: Option<OverrunHook>,
-        joiners: &mut Vec<Joiner>,
-    ) -> Result<(), StartError> {
-        let Some(report) = watch else { return Ok(()) };
+    ) -> Result<Vec<Joiner>, StartError> {
+        let Some(report) = watch else { return Ok(Vec::new()) };
         let name = format!("{}-watchdog", self.name);
         let watchdog = Watchdog::new(Arc::clone(self), report);
         let spawned = spawn(options, &self.clock, name.clone(), watchdog, &self.watchdog);
-        joiners.push(self.or_stop(&name, spawned)?);
-        Ok(())
+        Ok(vec![self.or_stop(&name, spawned)?])
     }
 
     /// Starts a thread for an unused slot.
@@ -149,6 +155,14 @@ impl Attendance {
         slot.come();
         Self(group, slot)
     }
+
+    /// Runs a part of the thread's body. Its panic becomes the failure of the group, and continues.
+    fn noting_panics<T>(&self, body: impl FnOnce() -> T) -> T {
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+            self.0.fail(format!("thread {} panicked: {}", self.1.name, panic_message(&*panic)).into());
+            resume_unwind(panic)
+        })
+    }
 }
 
 /// A task that counts as present until it is dropped.
@@ -160,8 +174,9 @@ struct Attending<T> {
 
 impl<T: Task> Task for Attending<T> {
     fn step(&mut self, now: Nanos) -> Next {
-        let _step = self.attendance.1.begin_step();
-        self.task.step(now)
+        let Self { task, attendance } = self;
+        let _step = attendance.1.begin_step();
+        attendance.noting_panics(|| task.step(now))
     }
 
     #[cfg(feature = "testing")]
@@ -171,8 +186,9 @@ impl<T: Task> Task for Attending<T> {
 
     #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
-        let _step = self.attendance.1.begin_step();
-        self.task.take_turn(turn)
+        let Self { task, attendance } = self;
+        let _step = attendance.1.begin_step();
+        attendance.noting_panics(|| task.take_turn(turn))
     }
 }
 

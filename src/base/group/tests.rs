@@ -4,8 +4,10 @@ use super::start::Attendance;
 use super::watchdog::Watchdog;
 use super::*;
 use crate::base::clock::ManualClock;
+use crate::base::running::Runnable;
 use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
+use crate::base::wait::Latch;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -63,6 +65,52 @@ struct Endless;
 impl Task for Endless {
     fn step(&mut self, _now: Nanos) -> Next {
         Next::At(Nanos::NEVER)
+    }
+}
+
+/// A task that panics.
+struct Panics;
+
+impl Task for Panics {
+    fn step(&mut self, _now: Nanos) -> Next {
+        panic!("out of luck")
+    }
+}
+
+#[test]
+fn a_panic_that_ends_a_thread_is_the_failure_of_its_group() {
+    let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
+    let event = AutoResetEvent::new(group.clock.clone());
+    let joiners = group.start_one(&ThreadOptions::new(), Panics, &event, None).unwrap();
+    let mut handle = Handle::new(group, joiners, || {});
+    handle.join();
+    assert_eq!(handle.failure().unwrap().to_string(), "thread poller-0 panicked: out of luck");
+}
+
+/// A task that blocks until it is woken. It keeps the group.
+struct Blocked(Arc<Latch>, #[expect(dead_code, reason = "counted")] Arc<ThreadGroup>);
+
+impl Task for Blocked {
+    fn step(&mut self, _now: Nanos) -> Next {
+        self.0.wait_until(Nanos::NEVER);
+        Next::Finished
+    }
+}
+
+#[test]
+fn all_threads_of_a_group_have_been_joined_if_the_system_refuses_one() {
+    for (refused, others) in [("pool-0", 0), ("pool-2", 2), ("pool-watchdog", 3)] {
+        let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 3);
+        let (options, started) = ThreadOptions::refusing_named(refused);
+        let woken = Latch::new(group.clock.clone());
+        let task = |_| Blocked(Arc::clone(&woken), Arc::clone(&group));
+        let wakes = Arc::clone(&woken);
+        let result = group.start(&options, task, Some(Box::new(|_| {})), move || wakes.set(true));
+        let error = result.map(drop).unwrap_err();
+        assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
+        assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
+        drop(options);
+        assert_eq!(started.iter().count(), others);
     }
 }
 

@@ -73,10 +73,11 @@ pub(super) fn list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> 
 /// Reads a list that has objects that cannot be decoded. `None` if the list itself is malformed, or such an object has no name.
 fn list_one_by_one(text: &[u8], kind: &Kind) -> Option<Page> {
     let mut page = Page::default();
-    let mut has_items = false;
+    let mut is_list = false;
     for (name, value) in split::members(text)? {
         match name.as_str() {
             "metadata" => page.set_meta(serde_json::from_slice(value).ok()?),
+            "kind" => is_list |= serde_json::from_slice(value).is_ok_and(|kind: Cow<'_, str>| is_kind_of_list(&kind)),
             "items" => {
                 for item in split::elements(value)? {
                     match object(item, Some(kind)) {
@@ -84,25 +85,26 @@ fn list_one_by_one(text: &[u8], kind: &Kind) -> Option<Page> {
                         Err(error) => page.bad.push(bad_object(item, &error)?),
                     }
                 }
-                has_items = true;
+                is_list = true;
             }
             _ => {}
         }
     }
-    has_items.then_some(page)
+    is_list.then_some(page)
 }
 
 /// Describes an object that cannot be decoded. `None` if not even its name can be read.
 fn bad_object(text: &[u8], error: &serde_json::Error) -> Option<BadObject> {
     let NamedObject { metadata: ObjectName { namespace, name } } = serde_json::from_slice(text).ok()?;
+    let namespace = namespace.unwrap_or_default();
     (!name.is_empty()).then(|| BadObject { namespace, name, fault: error.to_string() })
 }
 
 impl Page {
     fn set_meta(&mut self, meta: Option<ListMeta>) {
         let ListMeta { resource_version, continue_token } = meta.unwrap_or_default();
-        self.version = resource_version;
-        self.continue_token = Some(continue_token).filter(|token| !token.is_empty());
+        self.version = resource_version.unwrap_or_default();
+        self.continue_token = continue_token.filter(|token| !token.is_empty());
     }
 }
 
@@ -111,7 +113,7 @@ pub(super) fn event(line: &[u8], kind: &Kind, buffers: &mut ReadBuffers) -> Resu
     let bad = |fault: String| {
         let named: Named = serde_json::from_slice(line).unwrap_or_default();
         let ObjectName { namespace, name } = named.object.metadata;
-        BadObject { namespace, name, fault }
+        BadObject { namespace: namespace.unwrap_or_default(), name, fault }
     };
     let (event, object) = read(line, EventSeed { kind, buffers }).map_err(|error| bad(error.to_string()))?;
     match &*event {
@@ -152,7 +154,7 @@ struct NamedObject {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ObjectName {
-    namespace: String,
+    namespace: Option<String>,
     name: String,
 }
 
@@ -240,9 +242,14 @@ impl<'de> Visitor<'de> for EventSeed<'_> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ListMeta {
-    resource_version: String,
+    resource_version: Option<String>,
     #[serde(rename = "continue")]
-    continue_token: String,
+    continue_token: Option<String>,
+}
+
+/// Returns whether an object of this kind is a list. Some servers leave out the `items` of an empty one.
+fn is_kind_of_list(kind: &str) -> bool {
+    kind.ends_with("List")
 }
 
 struct ListSeed<'a> {
@@ -266,20 +273,21 @@ impl<'de> Visitor<'de> for ListSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page, A::Error> {
         let mut page = Page::default();
-        let mut has_items = false;
+        let mut is_list = false;
         while let Some(name) = map.next_key::<String>()? {
             match name.as_str() {
                 "metadata" => page.set_meta(map.next_value()?),
+                "kind" => is_list |= map.next_value::<Option<String>>()?.is_some_and(|kind| is_kind_of_list(&kind)),
                 "items" => {
                     page.items = map.next_value_seed(ItemsSeed { kind: self.kind })?;
-                    has_items = true;
+                    is_list = true;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        if has_items { Ok(page) } else { Err(de::Error::missing_field("items")) }
+        if is_list { Ok(page) } else { Err(de::Error::missing_field("items")) }
     }
 }
 
@@ -345,9 +353,27 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_no_list_is_an_error() {
-        let empty = list(br#"{"metadata": {"resourceVersion": "1", "continue": ""}, "items": null}"#, &POD).unwrap();
-        assert_eq!((empty.items.len(), empty.continue_token), (0, None));
-        for text in ["", "[]", "{}", r#"{"items": {}}"#, r#"{"items": [1]}"#, r#"{"items": []} x"#, r#"{"items": ["#] {
+        for text in [
+            r#"{"metadata": {"resourceVersion": "1", "continue": ""}, "items": null}"#,
+            r#"{"metadata": {"resourceVersion": "1", "continue": null}, "items": []}"#,
+            r#"{"kind": "PodList", "metadata": {"resourceVersion": "1"}}"#,
+        ] {
+            let empty = list(text.as_bytes(), &POD).unwrap();
+            assert_eq!((empty.items.len(), empty.version.as_str(), empty.continue_token), (0, "1", None), "{text}");
+        }
+        for text in [r#"{"items": [], "metadata": null}"#, r#"{"items": [], "metadata": {"resourceVersion": null}}"#] {
+            assert_eq!(list(text.as_bytes(), &POD).unwrap().version, "", "{text}");
+        }
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"kind": "Pod", "metadata": {}}"#,
+            r#"{"items": {}}"#,
+            r#"{"items": [1]}"#,
+            r#"{"items": []} x"#,
+            r#"{"items": ["#,
+        ] {
             assert!(list(text.as_bytes(), &POD).is_err(), "{text}");
         }
         let deep = format!(r#"{{"items": [{{"a": {}1{}}}]}}"#, "[".repeat(1000), "]".repeat(1000));

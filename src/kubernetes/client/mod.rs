@@ -43,9 +43,15 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 ///
 /// # Requests
 ///
-/// - Reads are repeated after failures of the connection and the statuses 429, 503 and 504. Writes are repeated only if the server
-///   certainly did not carry them out: it was not reached, or answered 429, or 503 with a delay. The delays follow the header
-///   `Retry-After`, with jitter. All repetitions end within the [time of a call](KubernetesClientBuilder::call_timeout).
+/// - Reads are repeated after failures of the connection and the statuses 429, 503 and 504. Writes are repeated only if
+///   the server certainly did not carry them out: it was not reached, or answered 429, or 503 with a delay. The delays
+///   follow the header `Retry-After`, with jitter. All repetitions end within the
+///   [time of a call](KubernetesClientBuilder::call_timeout). Failures of the connection, and answers 503 and 504
+///   without that header, are repeated three times at most. A version that the server has not reached is asked for ten
+///   times more at most.
+/// - A call that is repeated for more than five seconds is logged at *warn*. If a watch makes the call, the status of
+///   the watch shows it.
+/// - Warnings of the server, such as unknown fields and deprecated kinds, are logged at *warn*, each text once.
 /// - Tokens, plugins and certificates are renewed before they expire, and after the server has refused them once.
 /// - A credential plugin runs once for all threads that wait for it. It is killed after two minutes, and with the last clone of the
 ///   client. A failure of it is the answer to all requests of the next two seconds. While its last token is valid, that is used.
@@ -56,6 +62,8 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 ///   of [metadata](Self::metadata_only) alone can do so only by fields of the metadata.
 /// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it. It asks again
 ///   if the server no longer knows the answer.
+/// - In a process that is forked without `exec`, a copy of the client makes connections of its own. A watch that the parent has opened
+///   must not be read there: its answers would be missing in the parent.
 ///
 /// # Examples
 ///
@@ -93,6 +101,40 @@ pub(super) struct Mode {
     pub(super) dry_run: bool,
     pub(super) metadata_only: bool,
     pub(super) field_manager: Option<Arc<str>>,
+    pub(super) field_validation: Option<FieldValidation>,
+}
+
+/// The treatment of unknown and repeated fields in writes, which the server checks. Servers before version 1.25 ignore
+/// the setting.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::kubernetes::{ClusterConfig, FieldValidation, KubernetesClient};
+///
+/// let config = ClusterConfig::new("https://10.0.0.1:6443")?.token("secret");
+/// let client = KubernetesClient::builder(config).field_validation(FieldValidation::Strict).build()?;
+/// # Ok::<_, homeostat::kubernetes::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FieldValidation {
+    /// Drops unknown fields, and keeps the last of repeated ones.
+    Ignore,
+    /// Does the same as [`Ignore`](Self::Ignore), and sends a warning for each such field.
+    Warn,
+    /// Refuses the write as [invalid](ClientError::Invalid).
+    Strict,
+}
+
+impl FieldValidation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Warn => "Warn",
+            Self::Strict => "Strict",
+        }
+    }
 }
 
 /// Builds a [`KubernetesClient`].
@@ -115,6 +157,7 @@ pub struct KubernetesClientBuilder {
     limits: TransportLimits,
     user_agent: Option<String>,
     field_manager: Option<Arc<str>>,
+    field_validation: Option<FieldValidation>,
     clock: Clock,
 }
 
@@ -165,6 +208,13 @@ impl KubernetesClientBuilder {
         self
     }
 
+    /// Sets how the server treats unknown and repeated fields in writes. Default: the server decides. Since version
+    /// 1.25 it sends warnings.
+    pub fn field_validation(mut self, validation: FieldValidation) -> Self {
+        self.field_validation = Some(validation);
+        self
+    }
+
     /// Sets the clock of delays and expiries. Default: the system clock. Time-outs of sockets follow the system clock always.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -177,14 +227,14 @@ impl KubernetesClientBuilder {
     ///
     /// If a certificate, the proxy or the user agent is invalid.
     pub fn build(self) -> Result<KubernetesClient, ConfigError> {
-        let Self { config, limits, user_agent, field_manager, clock } = self;
+        let Self { config, limits, user_agent, field_manager, field_validation, clock } = self;
         let default_agent = || {
             let version = env!("CARGO_PKG_VERSION");
             format!("homeostat/{version} ({}/{})", env::consts::OS, env::consts::ARCH)
         };
         let user_agent = user_agent.unwrap_or_else(default_agent);
         let proxy = config.chosen_proxy(&|name| env::var_os(name));
-        let transport = HttpTransport::new(config.parts(), proxy.as_deref(), user_agent, limits, clock)?;
+        let transport = HttpTransport::new(config.parts(), proxy.as_ref(), user_agent, limits, clock)?;
         let shared = Shared {
             transport,
             discovery: Discovery::default(),
@@ -192,7 +242,10 @@ impl KubernetesClientBuilder {
             unstreamed: Mutex::default(),
             pages: PageConnections::default(),
         };
-        Ok(KubernetesClient { shared: Arc::new(shared), mode: Mode { field_manager, ..Mode::default() } })
+        Ok(KubernetesClient {
+            shared: Arc::new(shared),
+            mode: Mode { field_manager, field_validation, ..Mode::default() },
+        })
     }
 }
 
@@ -209,7 +262,7 @@ impl KubernetesClient {
     /// Returns a builder of a client.
     pub fn builder(config: ClusterConfig) -> KubernetesClientBuilder {
         let (limits, clock) = (TransportLimits::default(), Clock::system());
-        KubernetesClientBuilder { config, limits, user_agent: None, field_manager: None, clock }
+        KubernetesClientBuilder { config, limits, user_agent: None, field_manager: None, field_validation: None, clock }
     }
 
     /// Returns a client with its own connections, and with calls of at most this time.
@@ -329,8 +382,14 @@ impl KubernetesClient {
 
     /// Adds the settings of writes to a path.
     pub(super) fn write(&self, path: RequestPath) -> RequestPath {
+        self.write_as(path, self.mode.field_manager.as_deref())
+    }
+
+    /// Adds the settings of writes by this owner of the fields to a path.
+    pub(super) fn write_as(&self, path: RequestPath, owner: Option<&str>) -> RequestPath {
         let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
-        path.optional_query("fieldManager", self.mode.field_manager.as_deref())
+        let path = path.optional_query("fieldValidation", self.mode.field_validation.map(FieldValidation::as_str));
+        path.optional_query("fieldManager", owner)
     }
 
     /// Returns the representation to ask for.

@@ -88,7 +88,7 @@ struct ScaleStatus {
 #[serde(rename_all = "camelCase")]
 struct TableObject {
     #[serde(default)]
-    metadata: TableMeta,
+    metadata: Option<TableMeta>,
     column_definitions: Vec<TableColumn>,
     #[serde(default)]
     rows: Option<Vec<RowObject>>,
@@ -97,7 +97,7 @@ struct TableObject {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct TableMeta {
-    resource_version: String,
+    resource_version: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -150,7 +150,7 @@ impl KubernetesClient {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
             TableRow { key: ObjectKey::new(&text("namespace"), &text("name")), cells }
         });
-        let version = table.metadata.resource_version;
+        let version = table.metadata.and_then(|meta| meta.resource_version).unwrap_or_default();
         Ok(ObjectTable { version, columns: table.column_definitions, rows: rows.collect() })
     }
 }

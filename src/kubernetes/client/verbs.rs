@@ -103,8 +103,7 @@ impl Client for KubernetesClient {
         let path = |plural: &str| {
             in_place(kind, named.key().namespace())?;
             let path = in_part(RequestPath::of_object(kind, plural, named.key())?, owner.target);
-            let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
-            Ok(path.query("fieldManager", &owner.name).query("force", if owner.force { "true" } else { "false" }))
+            Ok(self.write_as(path, Some(&owner.name)).query("force", if owner.force { "true" } else { "false" }))
         };
         let body = (Some((APPLY_PATCH, &object)), self.accept(false));
         self.request(&named, &Method::PATCH, ("APPLY", ""), body, path)?.object()
@@ -240,7 +239,7 @@ impl KubernetesClient {
 
     /// Returns the body of a deletion.
     fn delete_options(&self, object: &ObjectRef, options: &DeleteOptions) -> Result<Value, ClientError> {
-        let DeleteOptions { uid, resource_version, propagation, purge } = options;
+        let DeleteOptions { uid, resource_version, propagation, purge, grace_period } = options;
         if *purge {
             let rule = "a server of Kubernetes cannot remove an object that has finalizers: remove the finalizers";
             return Err(ClientError::invalid(object.clone(), "", "", rule));
@@ -256,6 +255,11 @@ impl KubernetesClient {
         }
         if let Some(version) = resource_version {
             body["preconditions"]["resourceVersion"] = json!(version);
+        }
+        if let Some(time) = grace_period {
+            // Zero has another meaning than a short time.
+            let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+            body["gracePeriodSeconds"] = json!(i64::try_from(seconds).unwrap_or(i64::MAX));
         }
         if self.mode.dry_run {
             body["dryRun"] = json!(["All"]);

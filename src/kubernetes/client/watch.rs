@@ -76,7 +76,7 @@ fn begin(
         return Ok(ObjectStream::new(stream));
     }
     match from {
-        Some(version) => stream.connect(version)?,
+        Some(version) => stream.connect(Some(version))?,
         None => stream.begin()?,
     }
     Ok(ObjectStream::new(stream))
@@ -136,7 +136,7 @@ impl EventStream {
     /// Begins with all objects. The server streams them if it can.
     fn begin(&mut self) -> Result<(), ClientError> {
         let refusal = if self.client.mode_streams(&self.kind) {
-            match self.connect("") {
+            match self.connect(None) {
                 Err(error @ ClientError::Invalid { .. }) => {
                     self.client.note_refused_streaming(&self.kind, &error.to_string());
                     error
@@ -168,8 +168,9 @@ impl EventStream {
         Ok(())
     }
 
-    /// Connects to watch from this version, or from all objects if it is empty.
-    fn connect(&mut self, version: &str) -> Result<(), ClientError> {
+    /// Connects to watch from this version, or from all objects. If the version is empty, because a list had none, the
+    /// server begins where it wants to: it repeats the objects that exist.
+    fn connect(&mut self, from: Option<&str>) -> Result<(), ClientError> {
         let Self { client, kind, query, stop, .. } = self;
         let transport = &client.shared.transport;
         let lifetime = (LIFE + transport.draw() % LIFE).to_string();
@@ -178,12 +179,12 @@ impl EventStream {
             let path = |plural: &str| {
                 let path = selected(kind, plural, query, &fields.selector)?.query("watch", "1");
                 let path = path.query("allowWatchBookmarks", "true").query("timeoutSeconds", &lifetime);
-                Ok(match version {
-                    "" => path.query("sendInitialEvents", "true").query("resourceVersionMatch", "NotOlderThan"),
-                    version => path.query("resourceVersion", version),
+                Ok(match from {
+                    None => path.query("sendInitialEvents", "true").query("resourceVersionMatch", "NotOlderThan"),
+                    version => path.optional_query("resourceVersion", version.filter(|version| !version.is_empty())),
                 })
             };
-            let opened = client.exchange(&object, ("WATCH", version), Some(stop), path, |path| {
+            let opened = client.exchange(&object, ("WATCH", from.unwrap_or_default()), Some(stop), path, |path| {
                 let accept = client.accept(false);
                 transport.open(&HttpRequest { method: Method::GET, path, body: None, accept }, stop)
             });
@@ -224,7 +225,7 @@ impl EventStream {
             return ReadStep::Item(Ok(WatchEvent::Bookmark(version)));
         }
         if let Some(version) = self.next.take()
-            && let Err(error) = self.connect(&version)
+            && let Err(error) = self.connect(Some(&version))
         {
             return ReadStep::Item(Err(error));
         }

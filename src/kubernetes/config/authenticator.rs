@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::cluster_info::ClusterInfo;
 use super::exec::{ExecCredentials, ExecError, ExecPlugin};
 use super::identity::Credentials;
+use super::process::Messages;
 use super::secret::Secret;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
@@ -57,8 +58,14 @@ struct Kept {
     failure: Option<(Arc<ExecError>, Nanos)>,
 }
 
-/// A run of a plugin, and its result once it has ended.
-type PluginRun = Monitor<Option<PluginResult>>;
+/// A run of a plugin.
+struct PluginRun {
+    /// Set when it has ended.
+    result: Arc<Monitor<Option<PluginResult>>>,
+    /// Its standard error so far.
+    messages: Arc<Messages>,
+}
+
 type PluginResult = Result<Option<Secret<String>>, Arc<ExecError>>;
 
 #[derive(Default)]
@@ -159,6 +166,15 @@ impl Authenticator {
         let _ = run.map(|run| wait(&run, Nanos::NEVER, None));
     }
 
+    /// Blocks until the plugin that runs has written to its standard error.
+    #[cfg(all(test, unix))]
+    pub(crate) fn wait_for_messages(&self) {
+        let run = self.kept.lock().run.clone();
+        let wait =
+            |run: &PluginRun| run.messages.wait_for_some(Nanos::NEVER, |bytes| (!bytes.is_empty()).then_some(()));
+        let _ = run.map(|run| wait(&run));
+    }
+
     fn renewal(&self, until: &Until) -> Renewal {
         let is_due = match until {
             Until::Now => true,
@@ -213,7 +229,10 @@ impl Authenticator {
             },
         }
         let under_way = kept.run.clone();
-        let run = under_way.clone().unwrap_or_else(|| Monitor::of(self.clock.clone(), None));
+        let run = under_way.clone().unwrap_or_else(|| {
+            let result = Monitor::of(self.clock.clone(), None);
+            Arc::new(PluginRun { result, messages: Messages::of(Clock::system(), Vec::new()) })
+        });
         kept.run = Some(Arc::clone(&run));
         drop(kept);
         if under_way.is_none() {
@@ -225,7 +244,10 @@ impl Authenticator {
         match wait(&run, until, stop) {
             Some(Ok(token)) => Ok(token),
             Some(Err(error)) => Err(AuthError::Exec(error)),
-            None => Err(AuthError::Exec(Arc::new(plugin.error("has printed no credentials in time")))),
+            None => {
+                let error = plugin.error("has printed no credentials in time").with_messages(&run.messages);
+                Err(AuthError::Exec(Arc::new(error)))
+            }
         }
     }
 
@@ -239,7 +261,7 @@ impl Authenticator {
             shielded("the thread of a credential plugin", || {
                 let cluster = cluster.as_ref().map(ClusterInfo::to_json).transpose();
                 let cluster = cluster.map_err(|error| command.error(format!("cannot be told its cluster: {error}")));
-                result = cluster.and_then(|cluster| command.run(cluster, &dropped));
+                result = cluster.and_then(|cluster| command.run(cluster, &running.messages, &dropped));
             });
             finish(&kept, &clock, &running, result);
         };
@@ -251,10 +273,11 @@ impl Authenticator {
 
 /// Waits for the result of a run. Returns `None` at the time `until` and when `stop` is cancelled.
 fn wait(run: &Arc<PluginRun>, until: Nanos, stop: Option<&CancellationToken>) -> Option<PluginResult> {
-    let wake = Arc::clone(run);
+    let wake = Arc::clone(&run.result);
     let _guard = stop.map(|stop| stop.on_cancel(move || wake.change(|_| ())));
     let is_stopped = || stop.is_some_and(CancellationToken::is_cancelled);
-    let result = run.wait_for_some(until, |result| result.clone().map(Some).or_else(|| is_stopped().then_some(None)));
+    let result =
+        run.result.wait_for_some(until, |result| result.clone().map(Some).or_else(|| is_stopped().then_some(None)));
     result.flatten()
 }
 
@@ -276,7 +299,7 @@ fn finish(kept: &Mutex<Kept>, clock: &Clock, run: &PluginRun, result: Result<Exe
         }
     };
     drop(kept);
-    run.change(|ended| *ended = Some(result));
+    run.result.change(|ended| *ended = Some(result));
 }
 
 impl Drop for Authenticator {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use http::Uri;
+use http::uri::Authority;
 
 use super::error::{ConfigError, FileOrInline};
 use super::identity::{ClientCertificate, Credentials, Impersonation};
@@ -43,6 +44,8 @@ pub(crate) struct ConfigParts {
     pub(crate) proxy: Option<ProxyUrl>,
     pub(crate) certificate: Option<ClientCertificate>,
     pub(crate) credentials: Credentials,
+    /// Whether a server without TLS gets the credentials.
+    pub(crate) plain_credentials: bool,
     pub(crate) acts_as: Option<Impersonation>,
     /// The settings of the cluster for a credential plugin.
     pub(crate) plugin_settings: Option<Secret<serde_json::Value>>,
@@ -56,7 +59,8 @@ impl ClusterConfig {
     /// If the address is not a URL with `http` or `https` and a host.
     pub fn new(server: &str) -> Result<Self, ConfigError> {
         let server = parse_server(server).map_err(|fault| ConfigError::new("server", fault))?;
-        Ok(Self(ConfigParts { server, namespace: "default".to_owned(), ..ConfigParts::default() }))
+        let (origin, namespace) = (format!("settings for {server}"), "default".to_owned());
+        Ok(Self(ConfigParts { origin, server, namespace, ..ConfigParts::default() }))
     }
 
     pub(crate) fn of(parts: ConfigParts) -> Self {
@@ -82,7 +86,9 @@ impl ClusterConfig {
         self
     }
 
-    /// Sends this token with each request, in place of other credentials.
+    /// Sends this token with each request, in place of a password or a credential plugin. A client certificate stays.
+    ///
+    /// A server without TLS gets it only after [`send_credentials_without_tls`](Self::send_credentials_without_tls).
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.0.credentials = Credentials::Token(Secret::new(token.into()));
@@ -90,6 +96,13 @@ impl ClusterConfig {
     }
 
     /// Trusts only these certificate authorities, in PEM. Default: the authorities that the system trusts.
+    ///
+    /// A server's own certificate among them is trusted too, whether it is one of an authority (`CA:TRUE`, as
+    /// `openssl req -x509` makes it) or not. Its names and its period count all the same. Names are read from its
+    /// subjectAltName only.
+    ///
+    /// Servers and authorities must have RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519
+    /// keys.
     #[must_use]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.0.authority = Some(FileOrInline::Inline(pem.into()));
@@ -97,9 +110,16 @@ impl ClusterConfig {
         self
     }
 
-    /// Shows the server this certificate, in PEM.
+    /// Shows the server this certificate, in PEM. A credential plugin does not run then.
+    ///
+    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
+    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. `kubectl` also takes RSA keys of 1024 bits and
+    /// the curve P-521: the library of this client cannot sign with these.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        if matches!(self.0.credentials, Credentials::Exec(_)) {
+            self.0.credentials = Credentials::None;
+        }
         let (certificate, key) = (FileOrInline::Inline(pem.into()), FileOrInline::Inline(Secret::new(key_pem.into())));
         self.0.certificate = Some(ClientCertificate { certificate, key });
         self
@@ -112,7 +132,8 @@ impl ClusterConfig {
         self
     }
 
-    /// Trusts any server, so that anyone on the network can read and change everything. Only for tests.
+    /// Trusts any server, with any certificate, so that anyone on the network can read and change everything. Only for
+    /// tests.
     #[must_use]
     pub fn insecure_skip_tls_verify(mut self) -> Self {
         self.0.insecure = true;
@@ -120,13 +141,24 @@ impl ClusterConfig {
         self
     }
 
-    /// Uses this proxy, such as `http://proxy:3128`.
+    /// Uses this proxy, such as `http://proxy:3128`. It must be an `http` or `https` proxy: SOCKS proxies, which
+    /// `kubectl` also takes, are refused when the client is built.
     ///
     /// Default: the `proxy-url` of the kubeconfig. Without one, the variables `HTTPS_PROXY` (for a server without TLS `HTTP_PROXY`)
     /// and `NO_PROXY`.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
-        self.0.proxy = Some(ProxyUrl::new(url));
+        self.0.proxy = Some(ProxyUrl::new("proxy", url));
+        self
+    }
+
+    /// Sends the credentials to a server without TLS (`http`) too, where everyone on the way can read them.
+    ///
+    /// Default: such a server gets no token and no password, and no credential plugin runs; a warning says so when the
+    /// client is built. `kubectl` does the same.
+    #[must_use]
+    pub fn send_credentials_without_tls(mut self) -> Self {
+        self.0.plain_credentials = true;
         self
     }
 
@@ -147,44 +179,84 @@ impl ClusterConfig {
     }
 
     /// Returns the proxy to use, by the settings and these variables of the environment.
-    pub(crate) fn chosen_proxy(&self, var: &impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    pub(crate) fn chosen_proxy(&self, var: &impl Fn(&str) -> Option<OsString>) -> Option<ProxyUrl> {
         if let Some(proxy) = &self.0.proxy {
-            return Some(proxy.reveal().to_owned());
+            return Some(proxy.clone());
         }
-        // The first of the two that is not empty.
+        // The first of the two that is not empty, with its name.
         let either = |name: &str| {
-            let set = |name: String| var(&name)?.into_string().ok().filter(|value| !value.is_empty());
+            let set = |name: String| {
+                let value = var(&name)?.into_string().ok().filter(|value| !value.is_empty());
+                Some((name, value?))
+            };
             [name.to_owned(), name.to_ascii_lowercase()].into_iter().find_map(set)
         };
         let uri: Uri = self.0.server.parse().ok()?;
         let is_tls = uri.scheme_str() == Some("https");
-        let proxy = either(if is_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" })?;
+        let (name, proxy) = either(if is_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" })?;
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let direct = NoProxy::parse(&either("NO_PROXY").unwrap_or_default()).contains(uri.host()?, port);
+        let direct =
+            NoProxy::parse(&either("NO_PROXY").map_or_else(String::new, |(_, list)| list)).contains(uri.host()?, port);
         // Without a scheme it is a host and a port.
-        (!direct).then(|| if proxy.contains("://") { proxy } else { format!("http://{proxy}") })
+        let url = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+        (!direct).then(|| ProxyUrl::new(format!("variable {name}"), url))
+    }
+}
+
+impl ConfigParts {
+    /// Returns the credentials that the server gets. Warns if it gets none because it has no TLS.
+    pub(crate) fn sent_credentials(&self) -> Credentials {
+        let has_tls = self.server.parse().is_ok_and(|uri: Uri| uri.scheme_str() == Some("https"));
+        if has_tls || self.plain_credentials || self.credentials == Credentials::None {
+            return self.credentials.clone();
+        }
+        let server = &self.server;
+        log::warn!(server:%; "sending no credentials to {server}, because it has no TLS; use an address with https, or call \
+                              send_credentials_without_tls");
+        Credentials::None
     }
 }
 
 /// Checks the address of a server. Returns it without a slash at the end, or its fault.
 pub(crate) fn parse_server(server: &str) -> Result<String, String> {
     let server = server.trim().trim_end_matches('/');
-    let fault = |fault: &str| format!("is {server:?}, but must be {fault}");
+    // The text before an `@` may be a password.
+    let shown = server.rsplit_once('@').map_or_else(|| server.to_owned(), |(_, host)| format!("…@{host}"));
+    let fault = |fault: &str| format!("is {shown:?}, but must be {fault}");
     // Without a scheme `kubectl` uses TLS.
     let url = if server.contains("://") || server.is_empty() { server.to_owned() } else { format!("https://{server}") };
     let uri: Uri = url.parse().map_err(|_| fault("a URL such as https://10.0.0.1:6443"))?;
-    let known_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
-    if !known_scheme || uri.host().is_none_or(str::is_empty) {
+    let authority = uri.authority().filter(|authority| !authority.host().is_empty());
+    let Some(authority) = authority.filter(|_| matches!(uri.scheme_str(), Some("http" | "https"))) else {
         return Err(fault("a URL such as https://10.0.0.1:6443"));
+    };
+    if authority.as_str().contains('@') || uri.query().is_some() {
+        let host = authority.host();
+        return Err(format!("must have neither a user nor a query, but is a URL of the host {host:?}"));
     }
-    if has_user || uri.query().is_some() {
-        return Err(format!(
-            "must have neither a user nor a query, but is a URL of the host {:?}",
-            uri.host().unwrap_or("")
-        ));
+    if url.contains('#') {
+        return Err(fault("a URL without a fragment (#…)"));
     }
+    port_of(authority).map_err(|()| fault("a URL with a port from 1 to 65535"))?;
     Ok(url)
+}
+
+/// Returns the port of an address; `None` if it has none.
+///
+/// [`Uri::port`] is `None` for an impossible port too. A request to the default port in its place could show a token to
+/// a stranger.
+pub(crate) fn port_of(authority: &Authority) -> Result<Option<u16>, ()> {
+    let place = authority.as_str();
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let port = match place.rsplit_once(']') {
+        Some((_, port)) => port,
+        None => place.find(':').map_or("", |at| &place[at..]),
+    };
+    if port.is_empty() {
+        return Ok(None);
+    }
+    let digits = port.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).filter(|port| *port > 0).map(Some).ok_or(())
 }
 
 /// Shows the address.

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::base::text::OneLine;
 use crate::run::error::BoxError;
 
 /// The error of finding or reading the settings of a connection. It names the file and the field, and never shows a secret.
@@ -42,8 +43,9 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.fault)?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+        // Names in settings may have escape codes of terminals.
+        write!(f, "{}: {}", OneLine(&self.origin), OneLine(&self.fault))?;
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {}", OneLine(source)))
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! The protocol is the one of `client.authentication.k8s.io` in the versions `v1` and `v1beta1`.
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::process;
+use super::field::{Field, FieldList};
+use super::process::{self, Messages};
 use super::secret::Secret;
 use crate::base::cancel::CancellationToken;
 use crate::base::text::OneLine;
@@ -25,30 +28,24 @@ const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authenti
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 /// The section `exec` of a user in a kubeconfig.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct ExecSettings {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    command: String,
+    api_version: Field<String>,
+    command: Field<String>,
     /// They may have passwords.
-    #[serde(default)]
-    args: Option<Vec<Secret<String>>>,
-    #[serde(default)]
-    env: Option<Vec<Variable>>,
-    #[serde(default)]
-    install_hint: Option<String>,
-    #[serde(default)]
-    interactive_mode: Option<String>,
-    #[serde(default)]
-    provide_cluster_info: bool,
+    args: FieldList<Secret<String>>,
+    env: FieldList<Variable>,
+    install_hint: Field<String>,
+    interactive_mode: Field<String>,
+    provide_cluster_info: Field<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 struct Variable {
-    name: String,
-    value: Secret<String>,
+    name: Field<String>,
+    value: Field<Secret<String>>,
 }
 
 /// A command that prints credentials.
@@ -58,7 +55,8 @@ pub(crate) struct ExecPlugin {
     command: OsString,
     args: Vec<Secret<String>>,
     env: Vec<Variable>,
-    install_hint: Option<String>,
+    /// Advice for a missing command; may be empty.
+    install_hint: String,
     /// Whether the plugin wants to know the server.
     pub(crate) wants_cluster: bool,
 }
@@ -78,7 +76,7 @@ pub(crate) struct ExecError {
     command: OsString,
     fault: String,
     messages: String,
-    hint: Option<String>,
+    hint: String,
 }
 
 /// The output of a plugin.
@@ -107,34 +105,42 @@ impl ExecPlugin {
         let ExecSettings { api_version, command, args, env, install_hint, interactive_mode, provide_cluster_info } =
             settings;
         if !VERSIONS.contains(&api_version.as_str()) {
-            return Err(format!("apiVersion is {api_version:?}, but must be {}", VERSIONS.join(" or ")));
+            return Err(format!("apiVersion is {:?}, but must be {}", *api_version, VERSIONS.join(" or ")));
         }
         if command.is_empty() {
             return Err("command is empty".to_owned());
         }
-        if interactive_mode.as_deref() == Some("Always") {
+        if *interactive_mode == "Always" {
             return Err(format!(
-                "{command} asks its user for input (interactiveMode: Always), but nobody answers here"
+                "{} asks its user for input (interactiveMode: Always), but nobody answers here",
+                *command
             ));
         }
-        let is_path = Path::new(&command).components().count() > 1;
-        let command = if is_path { directory.join(&command).into_os_string() } else { command.into() };
+        let env: Vec<_> = env.0.into_iter().map(|variable| variable.0).collect();
+        let is_unusable = |name: &str| name.is_empty() || name.contains(['=', '\0']);
+        if let Some(variable) = env.iter().find(|variable| is_unusable(&variable.name)) {
+            return Err(format!("env has a variable with the name {:?}", *variable.name));
+        }
+        let is_path = Path::new(&*command).components().count() > 1;
+        let command = if is_path { directory.join(&*command).into_os_string() } else { command.0.into() };
         Ok(Self {
-            api_version,
+            api_version: api_version.0,
             command,
-            args: args.unwrap_or_default(),
-            env: env.unwrap_or_default(),
-            install_hint,
-            wants_cluster: provide_cluster_info,
+            args: args.0.into_iter().map(|argument| argument.0).collect(),
+            env,
+            install_hint: install_hint.0,
+            wants_cluster: *provide_cluster_info,
         })
     }
 
     /// Runs the command, and returns the credentials that it prints. `cluster` tells it the server.
     ///
     /// Blocks until the command ends. It is killed after two minutes, when `unwanted` is cancelled, and if it prints more than 1 MiB.
+    /// Meanwhile `messages` has its standard error.
     pub(crate) fn run(
         &self,
         cluster: Option<serde_json::Value>,
+        messages: &Arc<Messages>,
         unwanted: &CancellationToken,
     ) -> Result<ExecCredentials, ExecError> {
         let mut info =
@@ -142,28 +148,34 @@ impl ExecPlugin {
         if let Some(cluster) = cluster {
             info["spec"]["cluster"] = cluster;
         }
-        let mut command = Command::new(&self.command);
-        command.args(self.args.iter().map(Secret::reveal));
-        command.envs(self.env.iter().map(|variable| (&variable.name, variable.value.reveal())));
-        command.env("KUBERNETES_EXEC_INFO", info.to_string());
-        let output = process::run(&mut command, LONGEST_RUN, unwanted).map_err(|error| {
-            let is_missing = error.kind() == ErrorKind::NotFound;
-            let hint = self.install_hint.clone().filter(|hint| is_missing && !hint.is_empty());
-            let is_too_long = error.kind() == ErrorKind::FileTooLarge;
-            let fault = if is_too_long { "was killed, because" } else { "cannot be run:" };
-            ExecError { hint, ..self.error(format!("{fault} {error}")) }
+        let error = |fault: String| self.error(fault).with_messages(messages);
+        let output =
+            self.command(&info).and_then(|mut command| process::run(&mut command, LONGEST_RUN, messages, unwanted));
+        let output = output.map_err(|cause| match cause.kind() {
+            ErrorKind::FileTooLarge => error(format!("was killed, because {cause}")),
+            ErrorKind::NotFound => {
+                ExecError { hint: self.install_hint.clone(), ..error(format!("cannot be run: {cause}")) }
+            }
+            _ => error(format!("cannot be run: {cause}")),
         })?;
         let Some(output) = output else {
-            return Err(self.error(format!("was killed, because it printed no credentials within {LONGEST_RUN:?}")));
-        };
-        let error = |fault: String| ExecError {
-            messages: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            ..self.error(fault)
+            return Err(error(format!("was killed, because it printed no credentials within {LONGEST_RUN:?}")));
         };
         if !output.status.success() {
             return Err(error(format!("failed with {}", output.status)));
         }
         self.read(&output.stdout).map_err(error)
+    }
+
+    /// Returns the command with its arguments and variables.
+    fn command(&self, info: &serde_json::Value) -> io::Result<Command> {
+        // The variables are for the plugin alone. With a `PATH` among them, the system would search there for the
+        // command too.
+        let mut command = Command::new(process::find(&self.command, env::var_os("PATH").as_deref())?);
+        command.args(self.args.iter().map(Secret::reveal));
+        command.envs(self.env.iter().map(|variable| (&*variable.name, variable.value.reveal())));
+        command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        Ok(command)
     }
 
     /// Reads the output of the command.
@@ -187,9 +199,17 @@ impl ExecPlugin {
         Ok(ExecCredentials { token, certificate, expires: status.expiration_timestamp })
     }
 
-    /// Returns an error of this plugin. `fault` goes on after its name.
+    /// Returns an error of this plugin. `fault` follows its name.
     pub(crate) fn error(&self, fault: impl Into<String>) -> ExecError {
-        ExecError { command: self.command.clone(), fault: fault.into(), messages: String::new(), hint: None }
+        ExecError { command: self.command.clone(), fault: fault.into(), messages: String::new(), hint: String::new() }
+    }
+}
+
+impl ExecError {
+    /// Adds the standard error of the plugin.
+    pub(crate) fn with_messages(self, messages: &Messages) -> Self {
+        let messages = messages.with(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
+        Self { messages, ..self }
     }
 }
 
@@ -205,11 +225,11 @@ fn fault_of(error: &serde_json::Error) -> String {
 
 impl fmt::Display for ExecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the credential plugin {} {}", self.command.display(), self.fault)?;
+        write!(f, "the credential plugin {} {}", OneLine(self.command.display()), OneLine(&self.fault))?;
         if !self.messages.is_empty() {
             write!(f, "; it says: {}", OneLine(&self.messages))?;
         }
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", OneLine(&self.hint)) }
     }
 }
 

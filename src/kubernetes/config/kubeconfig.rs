@@ -8,19 +8,32 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 
 use super::cluster::{ClusterConfig, ConfigParts, parse_server};
 use super::error::{ConfigError, FileOrInline, read_file};
-use super::exec::{ExecPlugin, ExecSettings};
+use super::exec::ExecPlugin;
+use super::field::FieldList;
+use super::format::{self, Cluster, KubeconfigContext, KubeconfigFile, User};
 use super::identity::{ClientCertificate, Credentials, Impersonation};
 use super::proxy::ProxyUrl;
 use super::secret::Secret;
 
 /// One or several kubeconfig files, merged.
 ///
-/// If several files have a cluster, user or context of one name, the first file wins. The first `current-context` wins too. Paths
-/// are relative to the folder of their file. These are the rules of `kubectl`.
+/// If several files have a cluster, user or context of one name, the first file wins. The first `current-context` wins
+/// too. Paths are relative to the folder of their file. Within a file, null is the same as a missing field, of two
+/// equal fields the last one counts, and of several YAML documents only the first one counts. Two clusters, users or
+/// contexts of one name in one file are an error. These are the rules of `kubectl`. Entries without a name are left
+/// out.
+///
+/// A user's token, password or client certificate wins over its `exec` plugin, which does not run then.
+///
+/// These settings of `kubectl` are errors, if the context in use has them:
+///
+/// - a `proxy-url` with `socks5`: use an `http` or `https` proxy, see [`ClusterConfig::proxy`];
+/// - the `auth-provider` `oidc`: use an `exec` plugin;
+/// - an `exec` plugin with `interactiveMode: Always`;
+/// - client keys on the curve P-521 and RSA keys of fewer than 2048 bits, see [`ClusterConfig::client_certificate`].
 ///
 /// # Examples
 ///
@@ -55,100 +68,8 @@ struct Located<T> {
     entry: T,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct KubeconfigFile {
-    #[serde(default)]
-    current_context: Option<String>,
-    #[serde(default)]
-    contexts: Option<Vec<NamedContext>>,
-    #[serde(default)]
-    clusters: Option<Vec<NamedCluster>>,
-    #[serde(default)]
-    users: Option<Vec<NamedUser>>,
-}
-
-#[derive(Deserialize)]
-struct NamedContext {
-    name: String,
-    #[serde(default)]
-    context: Option<KubeconfigContext>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    name: String,
-    #[serde(default)]
-    cluster: Option<Cluster>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    name: String,
-    #[serde(default)]
-    user: Option<User>,
-}
-
-#[derive(Clone, Default, Deserialize)]
-struct KubeconfigContext {
-    #[serde(default)]
-    cluster: String,
-    #[serde(default)]
-    user: String,
-    #[serde(default)]
-    namespace: Option<String>,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct Cluster {
-    server: String,
-    tls_server_name: Option<String>,
-    insecure_skip_tls_verify: bool,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    proxy_url: Option<String>,
-    extensions: Option<Vec<NamedExtension>>,
-}
-
-/// Settings for another program.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-struct NamedExtension {
-    name: String,
-    extension: Option<Secret<serde_json::Value>>,
-}
-
 /// The name of the extension for credential plugins.
 const PLUGIN_EXTENSION: &str = "client.authentication.k8s.io/exec";
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct User {
-    client_certificate: Option<PathBuf>,
-    client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
-    client_key_data: Option<Secret<String>>,
-    token: Option<Secret<String>>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<PathBuf>,
-    username: Option<String>,
-    password: Option<Secret<String>>,
-    #[serde(rename = "as")]
-    acts_as: Option<String>,
-    as_uid: Option<String>,
-    as_groups: Option<Vec<String>>,
-    as_user_extra: Option<BTreeMap<String, Vec<String>>>,
-    auth_provider: Option<AuthProvider>,
-    exec: Option<ExecSettings>,
-}
-
-/// A way of authentication that Kubernetes removed in 1.26.
-#[derive(Clone, Default, Deserialize)]
-struct AuthProvider {
-    #[serde(default)]
-    name: String,
-}
 
 impl Kubeconfig {
     /// Reads the files in the variable `KUBECONFIG`, or else `~/.kube/config`. Leaves out files that do not exist; if none exists,
@@ -187,7 +108,7 @@ impl Kubeconfig {
     ///
     /// If the text is not a kubeconfig.
     pub fn parse(text: &str, directory: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        Self::default().merged("kubeconfig", text, directory.as_ref())
+        Self::default().merged("kubeconfig", text.as_bytes(), directory.as_ref())
     }
 
     pub(crate) fn read_existing(paths: &[PathBuf]) -> Result<Self, ConfigError> {
@@ -195,32 +116,29 @@ impl Kubeconfig {
     }
 
     fn merged_with(self, path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = std::fs::read(path)
             .map_err(|error| ConfigError::of_file(path, "the kubeconfig cannot be read").caused_by(error))?;
         self.merged(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
     }
 
-    fn merged(mut self, origin: &str, text: &str, directory: &Path) -> Result<Self, ConfigError> {
-        // A snippet could show a secret.
-        let options = serde_saphyr::options! { with_snippet: false };
-        let file: Option<KubeconfigFile> = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| ConfigError::new(origin, "is not a kubeconfig").caused_by(error.to_string()))?;
+    fn merged(mut self, origin: &str, text: &[u8], directory: &Path) -> Result<Self, ConfigError> {
+        let fault = |fault: String| ConfigError::new(origin, "is not a kubeconfig").caused_by(fault);
+        let KubeconfigFile { current_context, contexts, clusters, users } = format::read(text).map_err(fault)?;
         self.origin = if self.origin.is_empty() { origin.to_owned() } else { format!("{}, {origin}", self.origin) };
-        let Some(file) = file else { return Ok(self) };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-        self.current = self.current.or(file.current_context.filter(|name| !name.is_empty()));
-        for NamedContext { name, context } in file.contexts.into_iter().flatten() {
-            self.contexts.entry(name).or_insert_with(|| context.unwrap_or_default());
+        self.current = self.current.or(Some(current_context.0).filter(|name| !name.is_empty()));
+        let contexts = named("contexts", contexts, |entry| (entry.name.0, entry.context.0)).map_err(fault)?;
+        let clusters = named("clusters", clusters, |entry| (entry.name.0, entry.cluster.0)).map_err(fault)?;
+        let users = named("users", users, |entry| (entry.name.0, entry.user.0)).map_err(fault)?;
+        for (name, context) in contexts {
+            self.contexts.entry(name).or_insert(context);
         }
-        let (origin, directory) = (origin.to_owned(), &directory);
-        for NamedCluster { name, cluster } in file.clusters.into_iter().flatten() {
-            let entry = cluster.unwrap_or_default();
-            let located = || Located { origin: origin.clone(), directory: directory.clone(), entry };
+        for (name, entry) in clusters {
+            let located = || Located { origin: origin.to_owned(), directory: directory.clone(), entry };
             self.clusters.entry(name).or_insert_with(located);
         }
-        for NamedUser { name, user } in file.users.into_iter().flatten() {
-            let entry = user.unwrap_or_default();
-            let located = || Located { origin: origin.clone(), directory: directory.clone(), entry };
+        for (name, entry) in users {
+            let located = || Located { origin: origin.to_owned(), directory: directory.clone(), entry };
             self.users.entry(name).or_insert_with(located);
         }
         Ok(self)
@@ -267,8 +185,8 @@ impl Kubeconfig {
             let known = names(&self.contexts);
             ConfigError::new(origin(), format!("there is no context {context:?}; the contexts are: {known}"))
         })?;
-        let cluster = self.clusters.get(&found.cluster).ok_or_else(|| {
-            let (missing, known) = (&found.cluster, names(&self.clusters));
+        let cluster = self.clusters.get(&*found.cluster).ok_or_else(|| {
+            let (missing, known) = (&*found.cluster, names(&self.clusters));
             let fault = format!("context {context:?} names the cluster {missing:?}; the clusters are: {known}");
             ConfigError::new(origin(), fault)
         })?;
@@ -286,9 +204,8 @@ impl Kubeconfig {
         if let Some(user) = user {
             user.add_identity(&found.user, &mut parts)?;
         }
-        let namespace = found.namespace.clone().filter(|namespace| !namespace.is_empty());
-        parts.namespace = namespace.unwrap_or_else(|| "default".to_owned());
-        Ok(ClusterConfig::of(parts))
+        let namespace = text(&found.namespace).unwrap_or("default").to_owned();
+        Ok(ClusterConfig::of(ConfigParts { namespace, ..parts }))
     }
 }
 
@@ -297,9 +214,37 @@ fn split(list: &OsStr) -> Vec<PathBuf> {
     env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
+/// Returns the entries of a list by their names. Leaves out entries without a name: no context can name them.
+///
+/// # Errors
+///
+/// A fault if two entries have one name, as in `kubectl`: each program would choose another one.
+fn named<E, T>(
+    list: &str,
+    entries: FieldList<E>,
+    split: impl Fn(E) -> (String, T),
+) -> Result<BTreeMap<String, T>, String> {
+    let mut named = BTreeMap::new();
+    for entry in entries.0 {
+        let (name, entry) = split(entry.0);
+        if named.contains_key(&name) {
+            return Err(format!("{list} has two entries with the name {name:?}: remove one of them"));
+        }
+        if !name.is_empty() {
+            named.insert(name, entry);
+        }
+    }
+    Ok(named)
+}
+
 /// Lists the names of some entries.
 fn names<T>(entries: &BTreeMap<String, T>) -> String {
     if entries.is_empty() { "(none)".to_owned() } else { entries.keys().cloned().collect::<Vec<_>>().join(", ") }
+}
+
+/// Returns a text; `None` if it is empty.
+fn text(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 impl<T> Located<T> {
@@ -311,19 +256,21 @@ impl<T> Located<T> {
     fn source<U>(
         &self,
         field: &str,
-        data: Option<&str>,
-        file: Option<&PathBuf>,
+        data: &str,
+        file: &Path,
         wrap: impl Fn(Vec<u8>) -> U,
     ) -> Result<Option<FileOrInline<U>>, ConfigError> {
-        if let Some(data) = data.filter(|data| !data.is_empty()) {
+        if !data.is_empty() {
             let text: String = data.split_ascii_whitespace().collect();
             let decoded = STANDARD.decode(text);
             let decoded = decoded
                 .map_err(|error| self.error(format!("{field}-data is not base64")).caused_by(error.to_string()))?;
             return Ok(Some(FileOrInline::Inline(wrap(decoded))));
         }
-        let Some(path) = file.filter(|path| !path.as_os_str().is_empty()) else { return Ok(None) };
-        let path = self.directory.join(path);
+        if file.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let path = self.directory.join(file);
         // Read now, so that a wrong path is an error at once.
         read_file(&path, &self.origin, field)?;
         Ok(Some(FileOrInline::File(path)))
@@ -336,22 +283,24 @@ impl Located<Cluster> {
         let server = parse_server(&cluster.server)
             .map_err(|fault| self.error(format!("the server of the cluster {name:?} {fault}")))?;
         let field = format!("cluster {name:?}: certificate-authority");
-        let data = cluster.certificate_authority_data.as_deref();
-        let authority = self.source(&field, data, cluster.certificate_authority.as_ref(), |pem| pem)?;
-        if cluster.insecure_skip_tls_verify && authority.is_some() {
+        let (data, file) = (&cluster.certificate_authority_data, &cluster.certificate_authority);
+        let authority = self.source(&field, data, file, |pem| pem)?;
+        let insecure = *cluster.insecure_skip_tls_verify;
+        if insecure && authority.is_some() {
             let fault = "sets both a certificate authority and insecure-skip-tls-verify; remove one of them";
             return Err(self.error(format!("cluster {name:?} {fault}")));
         }
-        let mut extensions = cluster.extensions.iter().flatten();
-        let for_plugin = extensions.find(|extension| extension.name == PLUGIN_EXTENSION);
+        let for_plugin = cluster.extensions.iter().find(|extension| *extension.name == PLUGIN_EXTENSION);
+        let proxy = cluster.proxy_url.reveal();
+        let proxy_origin = || format!("{}: proxy-url of the cluster {name:?}", self.origin);
         Ok(ConfigParts {
             origin: self.origin.clone(),
             server,
             plugin_settings: for_plugin.and_then(|found| found.extension.clone()),
             authority,
-            insecure: cluster.insecure_skip_tls_verify,
-            tls_server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),
-            proxy: cluster.proxy_url.clone().filter(|url| !url.is_empty()).map(ProxyUrl::new),
+            insecure,
+            tls_server_name: text(&cluster.tls_server_name).map(str::to_owned),
+            proxy: text(proxy).map(|url| ProxyUrl::new(proxy_origin(), url)),
             ..ConfigParts::default()
         })
     }
@@ -361,12 +310,13 @@ impl Located<User> {
     fn add_identity(&self, name: &str, parts: &mut ConfigParts) -> Result<(), ConfigError> {
         let user = &self.entry;
         parts.certificate = self.certificate(name)?;
-        parts.credentials = self.credentials(name)?;
+        parts.credentials = self.credentials(name, parts.certificate.is_some())?;
+        let texts = |list: &FieldList<String>| list.iter().map(|text| text.0.clone()).collect();
         let acts_as = Impersonation {
-            user: user.acts_as.clone().unwrap_or_default(),
-            uid: user.as_uid.clone(),
-            groups: user.as_groups.clone().unwrap_or_default(),
-            extra: user.as_user_extra.clone().unwrap_or_default(),
+            user: user.acts_as.0.clone(),
+            uid: text(&user.as_uid).map(str::to_owned),
+            groups: texts(&user.as_groups),
+            extra: user.as_user_extra.iter().map(|(name, values)| (name.clone(), texts(values))).collect(),
         };
         if acts_as.user.is_empty() && acts_as != Impersonation::default() {
             return Err(self.error(format!("user {name:?} sets as-uid, as-groups or as-user-extra without as")));
@@ -378,11 +328,10 @@ impl Located<User> {
     fn certificate(&self, name: &str) -> Result<Option<ClientCertificate>, ConfigError> {
         let user = &self.entry;
         let field = |field: &str| format!("user {name:?}: {field}");
-        let data = user.client_certificate_data.as_deref();
-        let certificate =
-            self.source(&field("client-certificate"), data, user.client_certificate.as_ref(), |pem| pem)?;
-        let data = user.client_key_data.as_ref().map(|data| data.reveal().as_str());
-        let key = self.source(&field("client-key"), data, user.client_key.as_ref(), Secret::new)?;
+        let (data, file) = (&user.client_certificate_data, &user.client_certificate);
+        let certificate = self.source(&field("client-certificate"), data, file, |pem| pem)?;
+        let (data, file) = (user.client_key_data.reveal(), &user.client_key);
+        let key = self.source(&field("client-key"), data, file, Secret::new)?;
         match (certificate, key) {
             (Some(certificate), Some(key)) => Ok(Some(ClientCertificate { certificate, key })),
             (None, None) => Ok(None),
@@ -391,35 +340,39 @@ impl Located<User> {
         }
     }
 
-    fn credentials(&self, name: &str) -> Result<Credentials, ConfigError> {
+    /// Returns the credentials. As in client-go, a token, a password and a client certificate win over a plugin, which
+    /// does not run then.
+    fn credentials(&self, name: &str, has_certificate: bool) -> Result<Credentials, ConfigError> {
         let user = &self.entry;
-        if let Some(provider) = &user.auth_provider {
-            let provider = &provider.name;
-            return Err(self.error(format!(
-                "user {name:?} uses the auth-provider {provider:?}, which Kubernetes has removed; use an exec plugin"
-            )));
+        let token = Some(&user.token.0).filter(|token| !token.reveal().is_empty());
+        if !user.token_file.as_os_str().is_empty() {
+            let path = self.directory.join(&*user.token_file);
+            if token.is_none() {
+                read_file(&path, &self.origin, &format!("user {name:?}: tokenFile"))?;
+            }
+            return Ok(Credentials::TokenFile { path, first: token.cloned() });
         }
-        let token = user.token.clone().filter(|token| !token.reveal().is_empty());
-        let file = user.token_file.as_ref().filter(|path| !path.as_os_str().is_empty());
-        Ok(match (&user.exec, file, token, &user.username) {
-            (Some(exec), ..) => {
-                let plugin = ExecPlugin::new(exec.clone(), &self.directory);
-                Credentials::Exec(plugin.map_err(|fault| self.error(format!("user {name:?}: exec: {fault}")))?)
-            }
-            (None, Some(path), first, _) => {
-                let path = self.directory.join(path);
-                if first.is_none() {
-                    read_file(&path, &self.origin, &format!("user {name:?}: tokenFile"))?;
-                }
-                Credentials::TokenFile { path, first }
-            }
-            (None, None, Some(token), _) => Credentials::Token(token),
-            (None, None, None, Some(user_name)) if !user_name.is_empty() => Credentials::Password {
-                user: user_name.clone(),
-                password: user.password.clone().unwrap_or_else(|| Secret::new(String::new())),
-            },
-            _ => Credentials::None,
-        })
+        if let Some(token) = token {
+            return Ok(Credentials::Token(token.clone()));
+        }
+        if let Some(user_name) = text(&user.username) {
+            return Ok(Credentials::Password { user: user_name.to_owned(), password: user.password.0.clone() });
+        }
+        if has_certificate {
+            return Ok(Credentials::None);
+        }
+        if let Some(provider) = &user.auth_provider {
+            let advice = match provider.name.as_str() {
+                "gcp" | "azure" => "which Kubernetes has removed; use an exec plugin",
+                "oidc" => "which is built into kubectl, but not into this client; use an exec plugin or a token",
+                _ => "which this client does not know; use an exec plugin or a token",
+            };
+            let provider = &*provider.name;
+            return Err(self.error(format!("user {name:?} uses the auth-provider {provider:?}, {advice}")));
+        }
+        let Some(exec) = &user.exec else { return Ok(Credentials::None) };
+        let plugin = ExecPlugin::new(exec.clone(), &self.directory);
+        Ok(Credentials::Exec(plugin.map_err(|fault| self.error(format!("user {name:?}: exec: {fault}")))?))
     }
 }
 

@@ -5,12 +5,14 @@ pub(super) mod cluster;
 pub(super) mod cluster_info;
 pub(super) mod error;
 mod exec;
+mod field;
+mod format;
 pub(super) mod identity;
 pub(super) mod in_cluster;
 mod kubeconfig;
 mod load;
 mod process;
-mod proxy;
+pub(super) mod proxy;
 pub(super) mod secret;
 #[cfg(all(test, not(loom)))]
 mod tests;

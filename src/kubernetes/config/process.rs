@@ -1,10 +1,14 @@
 //! Runs a command until it ends, its time is over, or nobody wants its output any more.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read};
 #[cfg(unix)]
 use std::os::fd::AsFd as Pollable;
 #[cfg(windows)]
 use std::os::windows::io::AsHandle as Pollable;
+#[cfg(unix)]
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,9 @@ const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50
 const REST: Duration = Duration::from_millis(500);
 /// The most bytes of each output.
 const MOST_OUTPUT: usize = 1 << 20;
+
+/// The standard error of a process, as far as it was read. Others can look at it while the process runs.
+pub(super) type Messages = Monitor<Vec<u8>>;
 
 /// The output of a process.
 #[derive(Default)]
@@ -45,12 +52,17 @@ impl ProcessOutput {
 }
 
 /// Runs a command without input, and returns its output. Returns `None` if the command was killed: after `limit`, or when `unwanted`
-/// is cancelled. Its child processes die with it.
+/// is cancelled. Its child processes die with it. Adds its standard error to `messages` as soon as it comes.
 ///
 /// # Errors
 ///
 /// If the command cannot be run. [`ErrorKind::FileTooLarge`] if it was killed because it printed more than 1 MiB.
-pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &CancellationToken) -> io::Result<Option<Output>> {
+pub(super) fn run(
+    command: &mut Command,
+    limit: Duration,
+    messages: &Arc<Messages>,
+    unwanted: &CancellationToken,
+) -> io::Result<Option<Output>> {
     // A process follows the system clock.
     let collected = Monitor::of(Clock::system(), ProcessOutput::default());
     let until = collected.clock().nanos().after(limit);
@@ -60,7 +72,7 @@ pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &Cancellatio
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let ended = wait(&mut child, &collected, until);
+    let ended = wait(&mut child, &collected, messages, until);
     collected.change(|collected| collected.is_over = true);
     if !matches!(ended, Ok(Some(_))) {
         kill(&mut child);
@@ -69,9 +81,16 @@ pub(super) fn run(command: &mut Command, limit: Duration, unwanted: &Cancellatio
 }
 
 /// Waits for the end of a process. Returns `None` if it must be killed.
-fn wait(child: &mut Child, collected: &Arc<Monitor<ProcessOutput>>, until: Nanos) -> io::Result<Option<Output>> {
-    collect(0, child.stdout.take(), collected)?;
-    collect(1, child.stderr.take(), collected)?;
+fn wait(
+    child: &mut Child,
+    collected: &Arc<Monitor<ProcessOutput>>,
+    messages: &Arc<Messages>,
+    until: Nanos,
+) -> io::Result<Option<Output>> {
+    collect(0, child.stdout.take(), collected, |_| ())?;
+    let messages = Arc::clone(messages);
+    let tell = move |chunk: &[u8]| messages.change(|messages| messages.extend_from_slice(chunk));
+    collect(1, child.stderr.take(), collected, tell)?;
     let clock = collected.clock();
     let mut rest = None;
     loop {
@@ -104,11 +123,13 @@ fn wait(child: &mut Child, collected: &Arc<Monitor<ProcessOutput>>, until: Nanos
     }
 }
 
-/// Reads a pipe on a thread. The thread ends when all processes have closed the other end, or when nobody needs more.
+/// Reads a pipe on a thread, and tells `tell` each part of it. The thread ends when all processes have closed the other
+/// end, or when nobody needs more.
 fn collect(
     part: usize,
     pipe: Option<impl Read + Pollable + Send + 'static>,
     collected: &Arc<Monitor<ProcessOutput>>,
+    tell: impl Fn(&[u8]) + Send + 'static,
 ) -> io::Result<()> {
     let collected = Arc::clone(collected);
     let read = move || {
@@ -123,6 +144,7 @@ fn collect(
                     // An error ends the output, as far as it has come.
                     Ok(0) | Err(_) => break,
                     Ok(amount) => {
+                        tell(&chunk[..amount]);
                         collected.change(|collected| collected.parts[part].extend_from_slice(&chunk[..amount]));
                     }
                 }
@@ -150,6 +172,34 @@ fn is_readable(_: &impl Pollable) -> bool {
     true
 }
 
+/// Returns the file of a command. A name without a folder is looked up in the folders of `path`, as Go does it: folders
+/// that are relative to the working directory do not count.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if no folder has it.
+#[cfg(unix)]
+pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let name = Path::new(command);
+    if name.components().count() > 1 || name.is_absolute() {
+        return Ok(name.to_owned());
+    }
+    let is_executable = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let folders = path.iter().flat_map(|path| std::env::split_paths(path)).filter(|folder| folder.is_absolute());
+    let found = folders.map(|folder| folder.join(name)).find(is_executable);
+    found.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no folder of this program's PATH has this command"))
+}
+
+/// Other systems search themselves: a name may lack its ending.
+#[cfg(not(unix))]
+pub(super) fn find(command: &OsStr, _: Option<&OsStr>) -> io::Result<PathBuf> {
+    Ok(command.into())
+}
+
 /// Kills a process that has not been waited for, so that its id is still its own.
 fn kill(child: &mut Child) {
     #[cfg(unix)]
@@ -163,6 +213,11 @@ mod tests {
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Runs a command of which nobody reads the messages.
+    fn run(command: &mut Command, limit: Duration, unwanted: &CancellationToken) -> io::Result<Option<Output>> {
+        super::run(command, limit, &Messages::of(Clock::system(), Vec::new()), unwanted)
+    }
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -192,6 +247,45 @@ mod tests {
                 assert!(run(&mut shell(script), limit, &unwanted).unwrap().is_none(), "{script}");
             }
         }
+    }
+
+    #[test]
+    fn the_messages_of_a_command_are_known_while_it_runs() {
+        let (messages, unwanted) = (Messages::of(Clock::system(), Vec::new()), CancellationToken::new());
+        std::thread::scope(|scope| {
+            let mut command = shell("echo visit example.com >&2; exec sleep 1000");
+            let runs = scope.spawn({
+                let (messages, unwanted) = (&messages, &unwanted);
+                move || super::run(&mut command, MINUTE * 60, messages, unwanted)
+            });
+            messages.wait_for_some(Nanos::NEVER, |bytes| (bytes == b"visit example.com\n").then_some(()));
+            unwanted.cancel();
+            assert!(runs.join().unwrap().unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn a_command_is_looked_up_in_absolute_folders_of_the_path() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let folders = ["plain", "folder", "right", "later"].map(|name| folder.path().join(name));
+        for folder in &folders {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let [plain, directory, right, later] = &folders;
+        std::fs::write(plain.join("tool"), "").unwrap();
+        std::fs::create_dir(directory.join("tool")).unwrap();
+        std::fs::write(later.join("tool"), "").unwrap();
+        std::fs::set_permissions(later.join("tool"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(later.join("tool"), right.join("tool")).unwrap();
+        let find = |name: &str, path: &OsStr| find(OsStr::new(name), Some(path)).map_err(|error| error.kind());
+        let path = std::env::join_paths(&folders).unwrap();
+        assert_eq!(find("tool", &path), Ok(right.join("tool")));
+        assert_eq!(find("other", &path), Err(ErrorKind::NotFound));
+        assert_eq!(find("Cargo.toml", OsStr::new(":.:src/..")), Err(ErrorKind::NotFound));
+        assert_eq!(find("./tool", OsStr::new("")), Ok("./tool".into()));
+        assert_eq!(super::find(OsStr::new("sh"), None).map_err(|error| error.kind()), Err(ErrorKind::NotFound));
     }
 
     #[test]

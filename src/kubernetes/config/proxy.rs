@@ -7,25 +7,29 @@ use ipnet::IpNet;
 
 /// The URL of a proxy. Its `Debug` shows neither the user nor the password.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ProxyUrl(String);
+pub(crate) struct ProxyUrl {
+    /// The setting that names it, for errors.
+    pub(crate) origin: String,
+    url: String,
+}
 
 impl ProxyUrl {
-    pub(crate) fn new(url: impl Into<String>) -> Self {
-        Self(url.into())
+    pub(crate) fn new(origin: impl Into<String>, url: impl Into<String>) -> Self {
+        Self { origin: origin.into(), url: url.into() }
     }
 
     /// Returns the whole URL, to connect to the proxy.
     pub(crate) fn reveal(&self) -> &str {
-        &self.0
+        &self.url
     }
 }
 
 impl fmt::Debug for ProxyUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A password may have any character, so only the text after the last `@` is certainly no part of it.
-        match self.0.rsplit_once('@') {
+        match self.url.rsplit_once('@') {
             Some((_, host)) => write!(f, "(secret)@{host}"),
-            None => f.write_str(&self.0),
+            None => f.write_str(&self.url),
         }
     }
 }

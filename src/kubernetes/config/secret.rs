@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A secret. Its `Debug` shows no content.
-#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Secret<T>(T);
 

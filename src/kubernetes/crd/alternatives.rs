@@ -1,40 +1,33 @@
 //! Combines the alternatives of an enum into one structural schema.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// The keywords of a schema.
-pub(super) type Fields = Map<String, Value>;
+use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, any_but_null, has_any_fields, of_type, properties, texts};
 
-const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
-
-/// The schema of any value.
-pub(super) fn any() -> Fields {
-    Fields::from_iter([(PRESERVE.to_owned(), true.into())])
-}
-
-/// Returns whether a schema accepts any value, apart from its description.
-pub(super) fn is_any(schema: &Fields) -> bool {
-    schema.contains_key(PRESERVE) && !schema.contains_key("type")
-}
-
-/// Returns a structural schema that accepts each value that one of the schemas accepts. It may accept more.
-pub(super) fn combine(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
-    if schemas.len() == 1 {
-        return schemas.swap_remove(0);
+/// Returns a structural schema that accepts and keeps each value that one of the schemas accepts. It may accept more.
+pub(super) fn either(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
+    if schemas.len() < 2 {
+        return schemas.pop().unwrap_or_else(any);
     }
     let is_nullable = schemas.iter().any(|schema| schema.get("nullable") == Some(&true.into()));
-    let mut types: Vec<_> = schemas.iter().map(|schema| schema.get("type").and_then(Value::as_str)).collect();
+    let mut types: Vec<_> = schemas
+        .iter()
+        .map(|schema| match schema.get("type").and_then(Value::as_str) {
+            None if schema.contains_key(INT_OR_STRING) => INT_OR_STRING,
+            name => name.unwrap_or_default(),
+        })
+        .collect();
     types.sort_unstable();
     types.dedup();
     let mut combined = match types[..] {
-        [Some("object")] => objects(schemas, keyword),
-        [Some("array")] => arrays(schemas),
-        [Some(name)] => scalars(name, &schemas, keyword),
-        [Some("integer"), Some("number")] => typed("number"),
-        [Some("integer"), Some("string")] => {
-            Fields::from_iter([("x-kubernetes-int-or-string".to_owned(), true.into())])
+        ["object"] => objects(&schemas, keyword),
+        ["array"] => arrays(schemas),
+        ["integer", "number"] => of_type("number"),
+        [name @ ("boolean" | "integer" | "number" | "string")] => scalars(name, &schemas),
+        _ if types.iter().all(|name| ["integer", "string", INT_OR_STRING].contains(name)) => {
+            Fields::from_iter([(INT_OR_STRING.to_owned(), true.into())])
         }
-        _ => any(),
+        _ => any_but_null(),
     };
     if is_nullable {
         combined.insert("nullable".to_owned(), true.into());
@@ -42,21 +35,19 @@ pub(super) fn combine(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
     combined
 }
 
-fn typed(name: &str) -> Fields {
-    Fields::from_iter([("type".to_owned(), name.into())])
-}
-
 fn arrays(schemas: Vec<Fields>) -> Fields {
-    let items = schemas.into_iter().filter_map(|mut schema| schema.remove("items"));
-    let items = items.filter_map(|items| if let Value::Object(items) = items { Some(items) } else { None });
-    let mut array = typed("array");
-    array.insert("items".to_owned(), Value::Object(same_or_combined(items.collect())));
+    let items = schemas.into_iter().map(|mut schema| match schema.remove("items") {
+        Some(Value::Object(items)) => items,
+        _ => any(),
+    });
+    let mut array = of_type("array");
+    array.insert("items".to_owned(), Value::Object(same_or_either(items.collect())));
     array
 }
 
 /// Combines values of one type: the values of enums, or the rules of each alternative.
-fn scalars(name: &str, schemas: &[Fields], keyword: &str) -> Fields {
-    let mut scalar = typed(name);
+fn scalars(name: &str, schemas: &[Fields]) -> Fields {
+    let mut scalar = of_type(name);
     let enums: Option<Vec<_>> = schemas.iter().map(|schema| schema.get("enum")?.as_array()).collect();
     if let Some(enums) = enums {
         let mut values: Vec<Value> = Vec::new();
@@ -68,53 +59,86 @@ fn scalars(name: &str, schemas: &[Fields], keyword: &str) -> Fields {
         scalar.insert("enum".to_owned(), values.into());
         return scalar;
     }
+    let is_rule = |keyword: &str| {
+        let bounds = ["maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength"];
+        bounds.contains(&keyword) || ["enum", "pattern"].contains(&keyword)
+    };
     let rules = |schema: &Fields| -> Fields {
-        let rules = schema.iter().filter(|(keyword, _)| {
-            ["enum", "maximum", "minimum", "maxLength", "minLength", "pattern"].contains(&keyword.as_str())
-        });
+        let rules = schema.iter().filter(|(keyword, _)| is_rule(keyword));
         rules.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
     };
-    with_rules(scalar, schemas.iter().map(rules).collect(), keyword)
+    // Formats are left out, so a value may keep the rules of several alternatives.
+    with_rules(scalar, schemas.iter().map(rules).collect(), "anyOf")
 }
 
 /// Combines objects: they may have the properties of all, and must have the required ones of an alternative.
-fn objects(schemas: Vec<Fields>, keyword: &str) -> Fields {
-    let mut names: Vec<(String, Vec<Fields>)> = Vec::new();
-    let mut maps = Vec::new();
-    let (mut rules, mut keeps_unknown) = (Vec::new(), false);
-    for mut schema in schemas {
-        keeps_unknown |= schema.contains_key(PRESERVE);
-        rules.push(rules_of(&schema));
-        maps.push(schema.remove("additionalProperties"));
-        let description = schema.remove("description");
-        let Some(Value::Object(properties)) = schema.remove("properties") else { continue };
-        let is_single = properties.len() == 1;
-        for (name, property) in properties {
-            let Value::Object(mut property) = property else { continue };
-            // The comment of a variant belongs to the property that holds it.
-            if let (true, Some(description)) = (is_single, &description) {
-                property.entry("description").or_insert_with(|| description.clone());
-            }
-            match names.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, all)) => all.push(property),
-                None => names.push((name, vec![property])),
-            }
+fn objects(schemas: &[Fields], keyword: &str) -> Fields {
+    let keyword = if keyword == "oneOf" && are_exclusive(schemas) { "oneOf" } else { "anyOf" };
+    let rules = schemas.iter().map(rules_of).collect();
+    let keeps_any = schemas.iter().any(has_any_fields);
+    let maps: Vec<_> = schemas.iter().filter_map(values_of_map).collect();
+
+    let mut names: Vec<&String> = Vec::new();
+    for (name, _) in schemas.iter().flat_map(properties) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    let mut object = typed("object");
-    let is_map = names.is_empty() && maps.iter().all(|values| *values == maps[0]);
-    match maps.swap_remove(0) {
-        Some(values) if is_map => drop(object.insert("additionalProperties".to_owned(), values)),
-        first => keeps_unknown |= first.is_some() || maps.iter().any(Option::is_some),
+    let mut object = of_type("object");
+    if keeps_any || (!names.is_empty() && !maps.is_empty()) {
+        object.insert(ANY_FIELDS.to_owned(), true.into());
+    } else if !maps.is_empty() {
+        object.insert("additionalProperties".to_owned(), Value::Object(same_or_either(maps)));
     }
-    if keeps_unknown {
-        object.insert(PRESERVE.to_owned(), true.into());
-    }
-    if !names.is_empty() {
-        let properties = names.into_iter().map(|(name, all)| (name, Value::Object(same_or_combined(all))));
+    if !object.contains_key("additionalProperties") {
+        let properties = names.into_iter().map(|name| (name.clone(), Value::Object(property(schemas, name))));
         object.insert("properties".to_owned(), Value::Object(properties.collect()));
     }
     with_rules(object, rules, keyword)
+}
+
+/// Returns the schema of a field of objects with several schemas.
+fn property(schemas: &[Fields], name: &str) -> Fields {
+    let mut all = Vec::new();
+    let mut defaults = Vec::new();
+    for schema in schemas {
+        if let Some(Value::Object(property)) = schema.get("properties").and_then(|all| all.get(name)) {
+            let mut property = property.clone();
+            defaults.push(property.remove("default"));
+            // The comment of a variant belongs to the property that holds it.
+            if let (1, Some(description)) = (properties(schema).count(), schema.get("description")) {
+                property.entry("description").or_insert_with(|| description.clone());
+            }
+            all.push(property);
+        } else if has_any_fields(schema) {
+            all.push(any());
+        } else {
+            all.extend(values_of_map(schema));
+        }
+    }
+    let mut combined = same_or_either(all);
+    // A server would add the default of one alternative to all.
+    if defaults.len() == schemas.len()
+        && let Some(Some(default)) = defaults.first()
+        && defaults.iter().all(|other| other.as_ref() == Some(default))
+    {
+        combined.insert("default".to_owned(), default.clone());
+    }
+    combined
+}
+
+fn values_of_map(schema: &Fields) -> Option<Fields> {
+    schema.get("additionalProperties").and_then(Value::as_object).cloned()
+}
+
+/// Returns the fields that tell an alternative from others by their only value.
+fn tags(schema: &Fields) -> impl Iterator<Item = (&String, &Value)> {
+    let tags = properties(schema).filter_map(|(name, property)| {
+        let values = property.get("enum").filter(|values| values.as_array().is_some_and(|values| values.len() == 1))?;
+        Some((name, values))
+    });
+    // A server allows no rules for a field of this name.
+    tags.filter(|(name, _)| *name != "metadata")
 }
 
 /// Returns the rules that tell an alternative from others: its required fields, and its tags.
@@ -123,16 +147,31 @@ fn rules_of(schema: &Fields) -> Fields {
     if let Some(required) = schema.get("required") {
         rules.insert("required".to_owned(), required.clone());
     }
-    let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-    let tags = properties.filter_map(|(name, property)| {
-        let values = property.get("enum")?.as_array().filter(|values| values.len() == 1)?;
-        Some((name.clone(), json!({"enum": values})))
-    });
-    let tags: Fields = tags.collect();
+    let tags: Fields = tags(schema).map(|(name, values)| (name.clone(), json!({"enum": values}))).collect();
     if !tags.is_empty() {
         rules.insert("properties".to_owned(), Value::Object(tags));
     }
     rules
+}
+
+/// Returns whether an object of one alternative always breaks the rules of the others: their tags differ, or it cannot
+/// have the fields that the others require.
+fn are_exclusive(schemas: &[Fields]) -> bool {
+    let requires = |schema: &Fields, name: &str| texts(schema, "required").any(|required| required == name);
+    let have_tags = |one: &Fields, other: &Fields| {
+        tags(one).any(|(name, values)| {
+            let differ = tags(other).any(|(other, others)| other == name && others != values);
+            differ && requires(one, name) && requires(other, name)
+        })
+    };
+    let lacks_required = |one: &Fields, other: &Fields| {
+        let is_closed = !has_any_fields(one) && values_of_map(one).is_none();
+        is_closed && texts(other, "required").any(|name| !properties(one).any(|(known, _)| known == name))
+    };
+    schemas.iter().enumerate().all(|(at, one)| {
+        let mut others = schemas[at + 1..].iter();
+        others.all(|other| have_tags(one, other) || (lacks_required(one, other) && lacks_required(other, one)))
+    })
 }
 
 /// Demands the rules of one alternative, unless one has no rules.
@@ -144,7 +183,7 @@ fn with_rules(mut schema: Fields, rules: Vec<Fields>, keyword: &str) -> Fields {
 }
 
 /// Returns the only schema, or all combined. Descriptions that differ are dropped.
-fn same_or_combined(schemas: Vec<Fields>) -> Fields {
+fn same_or_either(schemas: Vec<Fields>) -> Fields {
     let bare = |schema: &Fields| {
         let mut bare = schema.clone();
         bare.remove("description");
@@ -155,32 +194,6 @@ fn same_or_combined(schemas: Vec<Fields>) -> Fields {
         [first, others @ ..] if others.iter().all(|other| bare(other) == bare(first)) => {
             if others.iter().all(|other| other == first) { first.clone() } else { bare(first) }
         }
-        _ => combine(schemas, "anyOf"),
+        _ => either(schemas, "anyOf"),
     }
-}
-
-/// Returns a schema that demands both. Where they differ, `one` decides.
-pub(super) fn merged(mut one: Fields, other: Fields) -> Fields {
-    if is_any(&other) && (one.contains_key("type") || one.contains_key("x-kubernetes-int-or-string")) {
-        return one;
-    }
-    for (keyword, value) in other {
-        match (one.get_mut(&keyword), value) {
-            (None, value) => drop(one.insert(keyword, value)),
-            (Some(Value::Object(known)), Value::Object(more)) if keyword == "properties" => {
-                for (name, schema) in more {
-                    known.entry(name).or_insert(schema);
-                }
-            }
-            (Some(Value::Array(known)), Value::Array(more)) if keyword == "required" => {
-                known.extend(more.into_iter().filter(|name| !known.contains(name)).collect::<Vec<_>>());
-            }
-            (Some(_), more @ Value::Array(_)) if keyword == "oneOf" || keyword == "anyOf" => {
-                let all = one.entry("allOf").or_insert_with(|| json!([]));
-                all.as_array_mut().into_iter().for_each(|all| all.push(json!({&*keyword: more.clone()})));
-            }
-            (Some(_), _) => {}
-        }
-    }
-    one
 }

@@ -1,12 +1,17 @@
 //! Definitions of kinds, made from Rust types. Feature `schema`.
 
 mod alternatives;
+mod both;
+mod defaults;
 mod error;
 mod install;
+mod rules;
+mod shape;
 mod structural;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod version;
+mod written;
 
 use std::fmt;
 
@@ -19,19 +24,37 @@ pub use self::version::CrdVersion;
 use super::manifest::to_yaml;
 use crate::objects::{Kind, Object};
 
-/// The definition of a kind: an object that makes a Kubernetes API server serve the kind. Displays as a YAML manifest.
+/// The definition of a kind: an object that makes a Kubernetes API server serve the kind. Displays as a YAML manifest
+/// that begins with `---`, so that several definitions make one file.
 ///
-/// The schema comes from the `JsonSchema` of the type. Kubernetes allows less than JSON schema does: each field has one type,
-/// types cannot repeat, and a struct cannot be a map too. Therefore the definition accepts more than the Rust type in two cases:
+/// The schema comes from the `JsonSchema` of the type. Kubernetes allows less than JSON schema does: each field has one
+/// type, types cannot repeat, and a struct cannot be a map too. A server drops each field that the schema does not
+/// name. Therefore the definition accepts and keeps more than the Rust type, never less:
 ///
-/// - The alternatives of an enum with data become one object with the properties of all variants. The server still checks that
-///   the required properties of one variant are there.
+/// - The alternatives of an enum with data become one object with the properties of all variants. The server still
+///   checks that the required properties of one variant are there.
 /// - A field that may have several types accepts any value, except that an integer or a string stays that.
+/// - A struct with a flattened map, `Value` or `Option` of an enum, and an object without known fields, such as an
+///   [`ObjectMeta`] within a template, keep any fields.
+/// - The elements of a `HashSet` of structs may be equal.
 ///
-/// Keywords that begin with `x-kubernetes-` are kept, for example from `#[schemars(extend("x-kubernetes-list-type" = "map"))]`.
+/// Three limits remain. An integer must fit into an `i64`. An internally tagged variant that holds a [`Value`] keeps
+/// only its tag: use a `Map` there. A kind with a status has no rules at its root, so the server does not check an enum
+/// that is flattened into the root.
 ///
-/// The fields of `metadata` are not part of the schema. Defaults of the type (`#[serde(default)]`) become defaults of the server,
-/// except for the default of `status`, `null`, and defaults with an empty text, which some servers refuse.
+/// An array of [`Condition`]s is a list of type `map` with the key `type`: the server refuses two conditions of one
+/// type, and each program can apply its own conditions. Keywords that begin with `x-kubernetes-` are kept, for example
+/// from `#[schemars(extend("x-kubernetes-list-type" = "atomic"))]`; rules in CEL (`x-kubernetes-validations`) of a
+/// field are added to those of its type. A keyword that only refuses values and that Kubernetes lacks, such as `if`,
+/// `contains` or `propertyNames`, is an error that names it.
+///
+/// The fields of `metadata` are not part of the schema. Defaults of the type (`#[serde(default)]`) become defaults of
+/// the server, except for the default of `status`, `null`, defaults of one variant of several, defaults that break a
+/// rule of their own schema, and defaults with an empty text, which some servers refuse. The type still sets these when
+/// it reads an object.
+///
+/// [`Condition`]: crate::objects::Condition
+/// [`ObjectMeta`]: crate::objects::ObjectMeta
 ///
 /// # Examples
 ///
@@ -71,7 +94,7 @@ use crate::objects::{Kind, Object};
 /// let schema = definition.to_json().pointer(schema).unwrap();
 /// assert_eq!(schema["title"], serde_json::json!({"type": "string"}));
 /// assert_eq!(schema["replicas"]["nullable"], true);
-/// println!("{definition}"); // for `kubectl apply`
+/// print!("{definition}"); // for `kubectl apply`
 /// # Ok::<_, homeostat::kubernetes::SchemaError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -115,7 +138,8 @@ impl CustomResourceDefinitionBuilder {
     ///
     /// # Errors
     ///
-    /// - If a type cannot be described: it contains itself, or it is no struct with named fields.
+    /// - If a type cannot be described: it contains itself, it is no struct with named fields, or its schema has a
+    ///   keyword that Kubernetes lacks.
     /// - If the versions differ in group, name, plural or scope, or if two have the same name.
     pub fn build(self) -> Result<CustomResourceDefinition, SchemaError> {
         let Self { stored, others, short_names, categories } = self;

@@ -1,13 +1,28 @@
 //! Turns the JSON schema of a Rust type into a structural schema. A definition accepts no other schema.
 //!
-//! A structural schema gives each field one type, refers to nothing, and allows `properties` or `additionalProperties`. The
-//! alternatives of an enum therefore become one object with the properties of all variants, and a list of the properties that
-//! each variant requires. A field of several types becomes a field of any type.
+//! A structural schema gives each field one type, refers to nothing, and allows `properties` or `additionalProperties`.
+//! The alternatives of an enum therefore become one object with the properties of all variants, and a list of the
+//! properties that each variant requires. A field of several types becomes a field of any type.
+//!
+//! # Invariants
+//!
+//! A server drops each field that the structural schema does not name, and adds its defaults. The structural schema
+//! keeps each field that a value of the JSON schema may have. It has no default for a field that some values of the
+//! JSON schema never have. An object is closed if its JSON schema names properties and does not allow others
+//! explicitly, as for a struct.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use super::alternatives::{Fields, any, combine, is_any, merged};
+use super::alternatives::either;
+use super::both::{both, with_null};
+use super::defaults::remove_refused_defaults;
 use super::error::SchemaError;
+use super::rules::{exact_rule, exclude_bounds};
+use super::shape::{ANY_FIELDS, Fields, any, any_but_null, has_any_fields, is_any, is_typed, of_type, properties};
+use crate::objects::schema::condition_schema;
 
 /// Keywords that are copied.
 const COPIED: [&str; 15] = [
@@ -28,12 +43,24 @@ const COPIED: [&str; 15] = [
     "required",
 ];
 
-/// Keywords that are converted elsewhere than in [`own_keywords`](Converter::own_keywords), and formats that a server does not know.
-const ELSEWHERE: [&str; 8] =
-    ["$ref", "additionalProperties", "allOf", "anyOf", "format", "oneOf", "patternProperties", "uniqueItems"];
+/// Keywords that are not copied but converted, and formats that a server does not know.
+const ELSEWHERE: [&str; 12] = [
+    "$ref",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "format",
+    "not",
+    "oneOf",
+    "patternProperties",
+    "prefixItems",
+    "type",
+    "unevaluatedProperties",
+    "uniqueItems",
+];
 
-/// Keywords that a structural schema lacks, and that only describe or restrict.
-const DROPPED: [&str; 15] = [
+/// Keywords that only describe.
+const DROPPED: [&str; 12] = [
     "$comment",
     "$defs",
     "$id",
@@ -43,11 +70,8 @@ const DROPPED: [&str; 15] = [
     "deprecated",
     "example",
     "examples",
-    "propertyNames",
     "readOnly",
     "title",
-    "unevaluatedItems",
-    "unevaluatedProperties",
     "writeOnly",
 ];
 
@@ -69,9 +93,9 @@ const FORMATS: [&str; 14] = [
     "uuid",
 ];
 
-/// Converts the schema of a whole type. Returns the properties and required fields of its objects, without `apiVersion`, `kind`
-/// and `metadata`.
-pub(super) fn structural(schema: &Value) -> Result<Value, SchemaError> {
+/// Converts the schema of a whole type. Returns the properties and required fields of its objects, without
+/// `apiVersion`, `kind` and `metadata`.
+pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
     let root_name = schema["title"].as_str().unwrap_or("the type");
     let mut converter = Converter { root: schema, open: vec![root_name], path: Vec::new() };
     let mut fields = converter.convert(schema)?;
@@ -90,7 +114,14 @@ pub(super) fn structural(schema: &Value) -> Result<Value, SchemaError> {
             fields.remove("required");
         }
     }
-    Ok(Value::Object(fields))
+    // A whole object is neither `null` nor a map.
+    fields.remove("default");
+    fields.remove("nullable");
+    if fields.remove("additionalProperties").is_some() {
+        fields.insert(ANY_FIELDS.to_owned(), true.into());
+    }
+    remove_refused_defaults(&mut fields);
+    Ok(fields)
 }
 
 struct Converter<'a> {
@@ -102,44 +133,79 @@ struct Converter<'a> {
 }
 
 impl<'a> Converter<'a> {
+    /// Converts a schema.
     fn convert(&mut self, schema: &'a Value) -> Result<Fields, SchemaError> {
-        let Value::Object(fields) = schema else { return Ok(any()) };
+        Ok(completed(self.part(schema)?))
+    }
+
+    /// Converts a schema that may leave the type to the schemas around it.
+    fn part(&mut self, schema: &'a Value) -> Result<Fields, SchemaError> {
+        let Value::Object(fields) = schema else { return Ok(Fields::new()) };
         if is_null(schema) {
-            return Ok(with_null(any()));
+            return Ok(any());
         }
         let mut out = self.own_keywords(fields)?;
         if let Some(reference) = fields.get("$ref") {
-            out = merged(out, self.referred(reference)?);
+            out = both(out, self.referred(reference)?);
+        }
+        for branch in array(fields, "allOf") {
+            out = both(out, self.part(branch)?);
         }
         for keyword in ["oneOf", "anyOf"] {
-            if let Some(Value::Array(branches)) = fields.get(keyword) {
-                let values = self.each(branches.iter().filter(|branch| !is_null(branch)))?;
-                out = merged(out, combine(values, keyword));
-                if branches.iter().any(is_null) {
-                    out = with_null(out);
-                }
+            if fields.contains_key(keyword) {
+                out = self.with_alternatives(out, keyword, array(fields, keyword))?;
             }
         }
-        if let Some(Value::Array(all)) = fields.get("allOf") {
-            out = self.each(all.iter())?.into_iter().fold(out, merged);
+        if let Some(excluded) = fields.get("not") {
+            let rule = exact_rule(excluded, &out).map_err(|part| {
+                self.error(format!(
+                    "a schema of Kubernetes cannot have {part} within the keyword \"not\"; use a rule in CEL \
+                     (x-kubernetes-validations) instead"
+                ))
+            })?;
+            out = both(out, Fields::from_iter([("not".to_owned(), Value::Object(rule))]));
         }
-        if out.get("enum").is_some() && !out.contains_key("type") {
-            out = typed_by_enum(out);
-        }
-        let is_described = out.contains_key("type") || out.contains_key("x-kubernetes-int-or-string");
-        Ok(if is_described { out } else { merged(out, any()) })
+        Ok(out)
     }
 
-    fn each(&mut self, schemas: impl Iterator<Item = &'a Value>) -> Result<Vec<Fields>, SchemaError> {
-        schemas.map(|schema| self.convert(schema)).collect()
+    /// Adds the alternatives of an enum, or alternative rules for the values that the other keywords describe.
+    fn with_alternatives(&mut self, base: Fields, keyword: &str, branches: &'a [Value]) -> Result<Fields, SchemaError> {
+        if is_typed(&base)
+            && let Ok(rules) = branches.iter().map(|branch| exact_rule(branch, &base)).collect::<Result<Vec<_>, _>>()
+            // An empty schema may mean any fields.
+            && rules.iter().all(|rule| !rule.is_empty())
+        {
+            return Ok(both(base, Fields::from_iter([(keyword.to_owned(), rules.into())])));
+        }
+        let values: Vec<_> = branches.iter().filter(|branch| !is_null(branch)).collect();
+        let is_nullable = values.len() < branches.len();
+        let mut converted = values.into_iter().map(|branch| self.convert(branch)).collect::<Result<Vec<_>, _>>()?;
+        if is_nullable && is_typed(&base) {
+            // A flattened unit has no fields.
+            converted
+                .push(Fields::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), json!({}))]));
+        }
+        let mut combined = either(converted, keyword);
+        if is_nullable {
+            combined = with_null(combined);
+        }
+        // Fields beside an enum may look like those of another variant.
+        let is_alone = !has_any_fields(&base)
+            && !combined.contains_key(ANY_FIELDS)
+            && properties(&base).all(|(name, _)| !properties(&combined).any(|(other, _)| other == name));
+        if !is_alone && let Some(rules) = combined.remove("oneOf") {
+            combined.insert("anyOf".to_owned(), rules);
+        }
+        Ok(both(base, combined))
     }
 
     /// Converts the type that a `$ref` names.
     fn referred(&mut self, reference: &'a Value) -> Result<Fields, SchemaError> {
         let reference = reference.as_str().unwrap_or_default();
-        let (name, schema) = match reference.strip_prefix("#/$defs/") {
-            Some(name) => (name, &self.root["$defs"][name]),
-            None => (self.open[0], self.root),
+        let (name, schema) = match reference.strip_prefix("#/$defs/").map(|name| self.definition(name)) {
+            Some(Some((name, schema))) => (name, schema),
+            None if reference == "#" => (self.open[0], self.root),
+            _ => return Err(self.error(format!("the schema refers to {reference:?}, which it does not define"))),
         };
         if self.open.contains(&name) {
             return Err(self.error(format!(
@@ -147,79 +213,130 @@ impl<'a> Converter<'a> {
                  #[schemars(with = \"serde_json::Value\")]"
             )));
         }
-        if schema.is_null() {
-            return Err(self.error(format!("the schema refers to {reference:?}, which it does not define")));
-        }
         self.open.push(name);
         let converted = self.convert(schema);
         self.open.pop();
         converted
     }
 
+    /// Returns the definition with an encoded name, such as `List%3CString%3E`.
+    fn definition(&self, encoded: &str) -> Option<(&'a str, &'a Value)> {
+        let decoded: Cow<'_, str> = percent_decode_str(encoded).decode_utf8().ok()?;
+        let name = decoded.replace("~1", "/").replace("~0", "~");
+        self.root["$defs"].as_object()?.get_key_value(&name).map(|(name, schema)| (&**name, schema))
+    }
+
     /// Converts all keywords except for references and alternatives.
     fn own_keywords(&mut self, fields: &'a Fields) -> Result<Fields, SchemaError> {
-        let mut out = Fields::new();
+        let mut out = fields.get("type").map(of_types).unwrap_or_default();
         for (keyword, value) in fields {
             match keyword.as_str() {
-                "type" => out = of_type(out, value),
                 "const" => drop(out.insert("enum".to_owned(), json!([value]))),
-                "default" if value.is_null() || has_empty_text(value) => {}
+                "enum" => {
+                    let values = value.as_array().into_iter().flatten();
+                    let values: Vec<_> = values.filter(|value| !value.is_null()).cloned().collect();
+                    if Some(values.len()) != value.as_array().map(Vec::len) {
+                        out.insert("nullable".to_owned(), true.into());
+                    }
+                    out.insert(keyword.clone(), values.into());
+                }
+                "default" if value.is_null() => {}
                 "format" if value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {
                     out.insert(keyword.clone(), value.clone());
                 }
-                "exclusiveMinimum" | "exclusiveMaximum" if value.is_number() => {}
-                "properties" => drop(out.insert(keyword.clone(), self.properties(value)?)),
-                "items" => drop(out.insert(keyword.clone(), self.at("items", value)?)),
-                "prefixItems" => {
-                    let items = value.as_array().map_or(&[][..], Vec::as_slice);
-                    let items = combine(self.each(items.iter())?, "anyOf");
-                    out.insert("items".to_owned(), Value::Object(items));
+                "exclusiveMinimum" | "exclusiveMaximum" => {
+                    if value.is_boolean() {
+                        out.insert(keyword.clone(), value.clone());
+                    }
                 }
+                "properties" => drop(self.properties(value)?.map(|named| out.insert(keyword.clone(), named))),
+                "items" => drop(out.insert(keyword.clone(), self.items(fields)?)),
                 _ if COPIED.contains(&keyword.as_str()) || keyword.starts_with("x-kubernetes-") => {
                     out.insert(keyword.clone(), value.clone());
                 }
                 _ if ELSEWHERE.contains(&keyword.as_str()) => {}
                 _ if DROPPED.contains(&keyword.as_str()) => {}
-                _ => return Err(self.error(format!("a schema of Kubernetes cannot have the keyword {keyword:?}"))),
+                _ => {
+                    return Err(self.error(format!(
+                        "a schema of Kubernetes cannot have the keyword {keyword:?}; use a rule in CEL \
+                         (x-kubernetes-validations) instead"
+                    )));
+                }
             }
         }
-        exclude_bounds(fields, &mut out);
-        self.map_values(fields, &mut out)?;
-        let is_scalar = |items: &Value| items["type"].as_str().is_some_and(|of| !["object", "array"].contains(&of));
-        if fields.get("uniqueItems") == Some(&true.into()) && out.get("items").is_some_and(is_scalar) {
-            out.entry("x-kubernetes-list-type").or_insert_with(|| "set".into());
+        if fields.contains_key("prefixItems") && !out.contains_key("items") {
+            out.insert("items".to_owned(), self.items(fields)?);
         }
-        if out.get("type") == Some(&"array".into()) {
-            out.entry("items").or_insert_with(|| Value::Object(any()));
+        exclude_bounds(fields, &mut out);
+        self.add_other_fields(fields, &mut out)?;
+        if let Some(Value::Object(items)) = out.get("items") {
+            let is_scalar = items.get("type").is_some_and(|of| of != "object" && of != "array");
+            let keys = self.map_keys(fields);
+            if !keys.is_empty() && !items.contains_key("nullable") {
+                out.entry("x-kubernetes-list-type").or_insert_with(|| "map".into());
+                if out["x-kubernetes-list-type"] == "map" {
+                    out.entry("x-kubernetes-list-map-keys").or_insert_with(|| keys.into());
+                }
+            } else if fields.get("uniqueItems") == Some(&true.into())
+                && is_scalar
+                && items.get("nullable") != Some(&true.into())
+            {
+                out.entry("x-kubernetes-list-type").or_insert_with(|| "set".into());
+            }
         }
         Ok(out)
     }
 
-    fn properties(&mut self, properties: &'a Value) -> Result<Value, SchemaError> {
+    /// Converts named fields. Returns `None` for no fields.
+    fn properties(&mut self, properties: &'a Value) -> Result<Option<Value>, SchemaError> {
         let properties = properties.as_object().into_iter().flatten();
-        let converted = properties.map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?)));
-        converted.collect::<Result<Fields, _>>().map(Value::Object)
+        let converted = properties.map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?.into())));
+        let converted = converted.collect::<Result<Fields, _>>()?;
+        Ok((!converted.is_empty()).then_some(Value::Object(converted)))
     }
 
-    /// Converts the schema of the other fields of an object: the values of a map.
-    fn map_values(&mut self, fields: &'a Fields, out: &mut Fields) -> Result<(), SchemaError> {
-        let patterns = fields.get("patternProperties").and_then(Value::as_object).and_then(|all| all.values().next());
-        let declared = fields.get("additionalProperties").filter(|schema| **schema != Value::Bool(false));
-        let Some(schema) = patterns.or(declared) else { return Ok(()) };
-        let Value::Object(values) = self.at("*", schema)? else { return Ok(()) };
-        // Both together are not allowed.
-        let has_properties = out.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
-        if has_properties || is_any(&values) {
-            out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    /// Converts the elements of an array, or combines those of a tuple.
+    fn items(&mut self, fields: &'a Fields) -> Result<Value, SchemaError> {
+        let items = fields.get("items").filter(|items| **items != Value::Bool(false));
+        let all = array(fields, "prefixItems").iter().chain(items);
+        let all = all.map(|schema| self.at("items", schema)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Value::Object(either(all, "anyOf")))
+    }
+
+    /// Converts the schemas of fields that an object may have besides the named ones.
+    fn add_other_fields(&mut self, fields: &'a Fields, out: &mut Fields) -> Result<(), SchemaError> {
+        let patterns = fields.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Fields::values);
+        let declared: Vec<_> =
+            ["additionalProperties", "unevaluatedProperties"].into_iter().filter_map(|name| fields.get(name)).collect();
+        let schemas: Vec<_> = patterns.chain(declared.iter().copied().filter(|one| **one != false)).collect();
+        if schemas.is_empty() {
+            if !declared.is_empty() {
+                // Even an object without properties has no others.
+                out.entry("properties").or_insert_with(|| json!({}));
+            }
+            return Ok(());
+        }
+        let values = schemas.into_iter().map(|schema| self.at("*", schema)).collect::<Result<Vec<_>, _>>()?;
+        let values = either(values, "anyOf");
+        if out.contains_key("properties") || is_any(&values) {
+            out.insert(ANY_FIELDS.to_owned(), true.into());
         } else {
             out.insert("additionalProperties".to_owned(), Value::Object(values));
         }
         Ok(())
     }
 
-    fn at(&mut self, name: &str, schema: &'a Value) -> Result<Value, SchemaError> {
+    /// Returns the fields that distinguish the elements of an array, if those are conditions.
+    fn map_keys(&self, fields: &Fields) -> Vec<&'static str> {
+        let items = fields.get("items").and_then(|items| items["$ref"].as_str()?.strip_prefix("#/$defs/"));
+        let items = items.and_then(|name| self.definition(name));
+        let is_condition = items.is_some_and(|(_, schema)| *schema == *condition_schema().as_value());
+        if is_condition { vec!["type"] } else { Vec::new() }
+    }
+
+    fn at(&mut self, name: &str, schema: &'a Value) -> Result<Fields, SchemaError> {
         self.path.push(name.to_owned());
-        let converted = self.convert(schema).map(Value::Object);
+        let converted = self.convert(schema);
         self.path.pop();
         converted
     }
@@ -229,60 +346,63 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Adds one type, or the combination of several.
-fn of_type(out: Fields, types: &Value) -> Fields {
-    let one = |name: &Value| Fields::from_iter([("type".to_owned(), name.clone())]);
-    let Value::Array(types) = types else { return merged(out, one(types)) };
-    let others: Vec<_> = types.iter().filter(|name| *name != "null").map(one).collect();
-    let is_nullable = others.len() < types.len();
-    let out = merged(out, combine(others, "anyOf"));
-    if is_nullable { with_null(out) } else { out }
+/// Returns the schemas of a keyword.
+fn array<'a>(fields: &'a Fields, keyword: &str) -> &'a [Value] {
+    fields.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Turns exclusive bounds that are numbers into marks of the other bounds, unless those are stricter.
-fn exclude_bounds(fields: &Fields, out: &mut Fields) {
-    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
-        let is_stricter = |other: &Value| match bound {
-            "minimum" => other.as_f64() > limit.as_f64(),
-            _ => other.as_f64() < limit.as_f64(),
-        };
-        if !fields.get(bound).is_some_and(is_stricter) {
-            out.insert(bound.to_owned(), limit.clone());
-            out.insert(exclusive.to_owned(), true.into());
-        }
-    }
+/// Returns the schema of one type, or of several.
+fn of_types(types: &Value) -> Fields {
+    let Value::Array(types) = types else { return Fields::from_iter([("type".to_owned(), types.clone())]) };
+    let others = types.iter().filter(|name| *name != "null").filter_map(Value::as_str).map(of_type);
+    let others: Vec<_> = others.collect();
+    let is_nullable = others.len() < types.len();
+    let combined = either(others, "anyOf");
+    if is_nullable { with_null(combined) } else { combined }
 }
 
 /// Returns whether a schema accepts `null` only.
 fn is_null(schema: &Value) -> bool {
-    schema["type"] == "null" || schema.get("const") == Some(&Value::Null) || schema["enum"] == json!([null])
+    let of = &schema["type"];
+    *of == "null"
+        || *of == json!(["null"])
+        || schema.get("const") == Some(&Value::Null)
+        || schema["enum"] == json!([null])
 }
 
-/// Returns whether a default contains an empty text. It says no more than a missing field, and some servers read it as `null`.
-fn has_empty_text(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.is_empty(),
-        Value::Array(values) => values.iter().any(has_empty_text),
-        Value::Object(fields) => fields.values().any(has_empty_text),
-        _ => false,
+/// Completes a schema with which no other one will be merged.
+fn completed(mut schema: Fields) -> Fields {
+    if !is_typed(&schema) {
+        let has = |keywords: &[&str]| keywords.iter().any(|keyword| schema.contains_key(*keyword));
+        let of = if has(&["properties", "additionalProperties", "required", "maxProperties", "minProperties"]) {
+            of_type("object")
+        } else if has(&["items"]) {
+            of_type("array")
+        } else {
+            type_of_values(&schema)
+        };
+        schema.extend(of);
     }
-}
-
-/// Makes a schema accept `null` too.
-///
-/// A server compares `null` with the values of an `enum`, and refuses an `enum` that contains it. It does not check `null` against
-/// alternatives, so the values move there.
-fn with_null(mut schema: Fields) -> Fields {
-    schema.insert("nullable".to_owned(), true.into());
-    if let Some(values) = schema.remove("enum") {
-        schema = merged(schema, Fields::from_iter([("anyOf".to_owned(), json!([{"enum": values}]))]));
+    if schema.get("nullable") == Some(&true.into()) {
+        schema = with_null(schema);
+    }
+    let is = |schema: &Fields, name: &str| schema.get("type").is_some_and(|of| of == name);
+    if is(&schema, "object") {
+        if !schema.contains_key("properties") && !schema.contains_key("additionalProperties") {
+            // Nothing says which fields it has.
+            schema.insert(ANY_FIELDS.to_owned(), true.into());
+        }
+    } else if schema.contains_key("type") {
+        schema.remove(ANY_FIELDS);
+    }
+    if is(&schema, "array") {
+        schema.entry("items").or_insert_with(|| any().into());
     }
     schema
 }
 
-/// Adds the type of the values of an `enum`, if all have the same one.
-fn typed_by_enum(mut schema: Fields) -> Fields {
+/// Returns the type of the values of an `enum`, if all have the same one; without an `enum`, any type.
+fn type_of_values(schema: &Fields) -> Fields {
     let name = |value: &Value| match value {
         Value::String(_) => Some("string"),
         Value::Bool(_) => Some("boolean"),
@@ -290,12 +410,10 @@ fn typed_by_enum(mut schema: Fields) -> Fields {
         Value::Number(_) => Some("integer"),
         _ => None,
     };
-    let values = schema.get("enum").and_then(Value::as_array).into_iter().flatten().filter(|value| !value.is_null());
-    let types: Vec<_> = values.map(name).collect();
-    if let Some(Some(first)) = types.first()
-        && types.iter().all(|other| *other == Some(*first))
-    {
-        schema.insert("type".to_owned(), (*first).into());
+    let Some(Value::Array(values)) = schema.get("enum") else { return any() };
+    let mut types = values.iter().map(name);
+    match types.next() {
+        Some(Some(first)) if types.all(|other| other == Some(first)) => of_type(first),
+        _ => any_but_null(),
     }
-    schema
 }

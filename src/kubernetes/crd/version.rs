@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::error::SchemaError;
 use super::structural::structural;
+use super::written::widen;
 use crate::objects::{Kind, Object};
 
 /// A version of a kind in a [`CustomResourceDefinition`](super::CustomResourceDefinition), made from its Rust type.
@@ -23,26 +24,33 @@ pub struct CrdVersion {
     has_status: bool,
     scale: Option<Value>,
     columns: Vec<Value>,
+    selectable_fields: Vec<Value>,
 }
 
 impl CrdVersion {
     /// Returns the version that this type describes. It is served.
     pub fn of<T: Object + JsonSchema>() -> Self {
         const { T::KIND.assert_known() };
-        let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+        let settings = SchemaSettings::draft2020_12();
+        let read = settings.clone().for_deserialize().into_generator().into_root_schema_for::<T>();
+        let written = settings.for_serialize().into_generator().into_root_schema_for::<T>();
+        let has_status = TypeId::of::<T::Status>() != TypeId::of::<()>();
         Self {
             kind: T::KIND,
-            schema: structural(schema.as_value()),
+            schema: object_schema(read.as_value(), written.as_value(), has_status),
             served: true,
             deprecated: None,
-            has_status: TypeId::of::<T::Status>() != TypeId::of::<()>(),
+            has_status,
             scale: None,
             columns: Vec::new(),
+            selectable_fields: Vec::new(),
         }
     }
 
-    /// Adds a column to the tables of `kubectl get`: its name, the type of its values (`string`, `integer`, `number`, `boolean`
-    /// or `date`), and the path of the value, such as `.status.pages`.
+    /// Adds a column to the tables of `kubectl get`: its name, the type of its values (`string`, `integer`, `number`,
+    /// `boolean` or `date`), and the path of the value, such as `.status.pages`.
+    ///
+    /// A kind with such columns has no column AGE. Add it with `.column("Age", "date", ".metadata.creationTimestamp")`.
     pub fn column(self, name: &str, of: &str, path: &str) -> Self {
         self.with_column(json!({"name": name, "type": of, "jsonPath": path}))
     }
@@ -57,10 +65,29 @@ impl CrdVersion {
         self
     }
 
-    /// Adds the subresource `scale`, with the paths of the desired and of the current number, such as `.spec.replicas` and
-    /// `.status.replicas`.
+    /// Adds the subresource `scale` for `kubectl scale`, with the paths of the desired and of the current number, such
+    /// as `.spec.replicas` and `.status.replicas`. A `HorizontalPodAutoscaler` needs [a
+    /// selector](Self::scale_with_selector) too.
     pub fn scale(self, desired: &str, current: &str) -> Self {
         Self { scale: Some(json!({"specReplicasPath": desired, "statusReplicasPath": current})), ..self }
+    }
+
+    /// Adds the subresource `scale` with the path of a label selector of the pods, such as `.status.selector`.
+    ///
+    /// The selector in the object is a text, such as `app=web`. A `HorizontalPodAutoscaler` finds the pods by it.
+    pub fn scale_with_selector(self, desired: &str, current: &str, selector: &str) -> Self {
+        let paths = json!({"specReplicasPath": desired, "statusReplicasPath": current, "labelSelectorPath": selector});
+        Self { scale: Some(paths), ..self }
+    }
+
+    /// Lets clients select objects by the value of a field, such as `.spec.colour`: `kubectl get --field-selector
+    /// spec.colour=blue`.
+    ///
+    /// The field must be a text, an integer or a boolean, and not in `metadata`. A version has at most eight such
+    /// fields. Servers before Kubernetes 1.30 refuse the definition.
+    pub fn selectable_field(mut self, path: &str) -> Self {
+        self.selectable_fields.push(json!({"jsonPath": path}));
+        self
     }
 
     /// Marks the version as deprecated. Servers send the warning to clients that use the version.
@@ -102,6 +129,23 @@ impl CrdVersion {
         if !self.columns.is_empty() {
             json["additionalPrinterColumns"] = self.columns.clone().into();
         }
+        if !self.selectable_fields.is_empty() {
+            json["selectableFields"] = self.selectable_fields.clone().into();
+        }
         Ok(json)
     }
+}
+
+/// Returns the structural schema of a kind, made from its JSON schemas for reading and for writing.
+fn object_schema(read: &Value, written: &Value, has_status: bool) -> Result<Value, SchemaError> {
+    let mut schema = structural(read)?;
+    widen(&mut schema, &structural(written)?);
+    if has_status {
+        // A server allows no other keywords at the root of a kind with a status.
+        schema.retain(|keyword, _| {
+            let allowed = ["description", "properties", "required", "type"];
+            allowed.contains(&keyword.as_str()) || keyword.starts_with("x-kubernetes-")
+        });
+    }
+    Ok(Value::Object(schema))
 }

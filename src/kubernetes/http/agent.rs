@@ -8,7 +8,7 @@ use http::{Request, Response};
 use ureq::unversioned::transport::Connector;
 use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
 
-use super::answer::ResponseHead;
+use super::answer::{ResponseHead, warnings};
 use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
 use super::request_error::{RequestFault, cause_of};
 use super::resolver::{AddressResolver, LookUps};
@@ -18,6 +18,9 @@ use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
+use crate::kubernetes::config::cluster::port_of;
+use crate::kubernetes::config::error::ConfigError;
+use crate::kubernetes::config::proxy::ProxyUrl;
 
 /// Makes the agents of a client.
 #[derive(Clone)]
@@ -143,12 +146,23 @@ impl AgentFactory {
 }
 
 /// Reads the URL of a proxy. Errors do not show it, as it may have a password.
-pub(super) fn parse_proxy(url: &str) -> Result<Proxy, String> {
-    let scheme = url.split_once("://").map_or("http", |(scheme, _)| scheme);
-    if !matches!(scheme, "http" | "https") {
-        return Err(format!("the proxy has the scheme {scheme:?}, but must be an http or https proxy"));
+pub(super) fn parse_proxy(proxy: &ProxyUrl) -> Result<Proxy, ConfigError> {
+    let fault = |fault: String| ConfigError::new(&proxy.origin, fault);
+    let url = proxy.reveal();
+    let scheme = url.split_once("://").map_or("http", |(scheme, _)| scheme).to_ascii_lowercase();
+    if !matches!(scheme.as_str(), "http" | "https") {
+        return Err(fault(format!("the proxy has the scheme {scheme:?}, but must be an http or https proxy")));
     }
-    Proxy::new(url).map_err(|_| "the proxy is not a URL such as http://proxy:3128".to_owned())
+    let unusable = || fault("the proxy is not a URL such as http://proxy:3128".to_owned());
+    let parsed = Proxy::new(url).map_err(|_| unusable())?;
+    let authority = parsed.uri().authority().ok_or_else(unusable)?;
+    // A password with one of these characters ends the host, so that another host would get the requests.
+    if url.contains(['#', '?']) || !matches!(parsed.uri().path(), "" | "/") {
+        let advice = "in a password write %23 for #, %2F for /, %3F for ?";
+        return Err(fault(format!("the proxy must have nothing after its host and port; {advice}")));
+    }
+    port_of(authority).map_err(|()| fault("the port of the proxy must be a number from 1 to 65535".to_owned()))?;
+    Ok(parsed)
 }
 
 /// Sends a request, and returns its answer as soon as the head has come. `limit` is the time until the end of the answer.
@@ -165,6 +179,7 @@ pub(super) fn run<B: AsSendBody>(
 /// Returns the head of an answer.
 pub(super) fn head_of(response: &Response<Body>) -> ResponseHead {
     let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let all = |name: &str| response.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     let media_type = text("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
     ResponseHead {
         code: response.status().as_u16(),
@@ -172,6 +187,7 @@ pub(super) fn head_of(response: &Response<Body>) -> ResponseHead {
         retry_after: text("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs),
         request_id: text("audit-id").map(str::to_owned),
         location: text("location").map(str::to_owned),
+        warnings: all("warning").flat_map(warnings).collect(),
     }
 }
 

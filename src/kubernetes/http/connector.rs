@@ -20,6 +20,7 @@ use ureq::{Error, Timeout};
 use super::request_error::Unsent;
 use super::tls::Tls;
 use crate::base::sync::Mutex;
+use crate::tls::advice;
 
 /// The silence after which the system asks whether the other end is alive, and the time between its questions.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
@@ -252,7 +253,7 @@ impl<In: Transport> Connector<In> for TlsConnector {
         stream.set_timeout(time_left(details)?);
         connection.complete_io(&mut stream).map_err(|error| match Error::from(error) {
             timeout @ Error::Timeout(_) => timeout,
-            Error::Io(error) => unsent(hint(&error), Some(error)),
+            Error::Io(error) => unsent(&hint(&error), Some(error)),
             other => unsent("", Some(io::Error::other(other.to_string()))),
         })?;
         let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
@@ -262,22 +263,19 @@ impl<In: Transport> Connector<In> for TlsConnector {
 }
 
 /// Returns advice for a failed handshake.
-fn hint(error: &io::Error) -> &'static str {
-    use rustls::CertificateError::{Expired, NotValidForName, NotValidForNameContext, UnknownIssuer};
-    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+fn hint(error: &io::Error) -> String {
+    use rustls::CertificateError::NotValidForNameContext;
+    use rustls::Error::{InvalidCertificate, InvalidMessage};
 
-    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
-        Some(InvalidCertificate(UnknownIssuer)) => {
-            " (the certificate authority of the settings has not signed the server's certificate)"
+    let advice = advice(error);
+    let setting = match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(InvalidCertificate(NotValidForNameContext { presented, .. })) if !presented.is_empty() => {
+            "; tls-server-name can choose the name"
         }
-        Some(InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
-            " (the server's certificate is for other names; tls-server-name can choose the name)"
-        }
-        Some(InvalidCertificate(Expired)) => " (the server's certificate has expired)",
-        Some(AlertReceived(_)) => " (the server does not accept the client's certificate or version of TLS)",
-        Some(InvalidMessage(_)) => " (the server does not speak TLS; is its address http?)",
+        Some(InvalidMessage(_)) => "; is its address http?",
         _ => "",
-    }
+    };
+    if advice.is_empty() { String::new() } else { format!(" ({advice}{setting})") }
 }
 
 /// An encrypted connection.
@@ -300,7 +298,11 @@ impl Transport for TlsTransport {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         self.stream.sock.set_timeout(timeout);
         let input = self.buffers.input_append_buf();
-        let amount = self.stream.read(input)?;
+        // A server of TLS 1.3 refuses the client's certificate only after the handshake.
+        let amount = self.stream.read(input).map_err(|error| match advice(&error) {
+            "" => error,
+            advice => io::Error::new(error.kind(), format!("{error} ({advice})")),
+        })?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }

@@ -3,6 +3,7 @@
 pub(super) mod agent;
 pub(super) mod answer;
 mod connector;
+mod notices;
 pub(super) mod path;
 pub(super) mod request_error;
 pub(super) mod request_metrics;

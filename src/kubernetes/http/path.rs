@@ -167,7 +167,7 @@ mod tests {
             "metadata.namespace is \"a?b\", but must not contain '/', '?', '%', '#', '\\', '..' or control characters"
         );
         let fault = object(&POD, &ObjectKey::new("a", "")).unwrap_err();
-        assert_eq!(fault.to_string(), "metadata.name is \"\", but must be set");
+        assert_eq!(fault.to_string(), "metadata.name: must be set");
         for kind in [Kind::of("", "X"), Kind::of("a/b/c", "X"), Kind::of("v1", ""), Kind::of("v1", "../secrets")] {
             assert!(object(&kind, &ObjectKey::new("a", "b")).is_err(), "{kind}");
         }

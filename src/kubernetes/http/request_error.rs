@@ -68,16 +68,21 @@ impl RequestError {
     }
 }
 
+impl fmt::Display for RequestFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsent(fault) | Self::Credentials(fault) => f.write_str(fault),
+            Self::Lost(fault) => write!(f, "the connection broke: {fault}"),
+            Self::TimedOut(fault) => f.write_str(fault),
+            Self::Status { code, message, .. } => write!(f, "the server answered {code}: {}", OneLine(message)),
+            Self::Unusable { fault, .. } => write!(f, "{}", OneLine(fault)),
+        }
+    }
+}
+
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: ", self.verb, self.url)?;
-        match &self.cause {
-            RequestFault::Unsent(fault) | RequestFault::Credentials(fault) => f.write_str(fault),
-            RequestFault::Lost(fault) => write!(f, "the connection broke: {fault}"),
-            RequestFault::TimedOut(fault) => f.write_str(fault),
-            RequestFault::Status { code, message, .. } => write!(f, "the server answered {code}: {}", OneLine(message)),
-            RequestFault::Unusable { fault, .. } => write!(f, "{}", OneLine(fault)),
-        }?;
+        write!(f, "{} {}: {}", self.verb, self.url, self.cause)?;
         self.request_id().map_or(Ok(()), |id| write!(f, " (audit id {id})"))
     }
 }

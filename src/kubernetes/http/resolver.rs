@@ -20,6 +20,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
+use crate::kubernetes::config::cluster::port_of;
 
 /// Finds the addresses of a server. The system's resolver is asked for names only.
 pub(crate) struct AddressResolver {
@@ -142,6 +143,13 @@ impl fmt::Debug for AddressResolver {
 
 impl Resolver for AddressResolver {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let port = uri.authority().map_or(Ok(None), port_of).map_err(|()| {
+            let authority = uri.authority().map_or("", http::uri::Authority::as_str).rsplit('@').next();
+            Error::Other(Box::new(Unsent::new(
+                format!("{:?} has an impossible port", authority.unwrap_or_default()),
+                None,
+            )))
+        })?;
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let Ok(address) = host.parse::<IpAddr>() else {
             return self.look_up(uri, config, timeout).map_err(|error| match error {
@@ -152,7 +160,7 @@ impl Resolver for AddressResolver {
                 other => other,
             });
         };
-        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+        let port = port.unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
         let mut found = self.empty();
         found.push(SocketAddr::new(address, port));
         Ok(found)
@@ -197,6 +205,19 @@ mod tests {
             stop.cancel();
             assert!(waits.join().unwrap().is_err());
         });
+    }
+
+    /// The default port could belong to a stranger.
+    #[test]
+    fn an_impossible_port_is_not_replaced_by_the_default() {
+        let ask: AskSystem = |_, _| panic!("nobody is asked");
+        let resolver = AddressResolver::new(None, LookUps::by(ask));
+        for place in ["10.0.0.1:99999", "me@k:0", "[::1]:65536"] {
+            let uri: Uri = format!("https://{place}").parse().unwrap();
+            let error = resolver.resolve(&uri, &Config::default(), NextTimeout::default()).unwrap_err();
+            let place = place.trim_start_matches("me@");
+            assert!(error.to_string().contains(&format!("{place:?} has an impossible port")), "{error}");
+        }
     }
 
     #[test]

@@ -13,14 +13,19 @@ pub(crate) enum RequestAttempt {
     Lost,
     /// The server answered.
     Answered { status: u16, retry_after: Option<Duration> },
+    /// The server has not reached the version of the request.
+    Behind { retry_after: Option<Duration> },
 }
+
+/// The most repetitions for a server that has not reached a version, as in client-go (`rest/request.go`, `maxRetries`).
+const MOST_BEHIND: u32 = 10;
 
 /// The limits of the repetitions of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct RetryLimits {
     /// The time for the whole call.
     pub(crate) time: Duration,
-    /// The most repetitions because of connections that fail.
+    /// The most repetitions because of connections that fail, and of failures for which the server asks for no delay.
     pub(crate) connections: u32,
     /// The delays.
     pub(crate) backoff: Exponential,
@@ -36,10 +41,12 @@ impl Default for RetryLimits {
 /// The number of repetitions of a call so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repetitions {
-    /// Because of connections that failed.
+    /// Because of connections that failed, and of failures for which the server asked for no delay.
     pub(crate) connections: u32,
     /// Because the server asked for it.
     pub(crate) answers: u32,
+    /// Because the server had not reached the version.
+    pub(crate) behind: u32,
 }
 
 /// Returns the delay before the next attempt; `None` if this attempt was the last.
@@ -58,11 +65,18 @@ pub(crate) fn next_delay(
         RequestAttempt::Unsent => (&mut repeated.connections, limits.connections, None),
         RequestAttempt::Lost if reads => (&mut repeated.connections, limits.connections, None),
         RequestAttempt::Answered { status: 429, retry_after } => (&mut repeated.answers, u32::MAX, retry_after),
-        RequestAttempt::Answered { status: 503, retry_after } if reads || retry_after.is_some() => {
-            (&mut repeated.answers, u32::MAX, retry_after)
+        RequestAttempt::Answered { status: 503, retry_after: Some(after) } => {
+            (&mut repeated.answers, u32::MAX, Some(after))
         }
-        RequestAttempt::Answered { status: 504, retry_after } if reads => {
-            (&mut repeated.answers, u32::MAX, retry_after)
+        RequestAttempt::Answered { status: 504, retry_after: Some(after) } if reads => {
+            (&mut repeated.answers, u32::MAX, Some(after))
+        }
+        // Such an answer may come from a proxy without a server behind it.
+        RequestAttempt::Answered { status: 503 | 504, retry_after: None } if reads => {
+            (&mut repeated.connections, limits.connections, None)
+        }
+        RequestAttempt::Behind { retry_after: Some(after) } if reads => {
+            (&mut repeated.behind, MOST_BEHIND, Some(after))
         }
         _ => return None,
     };
@@ -70,7 +84,9 @@ pub(crate) fn next_delay(
         return None;
     }
     *count += 1;
-    let backoff = limits.backoff.jittered(*count, draw);
+    // A server that lags catches up, however many clients ask.
+    let step = if matches!(attempt, RequestAttempt::Behind { .. }) { 1 } else { *count };
+    let backoff = limits.backoff.jittered(step, draw);
     // Clients that are refused together return at different times, and none too early.
     let delay = asked.map_or(backoff, |asked| backoff.max(asked.saturating_add(asked.mul_f64(0.2 * unit(draw)))));
     (spent.saturating_add(delay) < limits.time).then_some(delay)
@@ -110,20 +126,32 @@ mod tests {
             (answered(404, None), false, false),
             (answered(409, None), false, false),
             (answered(500, refused), false, false),
+            (RequestAttempt::Behind { retry_after: refused }, true, false),
+            (RequestAttempt::Behind { retry_after: None }, false, false),
         ];
         for (attempt, read, write) in table {
             assert_eq!((delay(true, attempt).is_some(), delay(false, attempt).is_some()), (read, write), "{attempt:?}");
         }
     }
 
+    /// The delays of a call whose attempts all end like this.
+    fn delays(reads: bool, attempt: RequestAttempt) -> Vec<Duration> {
+        let (mut repeated, limits) = (Repetitions::default(), RetryLimits::default());
+        let next = || next_delay(reads, attempt, &mut repeated, Duration::ZERO, &limits, 0);
+        std::iter::from_fn(next).take(1_000).collect()
+    }
+
     #[test]
-    fn connections_are_tried_four_times_in_all() {
-        let mut repeated = Repetitions::default();
-        let limits = RetryLimits::default();
-        let next =
-            |repeated: &mut _| next_delay(false, RequestAttempt::Unsent, repeated, Duration::ZERO, &limits, 1 << 63);
-        let delays: Vec<_> = std::iter::from_fn(|| next(&mut repeated)).collect();
-        assert_eq!(delays, [100, 200, 400].map(Duration::from_millis));
+    fn failures_without_a_delay_are_tried_four_times_in_all() {
+        for attempt in [RequestAttempt::Unsent, RequestAttempt::Lost, answered(503, None), answered(504, None)] {
+            assert_eq!(delays(true, attempt), [80, 160, 320].map(Duration::from_millis), "{attempt:?}");
+        }
+        assert_eq!(delays(true, answered(503, Some(SECOND))).len(), 1_000, "until the time of the call is over");
+    }
+
+    #[test]
+    fn a_server_that_lags_is_asked_eleven_times_in_all() {
+        assert_eq!(delays(true, RequestAttempt::Behind { retry_after: Some(SECOND) }), [SECOND; 10]);
     }
 
     fn attempts() -> impl Strategy<Value = RequestAttempt> {

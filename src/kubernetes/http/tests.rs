@@ -15,6 +15,7 @@ use super::transport::{HttpRequest, HttpTransport, TransportLimits};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::kubernetes::config::ClusterConfig;
+use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::objects::Kind;
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -32,7 +33,8 @@ fn transport_through(proxy: Option<&str>, url: &str, limits: impl FnOnce(&mut Tr
     let mut all = TransportLimits { connect: HOUR, read: HOUR, watch_read: HOUR, ..TransportLimits::default() };
     (all.retry.time, all.retry.connections) = (HOUR, 0);
     limits(&mut all);
-    HttpTransport::new(config.parts(), proxy, "tests".to_owned(), all, Clock::system()).unwrap()
+    let proxy = proxy.map(|url| ProxyUrl::new("proxy", url));
+    HttpTransport::new(config.parts(), proxy.as_ref(), "tests".to_owned(), all, Clock::system()).unwrap()
 }
 
 fn get(path: &RequestPath) -> HttpRequest<'_> {

@@ -6,11 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::base::sync::Mutex;
 use crate::kubernetes::config::authenticator::Authenticator;
@@ -18,6 +16,7 @@ use crate::kubernetes::config::cluster::ConfigParts;
 use crate::kubernetes::config::error::{ConfigError, FileOrInline};
 use crate::kubernetes::config::identity::ClientCertificate;
 use crate::kubernetes::config::secret::Secret;
+use crate::tls::{Identity, Trust, client_config};
 
 /// The TLS settings of a client.
 pub(crate) struct Tls {
@@ -117,23 +116,17 @@ fn read(
     Ok(Pem { authority: authority.transpose()?, certificate: certificate.transpose()? })
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
 fn build(origin: &str, files: &Pem, insecure: bool) -> Result<Arc<ClientConfig>, ConfigError> {
     let error = |fault: &str| ConfigError::new(origin, fault);
-    let provider = provider();
-    let algorithms = provider.signature_verification_algorithms;
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|cause| error("TLS cannot be set up").caused_by(cause))?;
-    let builder = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(TrustAll(algorithms)))
-    } else {
-        builder.with_root_certificates(roots(origin, files.authority.as_deref())?)
-    };
-    let Some((certificate, key)) = &files.certificate else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let trust = if insecure { Trust::any() } else { trusted(origin, files.authority.as_deref())? };
+    let identity =
+        files.certificate.as_ref().map(|(certificate, key)| identity(origin, certificate, key)).transpose()?;
+    let settings = client_config(trust, identity).map_err(|cause| error("TLS cannot be set up").caused_by(cause))?;
+    Ok(Arc::new(settings))
+}
+
+fn identity(origin: &str, certificate: &[u8], key: &Secret<Vec<u8>>) -> Result<Identity, ConfigError> {
+    let error = |fault: &str| ConfigError::new(origin, fault);
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|cause| error("the client certificate is not PEM").caused_by(cause.to_string()))?;
     if chain.is_empty() {
@@ -142,76 +135,25 @@ fn build(origin: &str, files: &Pem, insecure: bool) -> Result<Arc<ClientConfig>,
     // The causes could show parts of the key.
     let key = PrivateKeyDer::from_pem_slice(key.reveal())
         .map_err(|_| error("the client key is not an unencrypted private key in PEM"))?;
-    let settings = builder.with_client_auth_cert(chain, key).map_err(|cause| {
-        error("the client certificate and the client key do not fit together").caused_by(cause.to_string())
-    })?;
-    Ok(Arc::new(settings))
+    Identity::new(chain, &key).map_err(|fault| error(&format!("the client key {fault}")))
 }
 
 /// Returns the trusted certificate authorities.
-fn roots(origin: &str, authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
-    let mut roots = RootCertStore::empty();
-    let Some(pem) = authority else {
-        let system = rustls_native_certs::load_native_certs();
-        // Systems have certificates that no one can use.
-        roots.add_parsable_certificates(system.certs);
-        return Ok(roots);
-    };
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|cause| {
-            ConfigError::new(origin, "the certificate authority is not PEM").caused_by(cause.to_string())
-        })?;
-        roots.add(certificate).map_err(|cause| {
-            ConfigError::new(origin, "the certificate authority is not a certificate").caused_by(cause)
-        })?;
-    }
-    if roots.is_empty() {
+fn trusted(origin: &str, authority: Option<&[u8]>) -> Result<Trust, ConfigError> {
+    let Some(pem) = authority else { return Ok(Trust::system(rustls_native_certs::load_native_certs().certs)) };
+    let known: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let known = known.map_err(|cause| {
+        ConfigError::new(origin, "the certificate authority is not PEM").caused_by(cause.to_string())
+    })?;
+    if known.is_empty() {
         return Err(ConfigError::new(origin, "the certificate authority has no section BEGIN CERTIFICATE"));
     }
-    Ok(roots)
+    Trust::certificates(known)
+        .map_err(|cause| ConfigError::new(origin, "the certificate authority is not a certificate").caused_by(cause))
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("origin", &self.origin).finish_non_exhaustive()
-    }
-}
-
-/// Accepts the certificate of any server.
-#[derive(Debug)]
-struct TrustAll(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for TrustAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
     }
 }

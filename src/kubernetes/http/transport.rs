@@ -11,6 +11,7 @@ use ureq::{Agent, Body, BodyReader};
 
 use super::agent::{AgentFactory, LimitedBody, StoppableCall, head_of, parse_proxy, run};
 use super::answer::{ApiStatus, MOST_STATUS, RequestLine, ResponseHead};
+use super::notices::{LONG, RequestLabel, RequestNotices};
 use super::path::RequestPath;
 use super::request_error::{RequestFault, cause_of};
 use super::request_metrics::RequestCounters;
@@ -20,6 +21,7 @@ use super::tls::Tls;
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -28,6 +30,7 @@ use crate::kubernetes::config::cluster::ConfigParts;
 use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::identity::Impersonation;
+use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::kubernetes::config::secret::Secret;
 use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
 
@@ -92,6 +95,7 @@ pub(crate) struct HttpTransport {
     clock: Clock,
     draws: Mutex<Draws>,
     calls: Mutex<CallAgent>,
+    notices: Arc<RequestNotices>,
     pub(crate) counters: RequestCounters,
 }
 
@@ -100,6 +104,8 @@ struct CallAgent {
     agent: Agent,
     /// The certificates that its connections use.
     certificates: u64,
+    /// The process that made its connections. A forked process makes its own.
+    owner: OwnerProcess,
     plugin_runs: u64,
     next_check: Nanos,
 }
@@ -117,13 +123,13 @@ pub(crate) type Answer = (ResponseHead, Vec<u8>);
 impl HttpTransport {
     pub(crate) fn new(
         parts: &ConfigParts,
-        proxy: Option<&str>,
+        proxy: Option<&ProxyUrl>,
         user_agent: String,
         limits: TransportLimits,
         clock: Clock,
     ) -> Result<Self, ConfigError> {
         let origin = || parts.origin.clone();
-        let proxy = proxy.map(|url| parse_proxy(url).map_err(|fault| ConfigError::new(origin(), fault))).transpose()?;
+        let proxy = proxy.map(parse_proxy).transpose()?;
         let mut headers = HeaderMap::new();
         for (name, value) in parts.acts_as.iter().flat_map(Impersonation::headers) {
             let invalid = || ConfigError::new(origin(), format!("the header {name} cannot be {value:?}"));
@@ -132,12 +138,12 @@ impl HttpTransport {
         }
         HeaderValue::try_from(user_agent.as_str())
             .map_err(|_| ConfigError::new("user agent", format!("{user_agent:?} cannot be sent in a header")))?;
-        let authenticator = Authenticator::new(parts.credentials.clone(), ClusterInfo::of(parts), clock.clone());
+        let authenticator = Authenticator::new(parts.sent_credentials(), ClusterInfo::of(parts), clock.clone());
         let authenticator = Arc::new(authenticator);
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
         let TransportLimits { connect, read, .. } = limits;
         let agents = AgentFactory { tls, proxy, user_agent, connect, read, look_ups: LookUps::default() };
-        Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock))
+        Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock, Arc::default()))
     }
 
     /// Returns a transport with its own connections and the same credentials. Each call ends within this time.
@@ -147,7 +153,8 @@ impl HttpTransport {
         (limits.connect, limits.read) = (limits.connect.min(call_timeout), limits.read.min(call_timeout));
         let agents = AgentFactory { connect: limits.connect, read: limits.read, ..self.agents.clone() };
         let (headers, authenticator) = (self.headers.clone(), Arc::clone(&self.authenticator));
-        Self::of(self.server.clone(), headers, agents, authenticator, limits, self.clock.clone())
+        let (clock, notices) = (self.clock.clone(), Arc::clone(&self.notices));
+        Self::of(self.server.clone(), headers, agents, authenticator, limits, clock, notices)
     }
 
     fn of(
@@ -157,9 +164,11 @@ impl HttpTransport {
         authenticator: Arc<Authenticator>,
         limits: TransportLimits,
         clock: Clock,
+        notices: Arc<RequestNotices>,
     ) -> Self {
         let next_check = clock.nanos().after(CERTIFICATE_PERIOD);
-        let calls = CallAgent { agent: agents.pooled(), certificates: 0, plugin_runs: 0, next_check };
+        let owner = OwnerProcess::current();
+        let calls = CallAgent { agent: agents.pooled(), certificates: 0, owner, plugin_runs: 0, next_check };
         Self {
             counters: RequestCounters::new(&server),
             server,
@@ -169,6 +178,7 @@ impl HttpTransport {
             limits,
             draws: Mutex::new(clock.draws()),
             calls: Mutex::new(calls),
+            notices,
             clock,
         }
     }
@@ -262,22 +272,23 @@ impl HttpTransport {
         let started = self.clock.nanos();
         let until = started.after(self.limits.retry.time);
         let mut repeated = Repetitions::default();
-        let mut renewed = false;
+        let (mut renewed, mut is_reported) = (false, false);
+        let path = request.path.without_query();
+        let target = RequestLabel { method: &request.method, server: &self.server, path };
         loop {
             let begun = self.clock.nanos();
             let result = attempt(until);
             let now = self.clock.nanos();
             self.count(request, &result, now.since(begun));
+            if let Ok((_, (head, _))) = &result {
+                self.notices.warn(target, &head.warnings);
+            }
             let tried = match &result {
                 Ok((used, (ResponseHead { code: 401, .. }, _))) if !renewed && self.renew(used.as_ref()) => {
                     renewed = true;
                     continue;
                 }
-                // The server does not have that version yet: the caller decides whether to read without it.
-                Ok((_, (ResponseHead { code: 504, .. }, body))) if ApiStatus::read(body).is_behind() => {
-                    RequestAttempt::Answered { status: 0, retry_after: None }
-                }
-                Ok((_, (head, _))) => RequestAttempt::Answered { status: head.code, retry_after: head.retry_after },
+                Ok((_, (head, body))) => attempt_of(head, body),
                 Err(RequestFault::Unsent(_)) => RequestAttempt::Unsent,
                 Err(RequestFault::Lost(_)) => RequestAttempt::Lost,
                 Err(_) => RequestAttempt::Answered { status: 0, retry_after: None },
@@ -286,7 +297,13 @@ impl HttpTransport {
             let delay = next_delay(request.reads(), tried, &mut repeated, spent, &self.limits.retry, self.draw());
             let stopped = || stop.is_some_and(CancellationToken::is_cancelled);
             match (result, delay) {
-                (_, Some(delay)) if !stopped() => self.pause(delay, stop),
+                (result, Some(delay)) if !stopped() => {
+                    if !is_reported && spent + delay >= LONG {
+                        is_reported = true;
+                        self.notices.repeats(target, now, self.limits.retry.time, &fault_of(result));
+                    }
+                    self.pause(delay, stop);
+                }
                 (Ok((_, answer)), _) => return Ok(answer),
                 (Err(cause), _) => return Err(cause),
             }
@@ -343,8 +360,8 @@ impl HttpTransport {
             self.agents.tls.refresh();
         }
         let generation = self.agents.tls.generation();
-        if calls.certificates != generation {
-            calls.certificates = generation;
+        if calls.certificates != generation || !calls.owner.is_current() {
+            (calls.certificates, calls.owner) = (generation, OwnerProcess::current());
             calls.agent = self.agents.pooled();
         }
         calls.agent.clone()
@@ -400,6 +417,28 @@ impl HttpTransport {
         }
         Ok((head, content))
     }
+}
+
+/// Returns an answer as far as the decision about a repetition needs it.
+fn attempt_of(head: &ResponseHead, body: &[u8]) -> RequestAttempt {
+    let status = if head.code == 504 { ApiStatus::read(body) } else { ApiStatus::default() };
+    if status.is_behind() {
+        RequestAttempt::Behind { retry_after: status.retry_after(head) }
+    } else {
+        RequestAttempt::Answered { status: head.code, retry_after: head.retry_after }
+    }
+}
+
+/// Returns the fault of an attempt that is repeated.
+fn fault_of(result: Result<(Option<Secret<String>>, Answer), RequestFault>) -> RequestFault {
+    result.map_or_else(
+        |fault| fault,
+        |(_, (head, body))| RequestFault::Status {
+            code: head.code,
+            message: ApiStatus::read(&body).message().to_owned(),
+            request_id: head.request_id,
+        },
+    )
 }
 
 impl fmt::Debug for HttpTransport {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::error::{ElectorError, LeadershipLost};
 use super::holder::Holder;
 use crate::base::cancel::CancellationToken;
+use crate::base::process::OwnerProcess;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
@@ -18,71 +19,98 @@ use crate::run::fence::Fence;
 ///
 /// # Examples
 ///
-/// A row that must be renewed, and that another process takes over:
+/// A row that the leader must renew, and that another process may take over 15 seconds after a renewal:
 ///
 /// ```
-/// use homeostat::{BoxError, Context, Elector};
 /// use homeostat::manager::{Candidacy, Candidate, ElectorError, Leadership, Term};
+/// use homeostat::run::Fence;
+/// use homeostat::{BoxError, Clock, Context, Elector};
 /// use std::sync::{Arc, Mutex};
 /// use std::time::Duration;
 ///
-/// /// Stands in for a row of a database: the name of the leader.
-/// type Row = Arc<Mutex<Option<&'static str>>>;
+/// /// Stands in for a row of a database, which compares and writes it in one transaction.
+/// #[derive(Default)]
+/// struct Row {
+///     leader: Option<&'static str>,
+///     /// Rises with each leader.
+///     number: u64,
+/// }
+///
+/// /// Work ends 3 seconds before another process may lead.
+/// const MARGIN: Duration = Duration::from_secs(3);
+/// const TERM: Duration = Duration::from_secs(15 - 3);
 ///
 /// struct RowElector {
 ///     me: &'static str,
-///     row: Row,
+///     row: Arc<Mutex<Row>>,
 /// }
 ///
 /// impl Elector for RowElector {
 ///     fn candidate(&self) -> Box<dyn Candidate> {
-///         let (me, row) = (self.me, self.row.clone());
-///         Box::new(move |_cx: &Context| {
-///             let owner = *row.lock().map_err(|_| ElectorError::new("the database is gone"))?.get_or_insert(me);
-///             if owner != me {
-///                 return Ok(Candidacy::TryAgain(Duration::from_secs(2)));
+///         let (me, shared) = (self.me, self.row.clone());
+///         Box::new(move |cx: &Context| {
+///             let clock = cx.clock().clone();
+///             let sent = clock.boot_time(); // before the call: its answer may come late
+///             let mut row = shared.lock().map_err(|_| ElectorError::new("the database is gone"))?;
+///             if row.leader.is_some_and(|leader| leader != me) {
+///                 return Ok(Candidacy::TryAgain(Duration::from_secs(2))); // a real one also compares the time
 ///             }
-///             Ok(Candidacy::Elected(Term::new("row", RowLock { me, row: row.clone() })))
+///             row.leader = Some(me);
+///             row.number += 1;
+///             let fence = Fence::until(row.number, clock.clone(), sent + TERM);
+///             let leadership = RowLock { me, row: shared.clone(), fence: fence.clone(), clock };
+///             Ok(Candidacy::Elected(Term::fenced("row", fence, leadership)))
 ///         })
+///     }
+///
+///     fn stop_margin(&self) -> Option<Duration> {
+///         Some(MARGIN)
 ///     }
 /// }
 ///
 /// struct RowLock {
 ///     me: &'static str,
-///     row: Row,
+///     row: Arc<Mutex<Row>>,
+///     fence: Fence,
+///     clock: Clock,
 /// }
 ///
 /// impl Leadership for RowLock {
 ///     fn check(&mut self) -> Result<(), BoxError> {
-///         match *self.row.lock().unwrap() {
-///             Some(owner) if owner == self.me => Ok(()), // here a real one renews it
-///             owner => Err(format!("the row now names {owner:?}").into()),
+///         let sent = self.clock.boot_time();
+///         match self.row.lock().unwrap().leader {
+///             Some(leader) if leader == self.me => {} // a real one also writes the time of the renewal
+///             leader => return Err(format!("the row now names {leader:?}").into()),
 ///         }
+///         let _ = self.fence.extend(sent + TERM);
+///         Ok(())
 ///     }
 ///
 ///     fn check_interval(&self) -> Duration {
-///         Duration::from_secs(5) // well below the time after which others take over
+///         Duration::from_secs(3) // several tries in a term
 ///     }
 /// }
 ///
 /// impl Drop for RowLock {
 ///     fn drop(&mut self) {
-///         // Only one's own: it may have been lost.
-///         self.row.lock().unwrap().take_if(|owner| *owner == self.me);
+///         // Another process may have taken the row.
+///         self.row.lock().unwrap().leader.take_if(|leader| *leader == self.me);
 ///     }
 /// }
 ///
-/// let row = Row::default();
+/// let row = Arc::<Mutex<Row>>::default();
 /// let elector = RowElector { me: "node-1", row: row.clone() };
 /// let mut term = elector.campaign(&Context::detached())?;
 /// assert!(term.check().is_ok());
+/// assert_eq!(term.fence().number(), Some(1));
+/// assert!(term.fence().remaining() <= Some(TERM));
 ///
-/// *row.lock().unwrap() = Some("node-2"); // It was not renewed in time.
+/// row.lock().unwrap().leader = Some("node-2"); // The row was not renewed in time.
 /// let lost = term.check().unwrap_err();
 /// assert!(term.lost().is_cancelled());
 /// assert_eq!(lost.to_string(), "the leadership of row is lost");
 /// drop(term);
-/// assert_eq!(*row.lock().unwrap(), Some("node-2"));
+/// assert_eq!(row.lock().unwrap().leader, Some("node-2"));
 /// # Ok::<_, ElectorError>(())
 /// ```
 #[doc(alias = "lease")]
@@ -116,6 +144,7 @@ pub trait Elector: Send + Sync {
 
     /// Returns the time from the loss of a term until another process may lead. `None` if terms do not run out.
     ///
+    /// With [terms that end by themselves](Term::fenced), the manager needs this time: only then it watches a check that hangs.
     /// Work must end within this time, so the manager refuses an [abort grace](super::super::ManagerBuilder::abort_grace) beyond it.
     /// Default: `None`.
     fn stop_margin(&self) -> Option<Duration> {
@@ -159,6 +188,8 @@ pub enum Candidacy {
 }
 
 /// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
+///
+/// A term never calls it in a process that was forked from the leader, except for [`drop_copy`](Self::drop_copy).
 pub trait Leadership: Send {
     /// Checks that the leadership still holds, and renews it if necessary.
     ///
@@ -174,12 +205,23 @@ pub trait Leadership: Send {
     fn check_interval(&self) -> Duration {
         Duration::from_secs(1)
     }
+
+    /// Drops the copy of a forked process, without resigning: the parent still leads. Default: leaks the copy.
+    ///
+    /// Override this to close files. A lock of the system may belong to the open file, so that unlocking the copy would unlock the
+    /// file of the parent.
+    fn drop_copy(self: Box<Self>) {
+        std::mem::forget(self);
+    }
 }
 
 /// A period of leadership, until it is dropped or [lost](Self::lost).
 ///
 /// Dropping a term resigns: it cancels [`lost`](Self::lost), then gives the leadership back. End all work that must not overlap
 /// with the next leader's before the drop. A panic that unwinds through the term also resigns.
+///
+/// In a process that was forked from the leader without `exec`, the copy of a term is worth nothing: its check fails, and its drop
+/// gives nothing back. The parent still leads. So fork before the campaign, or only to call `exec`.
 ///
 /// A term does not check itself. Call [`check`](Self::check) every [`check_interval`](Self::check_interval): otherwise a loss
 /// goes unnoticed.
@@ -209,8 +251,9 @@ pub struct Term {
     elector: String,
     /// Its token is the token of the term.
     fence: Fence,
-    /// Dropped after [`Term::drop`] has cancelled the token.
-    leadership: Box<dyn Leadership>,
+    /// Dropped after [`Term::drop`] has cancelled the token. `None` in a forked process that drops its copy.
+    leadership: Option<Box<dyn Leadership>>,
+    owner: OwnerProcess,
 }
 
 /// The cause of the loss of a term that was not renewed in time.
@@ -221,13 +264,17 @@ impl Term {
     ///
     /// If an elector learns of a loss outside a [check](Leadership::check), it cancels a clone of [`lost`](Self::lost).
     pub fn new(elector: impl Into<String>, leadership: impl Leadership + 'static) -> Self {
-        Self::within(Fence::unlimited(), elector.into(), leadership)
+        Self::fenced(elector, Fence::unlimited(), leadership)
     }
 
-    /// Begins a term with a limit. The leadership extends the fence when it is renewed.
-    pub(crate) fn within(fence: Fence, elector: String, leadership: impl Leadership + 'static) -> Self {
+    /// Begins a term with a fencing number, or one that ends by itself, or both: see [`Fence::until`].
+    ///
+    /// Keep a clone of the fence in the leadership, and [extend](Fence::extend) it at each renewal. The term is lost when its time is
+    /// over. The [example](Elector#examples) of the trait shows this.
+    pub fn fenced(elector: impl Into<String>, fence: Fence, leadership: impl Leadership + 'static) -> Self {
+        let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");
-        Self { elector, fence, leadership: Box::new(leadership) }
+        Self { elector, fence, leadership: Some(Box::new(leadership)), owner: OwnerProcess::current() }
     }
 
     /// Returns the limit and the fencing number of the term.
@@ -248,19 +295,21 @@ impl Term {
     /// Returns the time from one check to the next. [`Duration::MAX`] if this term cannot be lost.
     #[must_use]
     pub fn check_interval(&self) -> Duration {
-        self.leadership.check_interval()
+        self.leadership.as_ref().map_or(Duration::MAX, |leadership| leadership.check_interval())
     }
 
     /// Checks that the leadership still holds. On a loss, cancels [`lost`](Self::lost) and runs its callbacks before it returns.
     ///
     /// # Errors
     ///
-    /// Returns [`LeadershipLost`] from the first failed check on.
+    /// Returns [`LeadershipLost`] from the first failed check on, and in a process that was forked from the leader.
     pub fn check(&mut self) -> Result<(), LeadershipLost> {
         if self.lost().is_cancelled() {
             return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
         }
-        let checked = self.leadership.check();
+        let leadership = self.leadership.as_mut();
+        let checked = self.owner.check().map_err(BoxError::from);
+        let checked = checked.and_then(|()| leadership.map_or(Ok(()), |leadership| leadership.check()));
         checked.and_then(|()| self.fence.check().map_err(|_| RAN_OUT.into())).map_err(|cause| {
             // First of all: work must not continue without leadership.
             self.lost().cancel();
@@ -273,7 +322,11 @@ impl Term {
 
 impl Drop for Term {
     fn drop(&mut self) {
-        if !self.lost().is_cancelled() {
+        if !self.owner.is_current() {
+            if let Some(copy) = self.leadership.take() {
+                copy.drop_copy();
+            }
+        } else if !self.lost().is_cancelled() {
             let elector = self.elector.as_str();
             log::info!(elector; "{elector}: resigning");
             self.lost().cancel();

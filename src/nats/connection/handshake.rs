@@ -10,6 +10,7 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::{Frame, FrameParser};
 use super::info::{ServerInfo, introduction};
+use super::look_up::NameLookUps;
 use super::tls;
 use super::transport::{Breaker, TimedSocket, Transport, dial};
 
@@ -26,10 +27,12 @@ pub(super) struct Established {
 pub(super) fn establish(
     options: &NatsOptions,
     address: &ServerAddress,
+    look_ups: &NameLookUps,
     register: impl Fn(Breaker) -> bool,
 ) -> Result<Established, NatsError> {
     let deadline = options.clock.nanos().after(options.connect_timeout);
-    let socket = dial(address, &options.clock, deadline, register)?;
+    let places = look_ups.find(address, deadline)?;
+    let socket = dial(&places, &options.clock, deadline, register)?;
     let timed = TimedSocket { socket: &socket, clock: &options.clock, deadline };
     let mut parser = FrameParser::with_limits(options.limits);
     let (info, tls) = greet(options, address, timed, &mut parser)?;
@@ -83,7 +86,7 @@ fn secure<'a>(
     while session.is_handshaking() {
         session
             .complete_io(&mut socket)
-            .map_err(|error| NatsError::connect(format!("the TLS handshake failed: {error}")))?;
+            .map_err(|error| NatsError::connect(format!("the TLS handshake failed: {}", tls::described(&error))))?;
     }
     Ok(StreamOwned::new(session, socket))
 }
@@ -141,7 +144,8 @@ fn read_frame(stream: &mut impl Read, parser: &mut FrameParser) -> Result<Frame,
             Ok(0) => return Err(NatsError::connect("the server closes the connection in the handshake")),
             Ok(count) => parser.push(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(NatsError::connect(error)),
+            // A server of TLS 1.3 refuses the client's certificate only after the handshake.
+            Err(error) => return Err(NatsError::connect(tls::described(&error))),
         }
     }
 }

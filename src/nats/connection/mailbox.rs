@@ -14,7 +14,8 @@ pub(super) type Mailbox = Monitor<MailboxState>;
 
 #[derive(Debug)]
 pub(super) struct MailboxState {
-    messages: VecDeque<NatsMessage>,
+    /// The messages, and the times at which they have arrived.
+    messages: VecDeque<(NatsMessage, Nanos)>,
     bytes: usize,
     most_messages: usize,
     most_bytes: usize,
@@ -34,7 +35,8 @@ pub(super) struct MailboxState {
 /// The next content of a mailbox.
 #[derive(Debug)]
 pub(in crate::nats) enum MailboxItem {
-    Message(NatsMessage),
+    /// A message, and the time at which it has arrived.
+    Message(NatsMessage, Nanos),
     /// Messages were dropped.
     Dropped(u64),
     Ended(NatsError),
@@ -70,7 +72,7 @@ impl MailboxState {
             self.dropped += 1;
         } else {
             self.bytes += size;
-            self.messages.push_back(message);
+            self.messages.push_back((message, now));
         }
         self.arrived = now;
     }
@@ -116,9 +118,9 @@ impl MailboxState {
         if self.dropped > 0 {
             return Some(MailboxItem::Dropped(std::mem::take(&mut self.dropped)));
         }
-        if let Some(message) = self.messages.pop_front() {
+        if let Some((message, arrived)) = self.messages.pop_front() {
             self.bytes -= message.payload.len() + message.headers.block_len();
-            return Some(MailboxItem::Message(message));
+            return Some(MailboxItem::Message(message, arrived));
         }
         self.ended.clone().map(MailboxItem::Ended)
     }
@@ -128,7 +130,7 @@ impl MailboxItem {
     /// Returns the message, or the error that the reader of `subject` gets.
     pub(super) fn into_result(self, subject: &str) -> Result<NatsMessage, NatsError> {
         match self {
-            Self::Message(message) => Ok(message),
+            Self::Message(message, _) => Ok(message),
             Self::Dropped(dropped) => {
                 Err(NatsError::new(NatsErrorKind::SlowConsumer { subject: subject.to_owned(), dropped }))
             }

@@ -1,10 +1,12 @@
 //! Connections: sockets, threads, reconnects, requests and subscriptions.
 //!
-//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two threads: the reader
-//! connects and reads; the writer writes and sends pings.
+//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two
+//! threads: the reader connects and reads; the writer writes and sends pings. `look_up.rs` asks the system for
+//! addresses, on threads that are never joined.
 
 mod handshake;
 mod info;
+mod look_up;
 mod mailbox;
 mod pool;
 mod reader;
@@ -35,11 +37,12 @@ use super::options::NatsOptions;
 use super::protocol::{NatsHeaders, NatsMessage};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 
-/// The time that a close gives the threads to end. Only name resolution takes longer, and cannot be interrupted.
+/// The time that a close gives the threads to end.
 const JOIN: Duration = Duration::from_millis(100);
 
 /// A connection to NATS servers, on two threads: `<name>-reader` and `<name>-writer`.
@@ -47,6 +50,9 @@ const JOIN: Duration = Duration::from_millis(100);
 /// Cheap to clone. It reconnects by itself, and restores subscriptions. Calls that find no connection block until there is one, for
 /// at most their time. A request that was sent before a disconnect fails, because the server may have executed it. The drop of the
 /// last clone closes the connection.
+///
+/// A process that is forked without `exec` has a copy without threads, which sends nothing: its calls fail or time out, and its drop
+/// leaves the connection of the parent open. Connect in the child instead.
 ///
 /// # Examples
 ///
@@ -70,6 +76,8 @@ pub struct NatsConnection {
 struct ConnectionHandle {
     shared: Arc<LinkShared>,
     threads: Mutex<Vec<Joiner>>,
+    /// Only this process has the threads.
+    owner: OwnerProcess,
 }
 
 /// The status of a [`NatsConnection`].
@@ -123,7 +131,8 @@ impl NatsConnection {
             tls::config(&options.tls)?;
         }
         let shared = LinkShared::new(options);
-        let handle = ConnectionHandle { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) };
+        let (threads, owner) = (Mutex::new(Vec::new()), OwnerProcess::current());
+        let handle = ConnectionHandle { shared: Arc::clone(&shared), threads, owner };
         let reader = Arc::clone(&shared);
         handle.spawn("reader", move || reader.read(pool))?;
         let writer = Arc::clone(&shared);
@@ -333,7 +342,9 @@ impl ConnectionHandle {
 
 impl Drop for ConnectionHandle {
     fn drop(&mut self) {
-        self.close();
+        if self.owner.is_current() {
+            self.close();
+        }
     }
 }
 

@@ -105,11 +105,16 @@ impl ServerPool {
             keep
         });
         for address in named {
-            if !self.contains(address) {
-                // At a random place, so that not all clients choose the same next server.
-                let place = self.draw_below(self.entries.len().max(1));
-                let address = current.as_ref().map_or_else(|| address.clone(), |current| current.names(address));
-                self.entries.insert(place, PoolEntry { address, given: false });
+            let named = || current.as_ref().map_or_else(|| address.clone(), |current| current.names(address));
+            match self.entries.iter_mut().find(|entry| entry.address.is_same_place(address)) {
+                // A server without credentials has named it first.
+                Some(entry) if !entry.given && entry.address.login.is_none() => entry.address = named(),
+                Some(_) => {}
+                None => {
+                    // At a random place, so that not all clients choose the same next server.
+                    let (address, place) = (named(), self.draw_below(self.entries.len().max(1)));
+                    self.entries.insert(place, PoolEntry { address, given: false });
+                }
             }
         }
         self.tried = self.tried.min(self.entries.len());
@@ -221,6 +226,13 @@ mod tests {
             entry.address.login.as_ref().map(|(user, _)| user.as_str())
         };
         assert_eq!(["a", "b", "c", "d"].map(user), [Some("me"), None, Some("me"), None]);
+        while !attempt(&mut pool).starts_with("a:1") {}
+        pool.update(&addresses(&["a:1", "b:1", "c:1", "d:1"]));
+        let user = |name: &str| {
+            let entry = pool.entries.iter().find(|entry| entry.address.host == name)?;
+            entry.address.login.as_ref().map(|(user, _)| user.as_str())
+        };
+        assert_eq!(["b", "d"].map(user), [None, Some("me")], "a server with credentials has named it later");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::NatsMessage;
 use super::info::ServerInfo;
+use super::look_up::NameLookUps;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
 use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
@@ -20,6 +21,7 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 
 pub(super) struct LinkShared {
     pub(super) options: NatsOptions,
+    pub(super) look_ups: NameLookUps,
     /// Wakes callers that wait for a connection or for room.
     pub(super) link: Arc<Monitor<Link>>,
     /// Wakes the writer thread.
@@ -80,7 +82,8 @@ impl LinkShared {
         };
         let link = Monitor::of(options.clock.clone(), link);
         let work = AutoResetEvent::new(options.clock.clone());
-        Arc::new(Self { options, link, work })
+        let look_ups = NameLookUps::new(&options);
+        Arc::new(Self { options, look_ups, link, work })
     }
 
     /// Blocks until a server accepts, or all were tried once.
@@ -168,7 +171,7 @@ impl LinkShared {
         };
         let number = self.until_open(&what, timeout, deadline, SendBy::Caller, send)?;
         match mailbox.wait_for_some(deadline, MailboxState::take) {
-            Some(MailboxItem::Message(message)) => Ok(message),
+            Some(MailboxItem::Message(message, _)) => Ok(message),
             found => {
                 self.link.with(|link| link.state.forget(number));
                 found.map_or_else(
@@ -234,6 +237,7 @@ impl LinkShared {
                 breaker.end();
             }
         });
+        self.look_ups.close();
         self.work.set();
         self.deliver(notices);
     }

@@ -1,50 +1,54 @@
 //! TLS by `rustls`.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection};
 
 use super::super::error::NatsError;
 use super::super::options::TlsOptions;
+use crate::tls::{Identity, Trust, advice, client_config};
 
 /// Creates the configuration. Reads the certificates of the options, or else of the system.
 pub(super) fn config(options: &TlsOptions) -> Result<Arc<ClientConfig>, NatsError> {
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = &options.roots {
-        for certificate in certificates("root_certificates", path)? {
-            let invalid = |error| NatsError::invalid("root_certificates", path, format!("valid certificates: {error}"));
-            roots.add(certificate).map_err(invalid)?;
-        }
+    let trust = if let Some(path) = &options.roots {
+        let invalid = |error| NatsError::invalid("root_certificates", path, format!("valid certificates: {error}"));
+        Trust::certificates(certificates("root_certificates", path)?).map_err(invalid)?
     } else {
         let found = rustls_native_certs::load_native_certs();
-        let (added, _) = roots.add_parsable_certificates(found.certs);
-        if added == 0 {
+        let trust = Trust::system(found.certs);
+        if trust.is_empty() {
             let reasons: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
             let reasons = reasons.join("; ");
             return Err(NatsError::connect(format!(
                 "the system has no certificate authorities ({reasons}): set root_certificates"
             )));
         }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let unusable = |error: rustls::Error| NatsError::connect(format!("TLS cannot be configured: {error}"));
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(unusable)?.with_root_certificates(roots);
-    let config = match &options.client {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key_path)) => {
-            let chain = certificates("client_certificate", certificate)?;
-            let fault = |error: String| {
-                NatsError::invalid("client_certificate", key_path, format!("a PEM file with the key: {error}"))
-            };
-            let key = PrivateKeyDer::from_pem_file(key_path).map_err(|error| fault(error.to_string()))?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| fault(error.to_string()))?
-        }
+        trust
     };
-    Ok(Arc::new(config))
+    let client = options.client.as_ref().map(|(certificate, key)| identity(certificate, key)).transpose()?;
+    let config = client_config(trust, client);
+    Ok(Arc::new(config.map_err(|error| NatsError::connect(format!("TLS cannot be configured: {error}")))?))
+}
+
+/// Reads the client's certificate and key.
+fn identity(certificate: &Path, key_path: &Path) -> Result<Identity, NatsError> {
+    let chain = certificates("client_certificate", certificate)?;
+    let fault = |rule: String| NatsError::invalid("client_certificate", key_path, rule);
+    let key = PrivateKeyDer::from_pem_file(key_path)
+        .map_err(|error| fault(format!("a PEM file with the key, which is not encrypted: {error}")))?;
+    Identity::new(chain, &key).map_err(|error| fault(format!("a PEM file with the key of the certificate: it {error}")))
+}
+
+/// Describes an error of a connection. If TLS is the cause, adds advice.
+pub(super) fn described(error: &io::Error) -> String {
+    match advice(error) {
+        "" => error.to_string(),
+        advice => format!("{error} ({advice})"),
+    }
 }
 
 fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, NatsError> {

@@ -3,16 +3,16 @@
 //! One thread reads and one thread writes. Both use one TLS session behind a lock, which neither holds while the socket blocks.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConnection;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::super::address::ServerAddress;
 use super::super::error::NatsError;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
@@ -22,37 +22,28 @@ const PIECE: usize = 64 << 10;
 /// A connected socket.
 pub(super) struct Transport {
     socket: TcpStream,
+    owner: OwnerProcess,
     tls: Option<Mutex<ClientConnection>>,
 }
 
 /// A handle that ends a socket, from any thread.
 #[derive(Debug)]
-pub(super) struct Breaker(Socket);
+pub(super) struct Breaker(Socket, OwnerProcess);
 
 impl Breaker {
     /// Ends the socket. Blocked calls return.
     pub(super) fn end(&self) {
-        // Fails if the socket has ended.
-        let _ = self.0.shutdown(Shutdown::Both);
+        // A forked process has the socket too, and must not end its parent's connection.
+        if self.1.is_current() {
+            // Fails if the socket has ended.
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
     }
 }
 
-/// Resolves a host and connects to the first of its addresses that accepts. An address that does not answer takes only its part of the
-/// time. Passes the handle of each socket to `register`, which
-/// returns false to give up.
+/// Connects to the first of the addresses that accepts. An address that does not answer takes only its part of the
+/// time. Passes the handle of each socket to `register`, which returns false to give up.
 pub(super) fn dial(
-    address: &ServerAddress,
-    clock: &Clock,
-    deadline: Nanos,
-    register: impl Fn(Breaker) -> bool,
-) -> Result<TcpStream, NatsError> {
-    let resolved = (address.host.as_str(), address.port)
-        .to_socket_addrs()
-        .map_err(|error| NatsError::connect(format!("the name cannot be resolved: {error}")))?;
-    dial_any(&resolved.collect::<Vec<_>>(), clock, deadline, register)
-}
-
-fn dial_any(
     places: &[SocketAddr],
     clock: &Clock,
     deadline: Nanos,
@@ -63,7 +54,7 @@ fn dial_any(
     {
         let attempt = || -> io::Result<Option<Socket>> {
             let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
-            if !register(Breaker(socket.try_clone()?)) {
+            if !register(Breaker(socket.try_clone()?, OwnerProcess::current())) {
                 return Ok(None);
             }
             socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)? / places_left)?;
@@ -132,7 +123,7 @@ impl Transport {
         socket.set_write_timeout(Some(write_timeout))?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(write_timeout))?;
-        Ok(Self { socket, tls: tls.map(Mutex::new) })
+        Ok(Self { socket, owner: OwnerProcess::current(), tls: tls.map(Mutex::new) })
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -141,7 +132,9 @@ impl Transport {
 
     /// Ends the socket. Blocked calls of both threads return.
     pub(super) fn shut_down(&self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
+        if self.owner.is_current() {
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Encrypts bytes for the socket. Returns false without TLS: then the bytes are sent as they are.
@@ -159,6 +152,7 @@ impl Transport {
 
     /// Writes all bytes, which were sealed before.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.owner.check().map_err(io::Error::other)?;
         let mut socket = &self.socket;
         socket.write_all(bytes).map_err(readable)
     }
@@ -168,6 +162,7 @@ impl Transport {
     pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         use rustix::io::Errno;
         use rustix::net::{SendFlags, send};
+        self.owner.check().map_err(io::Error::other)?;
         match send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(count) => Ok(count),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -243,6 +238,31 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_forked_process_neither_ends_nor_uses_the_socket_of_its_parent() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (clock, place) = (Clock::system(), server.local_addr().unwrap());
+        let breaker = std::cell::RefCell::new(None);
+        let deadline = clock.nanos().after(Duration::from_secs(60));
+        let socket = dial(&[place], &clock, deadline, |handle| breaker.replace(Some(handle)).is_none()).unwrap();
+        let transport = Transport::new(socket, None, Duration::from_secs(60)).unwrap();
+        let (mut peer, _) = server.accept().unwrap();
+        match fork::fork().unwrap() {
+            fork::Fork::Child => {
+                breaker.take().unwrap().end();
+                transport.shut_down();
+                let has_written = transport.write(b"child").is_ok() || transport.write_now(b"child").is_ok();
+                std::process::exit(i32::from(has_written));
+            }
+            fork::Fork::Parent(child) => assert_eq!(fork::waitpid(child).unwrap(), 0, "the child has written"),
+        }
+        transport.write(b"parent").unwrap();
+        transport.shut_down();
+        let mut text = String::new();
+        peer.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "parent");
+    }
+
     /// The first address does not answer, because the queue of its listening socket is full.
     #[test]
     fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
@@ -262,7 +282,7 @@ mod tests {
         let live = TcpListener::bind(any()).unwrap();
         let (clock, place) = (Clock::system(), live.local_addr().unwrap());
         let deadline = clock.nanos().after(Duration::from_secs(4));
-        let socket = dial_any(&[silent, place], &clock, deadline, |_| true).unwrap();
+        let socket = dial(&[silent, place], &clock, deadline, |_| true).unwrap();
         assert_eq!(socket.peer_addr().unwrap(), place);
     }
 }

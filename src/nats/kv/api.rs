@@ -17,13 +17,24 @@ pub(super) const WATCHES: &str = "homeostat-";
 
 pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
 pub(super) const STREAM_EXISTS: u64 = 10_058;
-/// The stream cannot store a message, for example because it is full.
-pub(super) const STORE_FAILED: u64 = 10_077;
 pub(super) const NO_MESSAGE: u64 = 10_037;
 pub(super) const CONSUMER_NOT_FOUND: u64 = 10_014;
 /// The second one comes from a replicated stream while another write of the subject is under way (nats.go, pull request 2098).
 pub(super) const WRONG_LAST_SEQUENCE: [u64; 2] = [10_071, 10_164];
 const NOT_ENABLED: [u64; 3] = [10_035, 10_039, 10_076];
+/// The stream cannot store a message. The description has the reason.
+const STORE_FAILED: u64 = 10_077;
+/// Limits of the account, of the number of watches and of buckets in it, and of the server: its disk or memory.
+const FULL: [(u64, &str); 6] = [
+    (10_002, "the account is full: delete keys in any of its buckets, or raise its limits"),
+    (10_026, "end other watches, or raise the limit of the bucket or the account"),
+    (10_027, "delete a bucket or stream, or raise the limit of the account"),
+    (10_023, SERVER_FULL),
+    (10_028, SERVER_FULL),
+    (10_047, SERVER_FULL),
+];
+const SERVER_FULL: &str = "the server is full: delete keys, or raise its limits of memory or storage";
+const BUCKET_FULL: &str = "the bucket is full: delete keys, or raise its limit";
 
 /// The pause before a request is repeated that nobody heard.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -151,8 +162,22 @@ impl ApiError {
         if NOT_ENABLED.contains(&err_code) {
             return no_jetstream(connection);
         }
-        NatsError::new(NatsErrorKind::JetStream { what: what.to_owned(), code, err_code, description })
+        let what = what.to_owned();
+        match remedy(err_code, &description) {
+            Some(remedy) => NatsError::new(NatsErrorKind::Full { what, err_code, description, remedy }),
+            None => NatsError::new(NatsErrorKind::JetStream { what, code, err_code, description }),
+        }
     }
+}
+
+/// Returns the way out, if this is the error of a limit.
+fn remedy(err_code: u64, description: &str) -> Option<&'static str> {
+    if err_code == STORE_FAILED {
+        // Other reasons are "message size exceeds maximum allowed" and failures of the disk.
+        let is_limit = description.starts_with("maximum ") && description.ends_with(" exceeded");
+        return is_limit.then_some(BUCKET_FULL);
+    }
+    FULL.iter().find(|(code, _)| *code == err_code).map(|(_, remedy)| *remedy)
 }
 
 pub(super) fn no_jetstream(connection: &NatsConnection) -> NatsError {
@@ -238,6 +263,18 @@ pub(super) const TTL: &str = "2.11";
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_limits_have_a_way_out() {
+        for code in [10_002, 10_023, 10_026, 10_027, 10_028, 10_047] {
+            assert!(remedy(code, "any text").is_some(), "{code}");
+        }
+        for limit in ["maximum bytes exceeded", "maximum messages exceeded", "maximum messages per subject exceeded"] {
+            assert!(remedy(STORE_FAILED, limit).is_some(), "{limit}");
+        }
+        assert_eq!(remedy(STORE_FAILED, "message size exceeds maximum allowed"), None);
+        assert_eq!(remedy(10_071, "wrong last sequence: 7"), None);
+    }
 
     #[test]
     fn versions_are_compared_by_their_numbers() {

@@ -21,6 +21,9 @@ use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT};
 /// over the whole bucket. If the error of a write [is disconnected](NatsError::is_disconnected) or
 /// [is a timeout](NatsError::is_timeout), the write may have been executed. Reads are repeated after a reconnect.
 ///
+/// The bucket is in the `JetStream` that answers the account on the connected server. A domain cannot be chosen:
+/// connect to a server of that domain, or set `default_js_domain` for the account on a leaf node.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -42,6 +45,7 @@ pub struct KvBucket {
     /// The server allows reads from any copy.
     pub(in crate::nats) direct: bool,
     pub(in crate::nats) max_value_size: Option<usize>,
+    pub(in crate::nats) max_bytes: Option<usize>,
 }
 
 /// The status of a bucket.
@@ -84,7 +88,7 @@ impl KvBucket {
         }
     }
 
-    /// Binds an existing bucket.
+    /// Binds an existing bucket. A mirror cannot be bound, because it cannot be written to: bind its origin.
     ///
     /// # Errors
     ///
@@ -118,6 +122,7 @@ impl KvBucket {
             prefix: subject_prefix(name),
             direct: info.config.allow_direct,
             max_value_size: usize::try_from(info.config.max_msg_size).ok(),
+            max_bytes: usize::try_from(info.config.max_bytes).ok().filter(|bytes| *bytes > 0),
         }
     }
 

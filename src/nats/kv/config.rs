@@ -83,7 +83,12 @@ impl KvConfig {
         self
     }
 
-    /// Sets the bytes of the whole bucket. Writes beyond them fail. Default: no limit.
+    /// Sets the bytes of the whole bucket. Writes beyond them fail with an error that is
+    /// [full](super::NatsError::is_full). Default: no limit.
+    ///
+    /// Deletions are possible in a full bucket, see [`KvBucket::delete`](super::KvBucket::delete). Servers before
+    /// version 2.10.5 count too few bytes, and can drop the oldest entry of a bucket that reaches this limit: leave
+    /// some room, or use a newer server.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = Some(bytes);
@@ -101,6 +106,10 @@ impl KvConfig {
     ///
     /// Servers before version 2.10.19 can accept several writes of a replicated bucket that [expect](super::KvBucket::update) the same
     /// revision.
+    ///
+    /// A leader that has lost the other servers answers reads for some seconds, until it notices. A watch that starts
+    /// there meanwhile is [synced](super::KvUpdate::Synced) with the entries that this server has. The changes since
+    /// follow after the reconnect.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

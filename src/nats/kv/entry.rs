@@ -10,7 +10,7 @@ use super::super::protocol::{NatsHeaders, NatsMessage};
 
 pub(super) const OPERATION: &str = "KV-Operation";
 /// The header of the note that a client of objects adds to its writes.
-pub(super) const NOTE: &str = "Homeostat-Change";
+pub(in crate::nats) const NOTE: &str = "Homeostat-Change";
 
 /// An entry of a bucket: a value or the marker of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]

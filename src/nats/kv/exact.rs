@@ -3,17 +3,18 @@
 use serde_json::{Value, json};
 
 use super::super::error::NatsError;
-use super::super::protocol::NatsHeaders;
 use super::api::{self, StreamInfo, call, need_version};
 use super::bucket::{KvBucket, info, no_bucket};
 use super::config::stream_name;
-use super::entry::{KvEntry, NOTE};
+use super::entry::KvEntry;
 use super::key::{check_filter, check_key};
-use super::writing::operation;
 
 /// The first version of servers that purge one key without an effect on other keys. Before it, each consumer with a wider filter skipped
 /// all entries that it had not sent.
 const PURGES: &str = "2.9.12";
+
+/// The description of a bucket that keeps objects.
+pub(in crate::nats) const OBJECTS: &str = "objects of homeostat, layout 1";
 
 /// The facts about a bucket at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,46 +47,6 @@ impl KvBucket {
         // A copy that lags behind may not have it yet.
         let entry = if found.is_some() { found } else { self.read_leader(key, &body)? };
         Ok(entry.filter(|entry| entry.key == key))
-    }
-
-    /// Writes a value with a note, or a marker with it, if the last revision of the key is `expected`. Returns the new revision.
-    ///
-    /// If the bucket has no room for a marker, removes the history of the key. If that is not enough, writes the marker without a value.
-    pub(in crate::nats) fn write_noted(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: u64,
-        note: &str,
-        is_marker: bool,
-    ) -> Result<u64, NatsError> {
-        let mut headers = if is_marker { operation("DEL") } else { NatsHeaders::new() };
-        headers.insert(NOTE, note);
-        let write = |value| self.write(key, value, headers.clone(), Some(expected));
-        if !is_marker {
-            return write(value);
-        }
-        match self.with_room(key, expected, || write(value)) {
-            Err(error) if is_full(&error) => write(b""),
-            result => result,
-        }
-    }
-
-    /// Calls `write`. If the bucket has no room, removes the entries of the key before revision `expected`, and calls it again. A server
-    /// before version 2.9.12 keeps them: watches would miss changes.
-    pub(in crate::nats) fn with_room(
-        &self,
-        key: &str,
-        expected: u64,
-        write: impl Fn() -> Result<u64, NatsError>,
-    ) -> Result<u64, NatsError> {
-        match write() {
-            Err(error) if is_full(&error) && expected > 1 && self.check_purges().is_ok() => {
-                self.forget_before(key, expected)?;
-                write()
-            }
-            result => result,
-        }
     }
 
     /// Returns the keys that match a filter and have any entry, sorted.
@@ -134,11 +95,6 @@ impl KvBucket {
             Err(error) => Err(error.into_error(&self.connection, &self.what(key))),
         }
     }
-}
-
-/// Returns whether a write has failed because the bucket has reached a limit of its size.
-fn is_full(error: &NatsError) -> bool {
-    error.jetstream_code() == Some(api::STORE_FAILED)
 }
 
 /// The facts about a stream with a page of its subjects.

@@ -17,6 +17,7 @@ use super::api::{CONSUMER_NOT_FOUND, WATCHES, call};
 use super::bucket::KvBucket;
 use super::config::stream_name;
 use super::entry::KvEntry;
+use super::exact::OBJECTS;
 use super::watch_options::KvWatchOptions;
 
 /// The times that a consumer is asked which has not sent a marker yet, and the pause between them.
@@ -26,16 +27,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 impl KvBucket {
     /// Removes the markers of deletions that are older than `age`, and the history before them. Returns their number.
     ///
-    /// A marker stays if a watch of this library has not received it, for example because its reader is slow. A watch that is without a
-    /// connection for longer than markers live can miss deletions, so keep them for longer than the
-    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual.
+    /// A marker stays if a watch of this library has not received it, for example because its reader is slow. A watch
+    /// that is without a connection for longer than markers live can miss deletions, so keep them for longer than the
+    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual. If a reader stalls for longer
+    /// than the `marker_life` of its watch, and the watch then needs a new consumer, the watch is *gone*.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to. A server before version
-    /// 2.9.12 is [unsupported](NatsError::is_unsupported): it would let watches miss changes of other keys.
+    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to. Refuses
+    /// a bucket of objects: its watches need a note about the removal, so use
+    /// [`NatsClient::remove_markers`](crate::nats::NatsClient::remove_markers). A server before version 2.9.12 is
+    /// [unsupported](NatsError::is_unsupported): it would let watches miss changes of other keys.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         self.check_purges()?;
+        if self.facts()?.description == OBJECTS {
+            return Err(NatsError::invalid(
+                "bucket",
+                self.name(),
+                "one of plain values; NatsClient removes the markers of objects",
+            ));
+        }
         let markers = self.received_by_all(self.old_markers(age)?)?;
         self.forget_markers(&markers)
     }

@@ -2,7 +2,7 @@
 //!
 //! A bucket is a stream with one subject for each key. `api.rs` has the server's requests, `ordered/` decides when a watch needs a new
 //! consumer, `progress/` when it has delivered all that exists, and `watch.rs` and `consumer.rs` carry that out. `markers.rs` removes
-//! markers.
+//! markers, and `room.rs` makes deletions possible in a full bucket.
 
 mod api;
 mod bucket;
@@ -15,6 +15,7 @@ mod listing;
 mod markers;
 mod ordered;
 mod progress;
+mod room;
 mod watch;
 mod watch_options;
 mod writing;
@@ -22,8 +23,11 @@ mod writing;
 pub(in crate::nats) use self::api::need_version;
 pub use self::bucket::{KvBucket, KvStatus};
 pub use self::config::KvConfig;
+pub(in crate::nats) use self::entry::NOTE;
 pub use self::entry::{KvEntry, KvOperation};
-pub(in crate::nats) use self::exact::BucketFacts;
+pub(in crate::nats) use self::exact::{BucketFacts, OBJECTS};
 pub use self::listing::KvListing;
+pub(in crate::nats) use self::room::RoomyWrite;
 pub use self::watch::{KvUpdate, KvWatch, KvWatchStopper};
 pub use self::watch_options::{KvPosition, KvWatchOptions};
+pub(in crate::nats) use self::writing::operation;

@@ -24,6 +24,9 @@ pub enum KvUpdate {
     /// A key was written or deleted.
     Entry(KvEntry),
     /// All values of the start were reported. Comes once.
+    ///
+    /// A key that is written again and again, each time before the watch has read its last value, may be missing. Its
+    /// next value follows.
     Synced,
 }
 
@@ -68,8 +71,8 @@ pub struct KvWatch {
     draws: Draws,
     /// The reconnects that were noticed.
     restored: u64,
-    /// Messages that came before their consumer was confirmed.
-    pub(super) held: VecDeque<NatsMessage>,
+    /// Messages that came before their consumer was confirmed, and the times at which they came.
+    pub(super) held: VecDeque<(NatsMessage, Nanos)>,
     /// Finds out when all that exists was delivered.
     pub(super) progress: WatchProgress,
     /// Where the newest consumers have continued, until the caller takes it.
@@ -267,8 +270,8 @@ impl KvWatch {
                 OrderedStep::Wait(until) => until.min(answered),
             };
             let is_live = !self.ordered.is_confirming();
-            if is_live && let Some(message) = self.held.pop_front() {
-                if let Some(update) = self.take(message)? {
+            if is_live && let Some((message, at)) = self.held.pop_front() {
+                if let Some(update) = self.take(message, at)? {
                     return Ok(Some(update));
                 }
                 continue;
@@ -276,8 +279,8 @@ impl KvWatch {
             let (found, restored, last) = self.subscription.take_until(until.min(deadline), self.restored);
             arrived = last;
             match found {
-                Some(MailboxItem::Message(message)) => {
-                    if let Some(update) = self.take(message)? {
+                Some(MailboxItem::Message(message, at)) => {
+                    if let Some(update) = self.take(message, at)? {
                         return Ok(Some(update));
                     }
                 }
@@ -297,9 +300,9 @@ impl KvWatch {
         }
     }
 
-    /// Takes a message of the inbox.
-    fn take(&mut self, message: NatsMessage) -> Result<Option<KvUpdate>, NatsError> {
-        let now = self.connection.clock().nanos();
+    /// Takes a message of the inbox, which has arrived at the time `now`. A slow reader takes it later, when it proves
+    /// nothing about what has come since.
+    fn take(&mut self, message: NatsMessage, now: Nanos) -> Result<Option<KvUpdate>, NatsError> {
         let draw = self.draws.next();
         if message.subject.starts_with(&self.prefix) {
             return Ok(self.take_entry(message, now, draw));
@@ -323,8 +326,8 @@ impl KvWatch {
                 Ok(ConsumerInfo { num_pending }) => self.ordered.created(serial, 0, num_pending),
                 Err(error) => self.refused(serial, error, now, draw)?,
             },
-            'd' if message.headers.status().is_none() => {
-                // It was deleted, or did not exist.
+            'd' if message.headers.status() != Some(503) => {
+                // It was deleted or did not exist, or the user may not delete it. Then it ends by itself.
                 let _ = self.present.remove(&serial);
             }
             'i' => match api::parse::<StreamInfo>("a stream", &message.payload)? {
@@ -368,7 +371,7 @@ impl KvWatch {
         match self.ordered.message(serial, place.consumer_seq, place.stream_seq, now, draw) {
             Receipt::Ignore => return None,
             Receipt::Hold => {
-                self.held.push_back(message);
+                self.held.push_back((message, now));
                 return None;
             }
             Receipt::Deliver => {}
@@ -385,7 +388,7 @@ impl KvWatch {
             return self.ordered.refused(serial, now, draw);
         }
         if self.ordered.is_confirming() && serial == self.ordered.serial() {
-            return self.held.push_back(message);
+            return self.held.push_back((message, now));
         }
         let stalled = message.headers.get("Nats-Consumer-Stalled");
         if let Some(reply) = message.reply.as_deref().or(stalled) {

@@ -8,6 +8,7 @@ use super::api::{self, PubAck, TTL, need_version, parse, send};
 use super::bucket::{KvBucket, info};
 use super::entry::OPERATION;
 use super::key::check_key;
+use super::room::RoomyWrite;
 
 /// The header of the revision that a key must have.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -78,31 +79,38 @@ impl KvBucket {
     ///
     /// A key that does not exist gets a marker too.
     ///
+    /// In a [full](NatsError::is_full) bucket, the key loses its history, and if that is not enough its value before
+    /// the marker is written. Watches do not report the deletion if the program is killed between the two, or if the
+    /// marker needs more room than the value has left. Then this returns the last revision. It needs a server of
+    /// version 2.9.12.
+    ///
     /// # Errors
     ///
     /// As [`put`](Self::put).
     pub fn delete(&self, key: &str) -> Result<u64, NatsError> {
-        self.write(key, b"", operation("DEL"), None)
+        self.remove(key, &operation("DEL"), None)
     }
 
-    /// Deletes a key if its last revision is `revision`. Returns the revision of the marker.
+    /// Deletes a key if its last revision is `revision`. Returns the revision of the marker. Otherwise like
+    /// [`delete`](Self::delete).
     ///
     /// # Errors
     ///
     /// As [`update`](Self::update).
     pub fn delete_revision(&self, key: &str, revision: u64) -> Result<u64, NatsError> {
-        self.write(key, b"", operation("DEL"), Some(revision))
+        self.remove(key, &operation("DEL"), Some(revision))
     }
 
     /// Deletes a key with its history. Returns the revision of the marker.
     ///
     /// On a server before version 2.9.12, watches with wider filters can miss the changes before it that they have not received.
+    /// In a full bucket it does the same as [`delete`](Self::delete).
     ///
     /// # Errors
     ///
     /// As [`put`](Self::put).
     pub fn purge(&self, key: &str) -> Result<u64, NatsError> {
-        self.write(key, b"", purge_headers(), None)
+        self.remove(key, &purge_headers(), None)
     }
 
     /// Deletes a key with its history if its last revision is `revision`. Returns the revision of the marker.
@@ -111,7 +119,7 @@ impl KvBucket {
     ///
     /// As [`update`](Self::update).
     pub fn purge_revision(&self, key: &str, revision: u64) -> Result<u64, NatsError> {
-        self.write(key, b"", purge_headers(), Some(revision))
+        self.remove(key, &purge_headers(), Some(revision))
     }
 
     /// Like [`purge`](Self::purge), and the marker expires after `ttl`, in whole seconds.
@@ -124,7 +132,11 @@ impl KvBucket {
         for (name, value) in purge_headers().iter() {
             headers.insert(name, value);
         }
-        self.write(key, b"", headers, None)
+        self.remove(key, &headers, None)
+    }
+
+    fn remove(&self, key: &str, headers: &NatsHeaders, expected: Option<u64>) -> Result<u64, NatsError> {
+        self.write_with_room(&RoomyWrite { key, value: b"", headers, expected, spare: None, removes: true })
     }
 
     fn ttl_header(&self, ttl: Duration) -> Result<NatsHeaders, NatsError> {
@@ -137,7 +149,7 @@ impl KvBucket {
         Ok(headers)
     }
 
-    pub(super) fn write(
+    pub(in crate::nats) fn write(
         &self,
         key: &str,
         value: &[u8],
@@ -178,7 +190,7 @@ impl KvBucket {
     }
 }
 
-pub(super) fn operation(name: &str) -> NatsHeaders {
+pub(in crate::nats) fn operation(name: &str) -> NatsHeaders {
     let mut headers = NatsHeaders::new();
     headers.insert(OPERATION, name);
     headers

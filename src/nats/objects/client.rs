@@ -8,12 +8,11 @@ use super::key::MARKERS;
 use super::store::ObjectStore;
 use crate::nats::connection::NatsConnection;
 use crate::nats::error::{NatsError, NatsErrorKind};
-use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, need_version};
+use crate::nats::kv::{BucketFacts, KvBucket, KvConfig, OBJECTS, need_version};
+use crate::nats::protocol::NatsHeaders;
 #[cfg(doc)]
 use crate::objects::{Capabilities, ClientError, Kind};
 
-/// The description of a bucket with this layout.
-const LAYOUT: &str = "objects of homeostat, layout 1";
 /// The revisions that [`NatsClient::bucket`] keeps of each object.
 const HISTORY: u8 = 16;
 /// The first version of servers that check the expected revision of each write to a replicated bucket. Before it, several writers that
@@ -41,7 +40,11 @@ const REPLICATED: &str = "2.10.19";
 ///   sizes.
 /// - An entry of another program that is no object, or has an integer of more than 64 bits, is [invalid](ClientError::Invalid). It can
 ///   be deleted as an entry only.
-/// - Each list reads all entries of its kind or namespace. Pages save memory, but no time.
+/// - Each list reads all entries of its kind or namespace, also the markers of deleted objects. So a walk through n
+///   pages reads them n times: pages save memory, but no time.
+/// - A full bucket, account or server refuses creations, and changes that make an object larger: the source of the
+///   [`Transport`](ClientError::Transport) error is a [`NatsError`] that is [full](NatsError::is_full). Deletions are
+///   possible: the client keeps an entry `_reserve` in the bucket, which they use.
 /// - Events do not expire.
 ///
 /// # Watches
@@ -104,11 +107,15 @@ impl NatsClient {
         if config.replicas > 1 {
             need_version(connection, "replicas", REPLICATED)?;
         }
-        let bucket = KvBucket::create(connection, &config.clone().description(LAYOUT))?;
+        let bucket = KvBucket::create(connection, &config.clone().description(OBJECTS))?;
         let BucketFacts { created, description, .. } = bucket.facts()?;
-        if description != LAYOUT {
+        if description != OBJECTS {
             let option = format!("description of bucket {:?}", bucket.name());
-            return Err(NatsError::invalid(option, description, format!("{LAYOUT:?}: only such a bucket has objects")));
+            return Err(NatsError::invalid(
+                option,
+                description,
+                format!("{OBJECTS:?}: only such a bucket has objects"),
+            ));
         }
         let client = Self { store: Arc::new(ObjectStore::new(bucket, &created)) };
         if let Err(error) = client.store.repair() {
@@ -121,9 +128,12 @@ impl NatsClient {
     /// Removes the markers of deletions that are older than `age`. Returns their number. First finishes the deletions of dependents that
     /// killed clients have begun.
     ///
-    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a deletion. A marker stays
-    /// if a running watch has not received it, for example because its reader is slow, and up to half a minute after a program ends. Keep
-    /// markers for longer than programs are usually without a connection, for example an hour, and call this once a day.
+    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a
+    /// deletion. A marker stays if a running watch has not received it, for example because its reader is slow, and up
+    /// to half a minute after a program ends. Keep markers for longer than programs are usually without a connection,
+    /// for example an hour, and call this once a day. A program that stops for longer than that, for example in a
+    /// debugger, while it creates a dependent of an owner that others delete meanwhile, can leave that dependent
+    /// behind.
     ///
     /// # Errors
     ///
@@ -147,7 +157,15 @@ impl NatsClient {
                 break;
             }
             let text = last.to_string();
-            match bucket.with_room(MARKERS, revision, || bucket.update(MARKERS, text.as_bytes(), revision)) {
+            let note = bucket.update(MARKERS, text.as_bytes(), revision).or_else(|error| {
+                if !error.is_full() {
+                    return Err(error);
+                }
+                // The last states of the objects before their markers are of no use any more.
+                markers.iter().try_for_each(|marker| bucket.forget_before(&marker.key, marker.revision))?;
+                self.store.write_in_reserve(MARKERS, text.as_bytes(), &NatsHeaders::new(), revision, false)
+            });
+            match note {
                 Ok(_) => break,
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
@@ -161,11 +179,20 @@ impl NatsClient {
     /// Finishes the deletions that clients have begun. The last marker of a kind is the only sign that its owners have existed, so
     /// without it nobody knows that their dependents are to be deleted.
     fn finish_deletions(&self) -> Result<(), NatsError> {
+        self.store.last_failure.lock().clear();
+        self.store.follow([]);
         let reason = match self.store.repair() {
             Ok(()) if self.store.unfinished.lock().len() == 0 => return Ok(()),
             Ok(()) => {
                 let failure = self.store.last_failure.lock();
-                format!("requests about their dependents have failed, and the next write repeats them: {failure}")
+                match failure.as_str() {
+                    "" => "another call of this client has left work meanwhile: call this again".to_owned(),
+                    failure => {
+                        format!(
+                            "requests about their dependents have failed, and the next write repeats them: {failure}"
+                        )
+                    }
+                }
             }
             Err(error) => error.to_string(),
         };

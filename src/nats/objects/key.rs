@@ -1,7 +1,7 @@
 //! The keys of objects in a bucket. Plain values.
 //!
 //! The key of an object is `<group or core>.<kind>.<namespace or _>.<name>`. Other keys of the bucket are `_owners.<uid of the owner>`,
-//! `_owners.<uid of the owner>.<key of the dependent>` and `_markers`.
+//! `_owners.<uid of the owner>.<key of the dependent>`, `_markers` and `_reserve`.
 //!
 //! A part is escaped: letters, digits and `-` stand for themselves, any other byte is `=` and two hexadecimal digits, and an empty
 //! text is a single `=`. So no escaped part has a dot or is `_`, and no group begins with `_`. A group that is named `core`, as the
@@ -13,6 +13,8 @@ use crate::objects::{Kind, ObjectKey};
 
 /// The key of the note about removed markers: it has the revision of the newest one.
 pub(super) const MARKERS: &str = "_markers";
+/// The key of the entry that a deletion in a full bucket removes.
+pub(super) const RESERVE: &str = "_reserve";
 /// The first part of the keys that name the dependents of owners.
 pub(super) const OWNERS: &str = "_owners";
 /// The group part of the core group.
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(filter(&widget, Some("default"), Some("web.1")), key);
         let node = EntryKey::new(&Kind::cluster("", "v1", "Node"), &ObjectKey::cluster("n-1")).text();
         assert_eq!(node, "core.Node._.n-1");
-        for text in [MARKERS, "_owners", "a.b.c", "a.b.c.d.e", "a.b.c.=2e", "a.b.c.=61", "a.b..d", ""] {
+        for text in [MARKERS, RESERVE, "_owners", "a.b.c", "a.b.c.d.e", "a.b.c.=2e", "a.b.c.=61", "a.b..d", ""] {
             assert_eq!(EntryKey::parse(text), None, "{text}");
         }
     }

@@ -22,6 +22,10 @@
 //! A process can be killed between a write and the work that follows. Then the keys still name the dependent. Each new client
 //! looks at all owners that these keys name, and does the work that is left. The keys of killed processes that name no dependent
 //! stay: nobody can know that no writer is about to create it.
+//!
+//! # Full buckets
+//!
+//! A deletion must be possible in a full bucket. `reserve` keeps an entry that makes room for it.
 
 mod cascade;
 mod client;
@@ -29,6 +33,7 @@ mod delivered;
 mod entry;
 mod key;
 mod list;
+mod reserve;
 mod store;
 mod transact;
 mod verbs;

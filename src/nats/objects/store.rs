@@ -10,7 +10,7 @@ use super::version::{ObjectVersion, life_of};
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicU64, Ordering};
+use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::nats::connection::NatsConnection;
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvBucket, KvEntry};
@@ -20,7 +20,7 @@ use crate::objects::rules::distinct_queue::DistinctQueue;
 use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
 
 /// The bytes of a message that its headers may take.
-const HEADERS: usize = 512;
+pub(super) const HEADERS: usize = 512;
 
 /// The bucket of a client, and the memory of the client.
 pub(super) struct ObjectStore {
@@ -32,6 +32,10 @@ pub(super) struct ObjectStore {
     pub(super) unfinished: Mutex<DistinctQueue<FollowUp>>,
     /// The error of the last one that has failed.
     pub(super) last_failure: Mutex<String>,
+    /// The size of the bucket's reserve, as far as it is known; zero after each sign of a full bucket.
+    pub(super) reserve: AtomicUsize,
+    /// The bytes that may be written before the next look at the reserve.
+    pub(super) unchecked: AtomicUsize,
     /// The kinds that the bucket is known to have, or to have had: groups and names.
     kinds: Mutex<HashSet<(String, String)>>,
 }
@@ -66,6 +70,8 @@ impl ObjectStore {
             draws,
             unfinished: Mutex::default(),
             last_failure: Mutex::default(),
+            reserve: AtomicUsize::new(0),
+            unchecked: AtomicUsize::new(0),
             kinds: Mutex::default(),
         }
     }

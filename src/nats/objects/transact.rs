@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::entry::{WriteKind, WriteNote, encode};
 use super::key::{self, EntryKey, dependent};
+use super::reserve::EntryWrite;
 use super::store::{EntryState, FollowUp, ObjectStore, failure};
 use super::view::BucketView;
 use crate::base::backoff::Exponential;
@@ -21,6 +22,9 @@ use crate::objects::{ClientError, SharedObject};
 /// The delays before a write is tried again that another writer has prevented.
 const FIRST_DELAY: Duration = Duration::from_millis(1);
 const LAST_DELAY: Duration = Duration::from_millis(60);
+
+/// The bytes that an object may grow without counting as larger: counters such as its generation get more digits.
+const DIGITS: usize = 16;
 
 /// The outcome of a transaction.
 pub(super) struct Written {
@@ -69,13 +73,16 @@ impl ObjectStore {
             let (changes, mut unsettled) = txn.into_parts();
             let mut stored = Vec::new();
             let is_complete = self.store(&view, &changes, &mut stored, follow_ups).inspect_err(|error| {
-                if error.is_transport() || error.is_forbidden() {
-                    // The server may have executed this write without an answer, or the writes before a refused one.
+                let may_be_stored = !is_refusal(error);
+                if may_be_stored {
+                    // The server may have executed this write without an answer.
                     let removed = changes.iter().filter(|change| change.removed);
                     follow_ups.extend(removed.map(|change| FollowUp::SettleDependents {
                         uid: change.object.uid().to_owned(),
                         is_gone: false,
                     }));
+                }
+                if may_be_stored || !stored.is_empty() {
                     settle_first(follow_ups, unsettled.take_all());
                 }
             })?;
@@ -141,7 +148,17 @@ impl ObjectStore {
                 // A marker must always be possible. Watches then do not show the last state.
                 value.clear();
             }
-            let revision = match self.bucket.write_noted(&key.text(), &value, expected, &note.text(), *removed) {
+            let write = EntryWrite {
+                key: &key.text(),
+                value: &value,
+                expected,
+                note: &note.text(),
+                removes: *removed,
+                // The removal of a finalizer, and of a reference to an owner that is deleted.
+                frees: *removed || object.is_deleting() || before.difference(&after).next().is_some(),
+                replaces: &|| old.as_ref().is_some_and(|old| value.len() <= encode(&mut old.to_value()).len() + DIGITS),
+            };
+            let revision = match self.write_entry(&write) {
                 Ok(revision) => revision,
                 Err(error) if error.is_conflict() => return Ok(false),
                 Err(error) => return Err(fail(error)),
@@ -183,6 +200,15 @@ impl ObjectStore {
 fn settle_first(steps: &mut Vec<FollowUp>, locations: impl Iterator<Item = Location>) {
     let first = locations.map(FollowUp::Settle).collect::<Vec<_>>();
     steps.splice(0..0, first);
+}
+
+/// Returns whether a write that has failed with this error is certainly not stored.
+fn is_refusal(error: &ClientError) -> bool {
+    match error {
+        ClientError::Transport { source, .. } => source.downcast_ref().is_some_and(NatsError::is_refusal),
+        ClientError::Forbidden { .. } => false,
+        _ => true,
+    }
 }
 
 /// Returns whether a change needs no look at the owners or dependents of its object.

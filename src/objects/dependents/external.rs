@@ -106,10 +106,10 @@ impl Error for ExternalError {
 mod tests {
     use super::*;
     use crate::base::clock::Clock;
-    use crate::base::time::Nanos;
     use crate::objects::{DynamicObject, Kind};
     use crate::run::error::{Cancelled, find};
     use crate::run::fence::Fence;
+    use std::time::Duration;
 
     /// A resource that ends the term in `observe`.
     struct Ending(Fence);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn nothing_is_changed_after_the_end_of_the_term() {
-        let fence = Fence::until(1, Clock::system(), Nanos::NEVER);
+        let fence = Fence::until(1, Clock::system(), Duration::MAX);
         let cx = Context::detached().in_term(Some(fence.clone()));
         let (resource, site) = (ExternalResource::new("dns", Ending(fence)), Kind::of("example.com/v1", "Site"));
         let site = DynamicObject::new(&site, "default", "a");

@@ -13,7 +13,7 @@ use crate::queue::FastState;
 
 /// The greatest number of objects remembered.
 const MOST: usize = 4096;
-/// The time after which an object is forgotten that has not been written again.
+/// The time after which an object is forgotten whose change has been neither made nor used.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// Remembers how a client changed the objects written to it, for example by filling in defaults.
@@ -25,7 +25,8 @@ pub(super) struct MutationCache(Mutex<CachedMutations>);
 #[derive(Debug, Default)]
 struct CachedMutations {
     by_uid: HashMap<String, Mutation, FastState>,
-    /// The uids in the order of their age: the time of the write, and a number that orders writes of the same time.
+    /// The uids in the order of their age: the time of the last write or use, and a number that orders those of the
+    /// same time.
     by_age: BTreeMap<(Nanos, u64), String>,
     next: u64,
 }
@@ -52,7 +53,9 @@ impl MutationCache {
         let applied = mutation.desired == *desired
             && mutation.generation == current.generation
             && json_patch::patch(wanted, &mutation.patch).is_ok();
-        if !applied {
+        if applied {
+            cached.renew(&current.uid, clock.nanos());
+        } else {
             cached.forget(&current.uid);
         }
     }
@@ -90,6 +93,15 @@ impl CachedMutations {
         let mutation = mutation((now, self.next));
         self.by_age.insert(mutation.age, uid.to_owned());
         self.by_uid.insert(uid.to_owned(), mutation);
+    }
+
+    /// Makes the change of this object the last one that was used.
+    fn renew(&mut self, uid: &str, now: Nanos) {
+        let Some(mutation) = self.by_uid.get_mut(uid) else { return };
+        let Some(uid) = self.by_age.remove(&mutation.age) else { return };
+        self.next += 1;
+        mutation.age = (now, self.next);
+        self.by_age.insert(mutation.age, uid);
     }
 
     fn forget(&mut self, uid: &str) {
@@ -174,6 +186,28 @@ mod tests {
             end(&cache, &clock);
             assert!(is_empty(&cache), "{number}");
         }
+    }
+
+    #[test]
+    fn a_change_lives_as_long_as_it_is_used() {
+        let (cache, clock) = (MutationCache::default(), ManualClock::new());
+        learn(&cache, &clock, &meta("used", 3));
+        learn(&cache, &clock, &meta("idle", 3));
+        for _ in 0..10 {
+            clock.advance(LIFETIME / 2);
+            assert_eq!(applied(&cache, &clock, &meta("used", 3), &json!("x")), 2);
+        }
+        assert_eq!(applied(&cache, &clock, &meta("idle", 3), &json!("x")), 1);
+        // Another object makes room, not the one that was used last.
+        learn(&cache, &clock, &meta("first", 3));
+        assert_eq!(applied(&cache, &clock, &meta("used", 3), &json!("x")), 2);
+        for number in 0..MOST - 1 {
+            learn(&cache, &clock, &meta(&number.to_string(), 3));
+        }
+        assert_eq!(applied(&cache, &clock, &meta("first", 3), &json!("x")), 1);
+        assert_eq!(applied(&cache, &clock, &meta("used", 3), &json!("x")), 2);
+        let cached = cache.0.lock();
+        assert_eq!((cached.by_uid.len(), cached.by_age.len()), (MOST, MOST));
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub enum ClientError {
         /// The rules that the request breaks. At least one.
         causes: Vec<Cause>,
     },
-    /// The user of the client has no right to this call.
+    /// The server refuses this call: the user has no right to it, or a quota, a policy or the state of the namespace
+    /// forbids it.
     #[non_exhaustive]
     Forbidden {
         /// The object.
@@ -90,13 +91,15 @@ pub enum ClientError {
         /// The reason that the server gives.
         reason: String,
     },
-    /// The version of a watch or list is too old. List again from the start.
+    /// A watch or list cannot continue from its version. List again from the start.
     #[non_exhaustive]
     Gone {
         /// The watched or listed kind, without a name.
         object: ObjectRef,
         /// The version.
         version: String,
+        /// Whether the server has not reached the version: it lags, or its storage was restored or replaced.
+        is_ahead: bool,
     },
     /// The client cannot be reached, or cannot store the change. It is unknown whether anything was written.
     #[non_exhaustive]
@@ -135,6 +138,15 @@ impl ClientError {
         }
     }
 
+    /// Returns a conflict in place of [`AlreadyExists`](Self::AlreadyExists), for an object that did not exist when it
+    /// was read.
+    pub(crate) fn conflict_if_made(self) -> Self {
+        match self {
+            Self::AlreadyExists { object } => Self::conflict(object, "somebody has created it since it was read"),
+            other => other,
+        }
+    }
+
     /// Returns a [`Conflict`](Self::Conflict) error about fields that other owners have applied.
     #[must_use]
     pub fn field_conflicts(object: ObjectRef, fields: Vec<FieldConflict>) -> Self {
@@ -147,10 +159,16 @@ impl ClientError {
         Self::Conflict { object, reason, fields }
     }
 
-    /// Returns a [`Gone`](Self::Gone) error.
+    /// Returns a [`Gone`](Self::Gone) error for a version that is too old or unknown.
     #[must_use]
     pub fn gone(object: ObjectRef, version: impl Into<String>) -> Self {
-        Self::Gone { object, version: version.into() }
+        Self::Gone { object, version: version.into(), is_ahead: false }
+    }
+
+    /// Returns a [`Gone`](Self::Gone) error for a version that the server has not reached.
+    #[must_use]
+    pub fn ahead(object: ObjectRef, version: impl Into<String>) -> Self {
+        Self::Gone { object, version: version.into(), is_ahead: true }
     }
 
     /// Returns an [`Invalid`](Self::Invalid) error.
@@ -312,12 +330,7 @@ impl fmt::Display for ClientError {
                 }
                 Ok(())
             }
-            Self::Forbidden { reason, .. } => {
-                write!(
-                    f,
-                    "{object} is forbidden: {reason} (grant the user this verb on this kind, for example by a role)"
-                )
-            }
+            Self::Forbidden { reason, .. } => write!(f, "{object} is forbidden: {reason}"),
             Self::Unauthorized { reason, .. } => {
                 write!(
                     f,
@@ -336,9 +349,13 @@ impl fmt::Display for ClientError {
                      version and plural)"
                 )
             }
-            Self::Gone { version, .. } => {
-                write!(f, "{object}: version {version} is too old to continue from: list again")
+            Self::Gone { version, is_ahead: false, .. } => {
+                write!(f, "{object}: version {version} is too old or unknown: list again")
             }
+            Self::Gone { version, is_ahead: true, .. } => write!(
+                f,
+                "{object}: the server has not reached version {version}: it lags behind, or its storage was restored or replaced; list again"
+            ),
             Self::Transport { source, .. } => write!(f, "{object}: {source}"),
         }
     }

@@ -71,7 +71,11 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, rule } = self;
-        if field.is_empty() { f.write_str(rule) } else { write!(f, "{field} is {value:?}, but {rule}") }
+        match (field.is_empty(), value.is_empty()) {
+            (true, _) => f.write_str(rule),
+            (false, true) => write!(f, "{field}: {rule}"),
+            (false, false) => write!(f, "{field} is {value:?}, but {rule}"),
+        }
     }
 }
 

@@ -13,13 +13,18 @@ fn object() -> ObjectRef {
 
 #[test]
 fn messages_name_the_object_the_reason_and_a_remedy() {
-    let causes = vec![Cause::new("spec.size", "-1", "must be positive"), Cause::new("", "", "must have a spec")];
+    let causes = vec![
+        Cause::new("spec.size", "-1", "must be positive"),
+        Cause::new("spec.title", "", "must be set"),
+        Cause::new("", "", "must have a spec"),
+    ];
     let fields = vec![FieldConflict::new("spec.size", "ops"), FieldConflict::new("spec.x", "kubectl")];
     let delay = Some(Duration::from_secs(5));
     for (error, expected) in [
         (
             ClientError::with_causes(object(), causes),
-            "Widget default/a is invalid: spec.size is \"-1\", but must be positive; must have a spec",
+            "Widget default/a is invalid: spec.size is \"-1\", but must be positive; spec.title: must be set; must \
+             have a spec",
         ),
         (
             ClientError::field_conflicts(object(), fields),
@@ -28,8 +33,13 @@ fn messages_name_the_object_the_reason_and_a_remedy() {
         ),
         (
             ClientError::forbidden(object(), "User \"ops\" cannot delete widgets"),
-            "Widget default/a is forbidden: User \"ops\" cannot delete widgets (grant the user this verb on this kind, for \
-             example by a role)",
+            "Widget default/a is forbidden: User \"ops\" cannot delete widgets",
+        ),
+        (ClientError::gone(object(), "7"), "Widget default/a: version 7 is too old or unknown: list again"),
+        (
+            ClientError::ahead(object(), "7"),
+            "Widget default/a: the server has not reached version 7: it lags behind, or its storage was restored or \
+             replaced; list again",
         ),
         (
             ClientError::unauthorized(object(), "the token has expired"),

@@ -12,6 +12,7 @@ use super::record::{EVENT, EventRecords, EventType, Happening, PassFailures, Rep
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::Monitor;
@@ -79,6 +80,7 @@ struct RecorderHandle {
     writer: OnceLock<EventWriter>,
     /// Whether the system has ever refused the thread: only the first refusal is logged. Locked while the thread starts.
     refused: Mutex<bool>,
+    owner: OwnerProcess,
 }
 
 /// The action of events without another one.
@@ -149,7 +151,7 @@ impl EventRecorderBuilder {
         let reporter = Reporter::new(&component, &instance);
         let core = RecorderCore { component, reporter, client, log, clock, observer, threads, records };
         let (core, writer, refused) = (Arc::new(core), OnceLock::new(), Mutex::new(false));
-        let handle = Arc::new(RecorderHandle { core, writer, refused });
+        let handle = Arc::new(RecorderHandle { core, writer, refused, owner: OwnerProcess::current() });
         EventRecorder { handle, action: ACTION.into() }
     }
 }
@@ -284,6 +286,10 @@ impl RecorderHandle {
 
 impl Drop for RecorderHandle {
     fn drop(&mut self) {
+        if !self.owner.is_current() {
+            // The parent of this forked process stores the events.
+            return;
+        }
         match self.writer.get() {
             Some(writer) => writer.stop(),
             None => {

@@ -9,6 +9,7 @@ use super::session::{LeasePause, LeaseSession, LeaseShared};
 use super::timing::LeaseTiming;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
 use crate::manager::election::elector::RAN_OUT;
 use crate::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
 use crate::objects::{Client, ObjectKey};
@@ -190,10 +191,10 @@ impl Candidate for LeaseCandidate {
         });
         let pause = session.advance(|machine| machine.term().is_some());
         if let Some((number, work_ends)) = session.term() {
-            let fence = Fence::until(number, session.clock.clone(), work_ends);
+            let fence = Fence::until(number, session.clock.clone(), work_ends.since(Nanos::ZERO));
             let elector = session.elector.clone();
             let leadership = LeaseLeadership { session, fence: fence.clone(), pause: Duration::ZERO };
-            return Ok(Candidacy::Elected(Term::within(fence, elector, leadership)));
+            return Ok(Candidacy::Elected(Term::fenced(elector, fence, leadership)));
         }
         let pause = if let LeasePause::For(pause) = pause { pause } else { self.shared.timing.retry };
         self.session = Some(session);
@@ -214,7 +215,8 @@ impl LeaseLeadership {
     fn extend(&mut self) -> LeasePause {
         let fence = self.fence.clone();
         let is_done = |machine: &LeaseMachine| {
-            fence.check().is_err() || machine.term().is_some_and(|(_, work_ends)| fence.extend(work_ends))
+            fence.check().is_err()
+                || machine.term().is_some_and(|(_, work_ends)| fence.extend(work_ends.since(Nanos::ZERO)))
         };
         self.session.advance(is_done)
     }

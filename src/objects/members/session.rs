@@ -165,6 +165,7 @@ impl MemberTask {
             // Counted from `now`, which was before the call was sent.
             member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
             if let Some((number, work_ends)) = member.lease.term() {
+                let work_ends = work_ends.since(Nanos::ZERO);
                 match &member.fence {
                     Some(fence) => _ = fence.extend(work_ends),
                     None => member.fence = Some(Fence::until(number, self.clock.clone(), work_ends)),

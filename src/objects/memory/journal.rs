@@ -7,6 +7,9 @@ use crate::run::error::BoxError;
 
 /// Stores changes before they are applied to the state.
 pub(crate) trait ChangeJournal: Send + Sync {
+    /// Checks that this process may store changes. A process that was forked from the owner of the file may not.
+    fn check(&self) -> Result<(), Arc<str>>;
+
     /// Stores all of these changes or none.
     fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError>;
 }

@@ -144,7 +144,11 @@ impl EmbeddedEngine {
                 Err(refusal) => (Err(refusal), Vec::new()),
             }
         };
-        if self.journal.is_some() {
+        if let Some(journal) = &self.journal {
+            // Before the wait for a turn: in a forked process it might never end.
+            if let Err(error) = journal.check() {
+                return (run(&self.snapshot()).0, Err(error));
+            }
             return self.writers.write(self, |state| run(state));
         }
         let (value, wake) = self.writers.alone(|| {

@@ -14,8 +14,10 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
-/// The number of events to read at once.
+/// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in
+/// memory until then.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 64 << 10;
 
 pub(super) struct Stream {
     server: Arc<EmbeddedEngine>,
@@ -51,7 +53,7 @@ impl Stream {
         let mut ready = VecDeque::new();
         let read = if let Some(from) = from.filter(|from| !ANY.contains(from)) {
             let known = from.parse().ok().filter(|from| state.since(*from).is_some());
-            known.ok_or_else(|| gone(kind, query, from.to_owned()))?
+            known.ok_or_else(|| unreachable_version(kind, query, from, state.head))?
         } else {
             let objects = state.select(kind, query);
             ready.reserve_exact(objects.len() + 1);
@@ -77,21 +79,24 @@ impl Stream {
     fn read(&mut self) -> Result<(), ClientError> {
         let state = self.server.snapshot();
         let Some(changes) = state.since(self.read) else {
-            return Err(gone(&self.kind, &self.query, self.read.to_string()));
+            return Err(unreachable_version(&self.kind, &self.query, &self.read.to_string(), state.head));
         };
+        let mut bytes = 0;
         for change in changes {
-            self.read = change.version;
             if *change.location.kind == self.kind
                 && self.query.may_select(&change.location.key)
                 && let Some(event) =
                     event_of(change.old.as_ref(), &change.object, change.removed, change.version, &self.query)
             {
-                self.ready.push_back(event);
-                self.seen = change.version;
-                if self.ready.len() >= BATCH {
+                bytes += event.object().map_or(0, SharedObject::footprint);
+                // The first event is read however large it is.
+                if !self.ready.is_empty() && (self.ready.len() >= BATCH || bytes > BATCH_BYTES) {
                     break;
                 }
+                self.ready.push_back(event);
+                self.seen = change.version;
             }
+            self.read = change.version;
         }
         self.bookmark(&state);
         Ok(())
@@ -135,9 +140,11 @@ impl PollEvents for Stream {
     }
 }
 
-fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
-    let key = ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "");
-    ClientError::gone(ObjectRef::new(kind, &key), version)
+/// Returns the error of a version that the history does not have.
+fn unreachable_version(kind: &Kind, query: &Query, version: &str, head: u64) -> ClientError {
+    let listed = ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
+    let is_ahead = version.parse().is_ok_and(|version: u64| version > head);
+    if is_ahead { ClientError::ahead(listed, version) } else { ClientError::gone(listed, version) }
 }
 
 /// A registered stream. Dropping it removes the stream from the server's watchers.
@@ -159,5 +166,58 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.server.watchers.lock().remove(&self.kind, &self.namespace, self.number);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::{Client, MemoryClient};
+
+    const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+    /// A slow reader keeps few objects, and misses none.
+    #[test]
+    fn a_stream_reads_ahead_by_a_number_of_bytes() {
+        let client = MemoryClient::new();
+        let sizes = [30_000, 30_000, 30_000, 100, 200_000, 100, 100];
+        for (number, size) in sizes.into_iter().enumerate() {
+            let meta = json!({"namespace": "default", "name": format!("n-{number}")});
+            let object = json!({
+                "apiVersion": THING.api_version(), "kind": "Thing", "metadata": meta, "data": "x".repeat(size),
+            });
+            client.create(&THING, object).unwrap();
+        }
+        let stop = CancellationToken::new();
+        let mut stream = Stream::new(&client.server, &THING, &Query::all(), Some("0"), &stop).unwrap();
+        let Some(Ok(WatchEvent::Bookmark(version))) = stream.nth(sizes.len()) else { panic!("no bookmark") };
+        for round in 0..2 {
+            for number in 0..sizes.len() {
+                let patch = crate::objects::Patch::Merge(json!({"round": round}));
+                let key = ObjectKey::new("default", &format!("n-{number}"));
+                client.patch(&THING, &key, &patch, crate::objects::PatchTarget::Object).unwrap();
+            }
+        }
+        let mut stream = Stream::new(&client.server, &THING, &Query::all(), Some(&version), &stop).unwrap();
+        let mut ahead = Vec::new();
+        for number in 0..2 * sizes.len() {
+            let Poll::Ready(Some(Ok(WatchEvent::Modified(object)))) = stream.poll() else { panic!("no event") };
+            assert_eq!(object.name(), format!("n-{}", number % sizes.len()));
+            ahead.push(stream.ready.len());
+        }
+        assert_eq!(ahead, [1, 0, 1, 0, 0, 3, 2, 1, 0, 1, 0, 0, 1, 0]);
+        assert!(stream.poll().is_pending());
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_not_called_too_old() {
+        let (client, stop) = (MemoryClient::new(), CancellationToken::new());
+        let error = |from| client.watch(&THING, &Query::all(), Some(from), &stop).unwrap_err().to_string();
+        assert!(error("7").starts_with("Thing: the server has not reached version 7"), "{}", error("7"));
+        assert!(error("no-version").starts_with("Thing: version no-version is too old or unknown"));
     }
 }

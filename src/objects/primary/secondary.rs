@@ -358,9 +358,9 @@ impl<S> fmt::Debug for Secondary<S> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::time::Nanos;
     use crate::objects::MemoryClient;
     use crate::run::fence::Fence;
+    use std::time::Duration;
 
     const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
     const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
@@ -373,7 +373,7 @@ mod tests {
         let mut bare = page.clone();
         bare.meta_mut().labels.clear();
         let bare = api.update(&bare).unwrap();
-        let fence = Fence::until(1, Clock::system(), Nanos::NEVER);
+        let fence = Fence::until(1, Clock::system(), Duration::MAX);
         let cx = Context::detached().in_term(Some(fence.clone()));
         fence.found_later();
         assert!(secondary.relabel(&cx, &site, &[page.key()]).is_err());

@@ -10,9 +10,9 @@ use crate::objects::SharedObject;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
 /// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
-const FOREGROUND: &str = "foregroundDeletion";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of an object that waits until its dependents have no references to it any more.
-const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// Returns whether an object is in foreground deletion, waiting for its dependents.
 pub(crate) fn is_waiting(object: &SharedObject) -> bool {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::cascade::{FOREGROUND, ORPHAN};
 use super::change::Location;
 use super::stored::StoredObjects;
 use super::txn::Txn;
@@ -121,6 +122,14 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
     }
     for finalizer in &meta.finalizers {
         check.that(is_qualified(finalizer), "metadata.finalizers", finalizer, QUALIFIED)?;
+    }
+    if [FOREGROUND, ORPHAN].iter().all(|name| meta.finalizers.iter().any(|finalizer| finalizer == name)) {
+        let both = format!("{FOREGROUND}, {ORPHAN}");
+        return check.fail(
+            "metadata.finalizers",
+            both,
+            "must not have both: one deletes the dependents, one keeps them",
+        );
     }
     for (at, owner) in meta.owner_references.iter().enumerate() {
         for (field, text) in

@@ -1,5 +1,6 @@
 //! The thread of a watch: performs the calls that its [machine](super::machine) decides on.
 
+use std::any::Any;
 use std::collections::HashMap;
 #[cfg(feature = "testing")]
 use std::panic::resume_unwind;
@@ -20,6 +21,7 @@ use crate::base::thread::Panic;
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 use crate::objects::own_write::ShownObjects;
+use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
 use crate::run::error::Chain;
@@ -58,12 +60,9 @@ struct OpenStream {
     stop: CancellationToken,
 }
 
-/// Returns a function that logs streams of this source that go on after their deadlines.
-pub(super) fn log_overruns(source: String) -> OverrunHook {
-    Box::new(move |_| {
-        let source = source.as_str();
-        log::warn!(source; "{source}: a silent stream does not end, although it is cancelled");
-    })
+/// Returns a function that reports streams of this source that go on after their deadlines.
+pub(super) fn report_overruns(source: Arc<SourceState>) -> OverrunHook {
+    Box::new(move |_| source.failed("a silent stream does not end, although it is cancelled".to_owned()))
 }
 
 impl<T: Object> WatchDriver<T> {
@@ -117,6 +116,8 @@ impl<T: Object> WatchDriver<T> {
             self.advanced(None);
             return Next::Finished;
         }
+        let source = Arc::clone(&self.source);
+        let _observed = ObservedCalls::begin(move |text| source.failed(text));
         let call = self.machine.next(self.now());
         let done = catch_unwind(AssertUnwindSafe(|| match call {
             WatchCall::Pause(_) => {}
@@ -261,12 +262,16 @@ impl<T: Object> WatchDriver<T> {
 
     /// Reads an object as a value of the type, and transforms the value.
     fn typed(&self, object: &SharedObject) -> Result<T, ClientError> {
-        let mut value = T::from_shared(object)?;
-        let Some(transform) = &self.transform else { return Ok(value) };
-        catch_unwind(AssertUnwindSafe(|| transform(&mut value))).map_err(|panic| {
-            let rule = format!("the transformation panicked: {}", panic_message(&*panic));
+        // Code of the program, which must not stop the watch of the other objects.
+        let panicked = |what: &str, panic: &(dyn Any + Send)| {
+            let rule = format!("{what} panicked: {}", panic_message(panic));
             ClientError::invalid(ObjectRef::new(self.api.kind(), &object.key()), "", "", rule)
-        })?;
+        };
+        let read = catch_unwind(AssertUnwindSafe(|| T::from_shared(object)));
+        let mut value = read.map_err(|panic| panicked("its deserialization", &*panic))??;
+        let Some(transform) = &self.transform else { return Ok(value) };
+        let done = catch_unwind(AssertUnwindSafe(|| transform(&mut value)));
+        done.map_err(|panic| panicked("the transformation", &*panic))?;
         value.compact();
         Ok(value)
     }

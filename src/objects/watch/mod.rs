@@ -58,10 +58,11 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 
 /// A [`Watch`] of the objects of a client. It lists them, then follows the changes on one thread, however many subscribe.
 ///
-/// Objects are equal if their versions are. If the JSON of an object does not match the type, the object keeps the last value that
-/// did. The watch logs that at *warn*, and the [status](crate::watch::SourceStatus::undecodable) of the source has the number of
-/// such objects. The last value of a deleted object is its last known state. It has a `deletionTimestamp` only if
-/// finalizers held the object, and the watch has seen that.
+/// Objects are equal if their versions are. If the JSON of an object does not match the type, the object keeps the last
+/// value that did. The same holds if reading it panics. The watch logs that at *warn*, and the
+/// [status](crate::watch::SourceStatus::undecodable) of the source has the number of such objects. The last value of a
+/// deleted object is its last known state. It has a `deletionTimestamp` only if finalizers held the object, and the
+/// watch has seen that.
 ///
 /// # Failures
 ///
@@ -72,6 +73,8 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// |---|---|
 /// | a stream ends or fails | resumes at the last version: at once after a change, otherwise after a growing [delay](Self::backoff) |
 /// | the client no longer knows that version ([gone](ClientError::Gone)) | lists the objects and compares them with the store |
+/// | a client repeats a call for more than five seconds | shows that as a failure of its source until the call succeeds |
+/// | a stream ignores its cancellation | shows that as a failure; the thread of the watch waits for the stream, also at a stop |
 /// | a server is [busy](ClientError::TooManyRequests) | waits for the time that the server asks for, at most ten minutes |
 /// | the kind is [no longer served](ClientError::KindNotServed) | keeps its objects, and lists them when the kind comes back |
 /// | versions go back, as after a restore of the server | takes the newest list |
@@ -225,7 +228,7 @@ impl<T: Object> ObjectWatch<T> {
         let source = watch.name();
         log::info!(source; "{source}: the watch starts");
         // The streams of a local client need no deadline.
-        let watchdog = (!is_local).then(|| driver::log_overruns(watch.name().to_owned()));
+        let watchdog = (!is_local).then(|| driver::report_overruns(Arc::clone(watch.source_state())));
         let joiners = group.start_one(&threads, driver, &event, watchdog)?;
         let on_stop = move || {
             push.stop();

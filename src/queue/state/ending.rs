@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::request::{DroppedRun, Priority, Reasons, Shutdown};
+use super::super::request::{DroppedRun, Reasons, Shutdown};
 use super::{Bounds, Phase, RecordState, RerunKind};
 use crate::base::time::Nanos;
 
@@ -97,10 +97,6 @@ impl RecordState {
                 self.due = if rerun.has_time() { end.max(self.due) } else { end };
             }
             Ending::RequeueAfter(delay) => {
-                if rerun == RerunKind::None {
-                    // The run has served the request that had raised the key.
-                    self.priority = self.priority.min(Priority::Normal);
-                }
                 if rerun == RerunKind::Now {
                     self.phase = Phase::Ready;
                 } else {

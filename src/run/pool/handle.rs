@@ -8,7 +8,7 @@ use super::Pool;
 use super::task::PoolTask;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
@@ -21,6 +21,9 @@ use crate::base::thread::ThreadOptions;
 /// It is fair: new work of a controller waits for at most one key of each other controller, however many keys those have queued.
 /// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the threads that run
 /// keys of one controller at once.
+///
+/// A run that blocks keeps its thread. Runs that [wait](crate::ControllerHandle::wait) for keys of another controller of the pool can
+/// occupy all threads, and then wait for ever.
 ///
 /// # Stuck runs
 ///
@@ -66,9 +69,9 @@ pub struct PoolBuilder {
     name: String,
     pub(crate) threads: usize,
     spares: usize,
-    clock: Clock,
+    pub(crate) clock: Clock,
     grace: Duration,
-    options: ThreadOptions,
+    pub(crate) options: ThreadOptions,
 }
 
 impl PoolBuilder {
@@ -146,8 +149,8 @@ impl PoolBuilder {
                 pool.wake();
             }
         };
-        let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| wake())?;
-        Ok(Running::new(WorkerPool { pool, control, timer }, Handle::new(group, joiners, wake), self.grace))
+        let handle = group.start(&self.options, body, Some(watch), wake)?;
+        Ok(Running::new(WorkerPool { pool, control, timer }, handle, self.grace))
     }
 }
 

@@ -9,15 +9,16 @@ use std::time::Duration;
 use self::worker::{Worker, WorkerHooks};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::counter::Counter;
 use crate::run::metrics::{self, RunCounters, WorkersMetrics};
+use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{RunSettings, Runner, report_overrun};
+use crate::run::runner::{RunSettings, Runner};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -119,8 +120,8 @@ impl<R, P> Workers<R, P> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero or above 10,000, if the timeout is zero, or if the system refuses a
-    /// thread. Threads that had started by then are stopped, but not joined.
+    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero or above 10,000, if the timeout is zero, or
+    /// if the system refuses a thread. Threads that had started by then have ended, and their runs were aborted.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
         K: Key + fmt::Debug,
@@ -161,11 +162,8 @@ impl<R, P> Workers<R, P> {
             let runner = Runner::new(Arc::clone(&runs), own, &slot);
             Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot, runner }
         };
-        let started = group.start(&self.options, body, watch);
-        // Wakes the started threads, also after an error: the group is stopping then.
-        let wake = move || queue.wake_consumers();
-        let joiners = started.inspect_err(|_| wake())?;
-        let handle = Handle::new(Arc::clone(&group), joiners, wake).that_may_end();
+        let woken = Arc::clone(&queue);
+        let handle = group.start(&self.options, body, watch, move || woken.wake_consumers())?.that_may_end();
         Ok(Running::new(WorkersControl { group, counters, overruns }, handle, self.grace))
     }
 }

@@ -2,14 +2,20 @@
 
 use http::header::ACCEPT;
 
+use super::protobuf;
 use super::status::StatusError;
+use crate::objects::Kind;
 use crate::serve::http::IncomingRequest;
+
+pub(super) const JSON: &str = "application/json";
 
 /// The form of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectForm {
     /// Whole objects.
     Whole,
+    /// Whole objects in protocol buffers.
+    Protobuf,
     /// `PartialObjectMetadata`.
     MetadataOnly,
     /// A `Table` of this version of `meta.k8s.io`.
@@ -43,7 +49,7 @@ impl<'a> MediaRange<'a> {
     }
 
     fn is_json(&self) -> bool {
-        ["application/json", "application/*", "*/*"].contains(&self.media)
+        [JSON, "application/*", "*/*"].contains(&self.media)
     }
 }
 
@@ -52,9 +58,14 @@ fn ranges(request: &IncomingRequest) -> Vec<MediaRange<'_>> {
     header.split(',').map(MediaRange::read).collect()
 }
 
-/// Returns the first accepted form of objects.
-pub(super) fn object_form(request: &IncomingRequest) -> Result<ObjectForm, StatusError> {
+/// Returns the first accepted form of objects of a kind. As in Kubernetes, most kinds have no form in protocol buffers,
+/// so that clients which prefer it get JSON.
+pub(super) fn object_form(request: &IncomingRequest, kind: &Kind) -> Result<ObjectForm, StatusError> {
+    let has_protobuf = protobuf::is_known(kind);
     let form = |range: &MediaRange<'_>| {
+        if range.media == protobuf::MEDIA && range.parameter("as").is_empty() && has_protobuf {
+            return Some(ObjectForm::Protobuf);
+        }
         if !range.is_json() {
             return None;
         }
@@ -66,7 +77,8 @@ pub(super) fn object_form(request: &IncomingRequest) -> Result<ObjectForm, Statu
             _ => None,
         }
     };
-    ranges(request).iter().find_map(form).ok_or_else(StatusError::not_acceptable)
+    let refused = || StatusError::not_acceptable(if has_protobuf { &[JSON, protobuf::MEDIA] } else { &[JSON] });
+    ranges(request).iter().find_map(form).ok_or_else(refused)
 }
 
 /// Returns the first accepted form of discovery.
@@ -82,7 +94,7 @@ pub(super) fn discovery_form(request: &IncomingRequest) -> Result<DiscoveryForm,
             _ => None,
         }
     };
-    ranges(request).iter().find_map(form).ok_or_else(StatusError::not_acceptable)
+    ranges(request).iter().find_map(form).ok_or_else(|| StatusError::not_acceptable(&[JSON]))
 }
 
 /// Returns whether the client accepts an answer of this media type, by its full name.

@@ -3,7 +3,7 @@
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use super::protobuf;
+use super::protobuf::{self, ReadFault};
 use super::route::ObjectsTarget;
 use super::status::StatusError;
 use crate::objects::Patch;
@@ -24,19 +24,29 @@ pub(super) fn media_type(request: &IncomingRequest) -> String {
     header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Reads a body as JSON, and objects of a few kinds as protocol buffers.
+/// Reads a body as JSON, or as protocol buffers if its kind is read so.
 pub(super) fn json(request: &IncomingRequest) -> Result<Value, StatusError> {
     match media_type(request).as_str() {
         // Python sends bodies without a type. `curl` sends the type of a form by default.
         "" | "application/json" | "application/x-www-form-urlencoded" => parsed(&request.body),
-        protobuf::MEDIA => protobuf::object(&request.body).ok_or_else(|| {
-            StatusError::unsupported_media_type(
-                "the body is in protocol buffers, of which this server reads only ConfigMaps, Secrets and Namespaces without \
-                 finalizers, owners and immutability: send JSON (kubectl create KIND NAME … --dry-run=client -o yaml | kubectl apply \
-                 -f -)",
-            )
-        }),
+        protobuf::MEDIA => protobuf::object(&request.body).map_err(unread),
         other => Err(unsupported(other)),
+    }
+}
+
+/// Returns the error for a message that cannot be read. As in Kubernetes, it tells clients whether they should send
+/// JSON.
+fn unread(fault: ReadFault) -> StatusError {
+    let instead = "send JSON (kubectl create KIND NAME … --dry-run=client -o yaml | kubectl apply -f -; client-go: set ContentType of \
+                   the configuration to application/json)";
+    match fault {
+        ReadFault::Malformed => StatusError::bad_request("the body is not an object in protocol buffers"),
+        ReadFault::UnknownKind(kind) => StatusError::unsupported_media_type(format!(
+            "the body is a {kind} in protocol buffers, but this server reads that kind only as application/json: {instead}"
+        )),
+        ReadFault::UnknownField(field) => StatusError::unsupported_media_type(format!(
+            "the body has a field in protocol buffers that this server does not know, {field}: {instead}"
+        )),
     }
 }
 

@@ -8,6 +8,7 @@ use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use super::shared::ApiShared;
+use super::store::StoreHealth;
 use crate::base::clock::Clock;
 use crate::objects::Client;
 use crate::serve::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
@@ -35,11 +36,12 @@ impl ObjectApiBuilder {
         self
     }
 
-    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) in both of their forms, so that `kubectl describe` shows
-    /// the events of an object and `kubectl get events` lists all.
+    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) and of other programs in both of their
+    /// forms, so that `kubectl describe` shows the events of an object and `kubectl get events` lists all.
     ///
-    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. In the core group, they can only be read.
-    /// Do not serve [`ServedResource::events`] or [`ServedResource::core_events`] as well.
+    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. Clients can read and write
+    /// the same events in the core group, as in Kubernetes. Do not serve [`ServedResource::events`] or
+    /// [`ServedResource::core_events`] as well.
     pub fn serve_events(self) -> Self {
         self.serve(ServedResource::events()).serve(ServedResource::core_event_view())
     }
@@ -75,6 +77,7 @@ impl ObjectApiBuilder {
             kinds,
             namespaces,
             documents,
+            store: Arc::new(StoreHealth::new(clock.clone())),
             clock,
             deadlines,
             most_size,

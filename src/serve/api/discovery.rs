@@ -10,7 +10,6 @@ use crate::serve::kinds::{KindRegistry, ObjectSource, ServedResource};
 const VERSION: (&str, &str) = ("1", "34");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 const NAMESPACE_VERBS: [&str; 6] = ["create", "get", "list", "patch", "update", "watch"];
 
@@ -88,8 +87,7 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
 
 fn verbs(resource: &ServedResource) -> &'static [&'static str] {
     match resource.source() {
-        ObjectSource::Stored => &VERBS,
-        ObjectSource::Events => &READ_VERBS,
+        ObjectSource::Stored | ObjectSource::Events => &VERBS,
         ObjectSource::Namespaces => &NAMESPACE_VERBS,
     }
 }

@@ -1,9 +1,10 @@
 //! The Kubernetes-compatible API of objects.
 //!
-//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`, `write`,
-//! `remove`, `watch` and this file answer it. `rehearse` computes a write without storing it. `namespaces` and `namespace_writes` are
-//! the virtual namespaces. `discovery`, `openapi` and `reviews` answer the questions that clients ask beside objects. `counts` is for the
-//! status page. `status` has the errors.
+//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`,
+//! `write`, `remove`, `watch` and this file answer it. `events` are the events of the core group. `rehearse` computes a
+//! write without storing it. `namespaces` and `namespace_writes` are the virtual namespaces. `discovery`, `openapi` and
+//! `reviews` answer the questions that clients ask beside objects. `counts` is for the status page. `status` has the
+//! errors, and `store` notes those of the store.
 
 mod accept;
 mod age;
@@ -12,6 +13,8 @@ mod builder;
 mod counts;
 mod deadlines;
 mod discovery;
+mod duplicates;
+mod events;
 mod merge;
 mod namespace_writes;
 mod namespaces;
@@ -26,6 +29,7 @@ mod route;
 mod serving;
 mod shared;
 mod status;
+mod store;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -35,11 +39,11 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{VARY, WARNING};
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY, WARNING};
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::Value;
 
-use self::accept::{DiscoveryForm, ObjectForm, discovery_form, object_form};
+use self::accept::{DiscoveryForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
 pub(crate) use self::counts::KindCount;
 use self::params::VersionMatch;
@@ -47,12 +51,14 @@ use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};
 use self::shared::{ApiShared, WriteOutcome};
 use self::status::StatusError;
-use self::table::{ObjectView, RowContent};
+pub(crate) use self::store::StoreHealth;
+use self::store::StoreUse;
+use self::table::{ObjectView, RowContent, list_reply};
 use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
 use crate::objects::{Client, Kind, ObjectList, Query, SharedObject};
 use crate::serve::access::{Access, AccessTarget};
-use crate::serve::http::{Handler, IncomingRequest, Reply, canonical_path};
+use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, canonical_path};
 use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
@@ -67,10 +73,15 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 ///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
 ///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
 /// - A strategic merge patch must have no arrays and no directives.
-/// - Bodies are JSON. YAML is not read. Protocol buffers are read for `kubectl create` of a `ConfigMap`, `Secret` or `Namespace`.
+/// - Bodies are JSON. YAML is not read. Protocol buffers are read and written for a `Lease`, `ConfigMap`, `Secret`,
+///   `Namespace` and both kinds of `Event`. For other kinds they are refused, as Kubernetes refuses them for custom
+///   resources. See the [clients](crate::guide::clients) that work, with their settings.
+/// - Objects can be selected by any field that their schema knows, or by any field if they have no schema.
 /// - A dry run does not check owners, and deletes no dependents.
 /// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
 /// - Two versions of a kind are two kinds. Their objects are not converted.
+/// - A watch without a version lists the objects and then sends the changes since. If its client reads so slowly that the
+///   store has forgotten some of them, the watch ends with status 410, and the client lists again.
 ///
 /// # Examples
 ///
@@ -93,6 +104,11 @@ impl ObjectApi {
     /// Returns the default settings for the objects of a client, without kinds.
     pub fn builder(client: Arc<dyn Client>) -> ObjectApiBuilder {
         ObjectApiBuilder::new(client)
+    }
+
+    /// Returns the health of the store.
+    pub(crate) fn store(&self) -> &Arc<StoreHealth> {
+        &self.0.store
     }
 
     /// Returns the kinds that are served, without virtual namespaces.
@@ -120,18 +136,35 @@ impl ApiShared {
                 self.check_path(request)?;
                 let form = discovery_form(request)?;
                 Ok(discovery::discover(&self.kinds, segments, form)
-                    .map_or_else(unknown, |json| discovered(form, &json)))
+                    .map_or_else(unknown, |json| tagged(request, discovered(form, &json))))
             }
             Some(ApiTarget::OpenApi(segments)) => {
                 only(is_read)?;
                 self.check_path(request)?;
-                Ok(self.documents.reply(request, segments).unwrap_or_else(unknown))
+                let document = self.documents.reply(request, segments);
+                Ok(document.map_or_else(unknown, |document| tagged(request, document)))
             }
             Some(ApiTarget::AccessReview(plural)) => {
                 only(request.method == Method::POST)?;
                 Ok(Reply::json(StatusCode::CREATED, &reviews::review(self, request, plural)?))
             }
-            Some(ApiTarget::Objects(target)) => self.objects(request, target),
+            Some(ApiTarget::Objects(target)) => {
+                let answer = self.objects(request, target);
+                self.note(request, answer.as_ref().err());
+                answer
+            }
+        }
+    }
+
+    /// Notes whether the store has worked for a request.
+    fn note(&self, request: &IncomingRequest, error: Option<&StatusError>) {
+        let is_read = request.method == Method::GET;
+        let used = if is_read { StoreUse::Read } else { StoreUse::Write };
+        match error.map(StatusError::store_failure) {
+            Some(Some(cause)) => self.store.failed(used, cause),
+            // A dry run writes nothing.
+            None if is_read || request.parameter("dryRun").is_none() => self.store.worked(used),
+            _ => {}
         }
     }
 
@@ -145,7 +178,6 @@ impl ApiShared {
             ("GET" | "HEAD", _) if is_watch => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
-            _ if source == ObjectSource::Events => return Err(not_allowed(request)),
             ("DELETE", false) if source == ObjectSource::Namespaces => return Err(not_allowed(request)),
             ("POST", false) if !is_everywhere => "create",
             ("PUT", true) => "update",
@@ -161,19 +193,22 @@ impl ApiShared {
             "get" => {
                 let view = self.view(request, target.resource)?;
                 let object = self.reader(target.resource).get(&target.key())?;
-                Ok(json_text(StatusCode::OK, view.object(&object)))
+                Ok(Reply::new(StatusCode::OK, view.media(), view.object(&object)))
             }
             "list" => {
                 let view = self.view(request, target.resource)?;
-                let list = self.list(request, &target)?;
-                Ok(json_text(StatusCode::OK, view.list(&list)))
+                Ok(list_reply(&view, self.list(request, &target)?))
             }
             "delete" if source == ObjectSource::Namespaces => Err(self.refuse_namespace_deletion(target.name)?),
-            "delete" => Ok(Reply::json(StatusCode::OK, &DeleteCall::new(self, target, request)?.delete()?)),
+            "delete" => {
+                let view = self.view(request, target.resource)?.whole();
+                let deleted = DeleteCall::new(self, target, request)?.delete()?;
+                Ok(Reply::new(StatusCode::OK, view.media(), view.other(&deleted)))
+            }
             "deletecollection" => {
                 let deleted = DeleteCall::new(self, target, request)?.delete_collection()?;
-                let view = ObjectView { form: ObjectForm::Whole, ..self.view(request, target.resource)? };
-                Ok(json_text(StatusCode::OK, view.list(&deleted)))
+                let view = self.view(request, target.resource)?.whole();
+                Ok(list_reply(&view, deleted))
             }
             _ => {
                 let view = self.view(request, target.resource)?;
@@ -184,7 +219,7 @@ impl ApiShared {
                     "update" => call()?.update(request)?,
                     _ => call()?.patch(request)?,
                 };
-                let mut reply = json_text(code, view.object(&object));
+                let mut reply = Reply::new(code, view.media(), view.object(&object));
                 for warning in &warnings {
                     if let Ok(value) = HeaderValue::from_bytes(format!("299 - {warning:?}").as_bytes()) {
                         reply.headers.append(WARNING, value);
@@ -239,7 +274,7 @@ impl ApiShared {
                 return Err(StatusError::bad_request(message));
             }
         };
-        Ok(ObjectView { resource, form: object_form(request)?, rows, now: now(&self.clock) })
+        Ok(ObjectView { resource, form: object_form(request, resource.kind())?, rows, now: now(&self.clock) })
     }
 
     fn list(
@@ -281,19 +316,27 @@ impl ApiShared {
             return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
         }
         let reader = self.reader(target.resource);
-        let from = match from {
-            _ if marks_initial => None,
-            None if wants_none => Some(reader.list(&Query::all().limit(1))?.version),
-            from => from,
+        // Lists the objects that exist before the reply begins, because only then the server knows how much memory they
+        // take.
+        let (initial, from) = match from {
+            None if wants_none => (Vec::new(), reader.list(&Query::all().limit(1))?.version),
+            Some(from) if !marks_initial => (Vec::new(), from),
+            _ => {
+                let all = Query { limit: None, continue_token: None, ..query.clone() };
+                let list = reader.list(&all)?;
+                (list.items, list.version)
+            }
         };
         let watch = ServedWatch {
             reader,
             clock: self.clock.clone(),
             deadlines: Arc::clone(&self.deadlines),
+            store: Arc::clone(&self.store),
             resource: target.resource.clone(),
             form: view.form,
             rows: view.rows,
             query,
+            initial,
             from,
             marks_initial,
             bookmarks: params::flag(request, "allowWatchBookmarks")?,
@@ -316,10 +359,6 @@ fn is_later(version: &str, than: &str) -> bool {
     number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
 }
 
-fn json_text(code: StatusCode, text: String) -> Reply {
-    Reply::new(code, "application/json", text)
-}
-
 /// Returns an answer of discovery. Its content type names the form, and caches must respect the form.
 fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     let is_list = json["kind"] == "APIGroupDiscoveryList";
@@ -335,6 +374,21 @@ fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     let mut reply = Reply::new(StatusCode::OK, content, json.to_string());
     reply.headers.insert(VARY, HeaderValue::from_static("accept"));
     reply
+}
+
+/// Gives an answer a tag by which clients ask whether it has changed. If it has not, the answer is empty.
+fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
+    let Reply { status, mut headers, body: ReplyBody::Full(body), holds, logged } = reply else { return reply };
+    let tag = format!("\"{:016X}\"", openapi::hash(&body));
+    let is_known = request.header(IF_NONE_MATCH).is_some_and(|known| {
+        known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+    });
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    let (status, body) = if is_known { (StatusCode::NOT_MODIFIED, Vec::new()) } else { (status, body) };
+    Reply { status, headers, body: ReplyBody::Full(body), holds, logged }
 }
 
 impl fmt::Debug for ObjectApi {

@@ -30,7 +30,7 @@ impl ApiShared {
         target: &ObjectsTarget<'_>,
         verb: &str,
     ) -> Result<WriteOutcome, StatusError> {
-        params::write_options(request)?;
+        let mut warnings = params::write_options(request, target.kind())?.warnings;
         let find = |name: &str| self.namespaces.get(name).ignore_not_found();
         let kind = target.kind();
         let rehearsal = |current| Rehearsal { kind, current, most_size: self.most_size, now: now(&self.clock) };
@@ -70,7 +70,9 @@ impl ApiShared {
             let object = ObjectRef::new(kind, &ObjectKey::cluster(next.name()));
             return Err(ClientError::invalid(object, "metadata.name", next.name(), DNS_LABEL).into());
         }
-        let warnings = if current.is_none() || loses_fields(&next) { vec![VIRTUAL.to_owned()] } else { Vec::new() };
+        if current.is_none() || loses_fields(&next) {
+            warnings.push(VIRTUAL.to_owned());
+        }
         let code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
         let version = current.as_ref().map(SharedObject::resource_version).unwrap_or_default();
         Ok(WriteOutcome { code, object: namespace(next.name(), version), warnings })

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::duplicates::duplicate_fields;
 use super::route::ObjectsTarget;
 use super::status::StatusError;
-use crate::objects::{FieldOwner, Query};
+use super::{body, protobuf};
+use crate::objects::{FieldOwner, Kind, Query};
 use crate::serve::admission::UnknownFields;
 use crate::serve::http::IncomingRequest;
 
@@ -23,6 +25,13 @@ fn number(request: &IncomingRequest, name: &str) -> Result<Option<u64>, StatusEr
     text.parse().map(Some).map_err(|_| bad())
 }
 
+/// Returns a parameter that is a whole number, if it is there.
+pub(super) fn whole_number(request: &IncomingRequest, name: &str) -> Result<Option<i64>, StatusError> {
+    let Some(text) = request.parameter(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let bad = |_| StatusError::bad_request(format!("the parameter {name} is {text:?}, not a whole number"));
+    text.parse().map(Some).map_err(bad)
+}
+
 /// Returns the query for the objects of a request.
 pub(super) fn query(request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Result<Query, StatusError> {
     let mut query = Query::all();
@@ -38,6 +47,10 @@ pub(super) fn query(request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Re
     }
     if let Some(fields) = text("fieldSelector") {
         query.fields = fields.parse().map_err(|error| bad("fieldSelector", &error))?;
+        // A misspelled field would select nothing, or everything.
+        if let Some(unknown) = query.fields.paths().find(|path| !target.resource.is_selectable(path)) {
+            return Err(StatusError::bad_request(format!("field label not supported: {unknown}")));
+        }
     }
     if !target.name.is_empty() {
         query = query.field("metadata.name", target.name);
@@ -83,10 +96,12 @@ pub(super) fn timeout(request: &IncomingRequest) -> Result<Option<Duration>, Sta
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) unknown: UnknownFields,
+    /// The warnings about the body.
+    pub(super) warnings: Vec<String>,
 }
 
-/// Returns the options of a write.
-pub(super) fn write_options(request: &IncomingRequest) -> Result<WriteOptions, StatusError> {
+/// Returns the options of a write of an object of this kind. Looks for fields that the body has twice.
+pub(super) fn write_options(request: &IncomingRequest, kind: &Kind) -> Result<WriteOptions, StatusError> {
     let unknown = match request.parameter("fieldValidation").unwrap_or_default() {
         "" | "Warn" => UnknownFields::Warn,
         "Ignore" => UnknownFields::Ignore,
@@ -97,7 +112,13 @@ pub(super) fn write_options(request: &IncomingRequest) -> Result<WriteOptions, S
         }
     };
     let runs = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
-    Ok(WriteOptions { dry_run: dry_run(runs)?, unknown })
+    let is_read = unknown != UnknownFields::Ignore && body::media_type(request) != protobuf::MEDIA;
+    let repeated = if is_read { duplicate_fields(&request.body) } else { Vec::new() };
+    let warnings: Vec<_> = repeated.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    if unknown == UnknownFields::Refuse && !warnings.is_empty() {
+        return Err(StatusError::strict(kind, &warnings));
+    }
+    Ok(WriteOptions { dry_run: dry_run(runs)?, unknown, warnings })
 }
 
 /// Returns whether a request only rehearses.

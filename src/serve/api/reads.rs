@@ -2,29 +2,30 @@
 
 use std::sync::Arc;
 
+use super::events::CoreEvents;
 use super::namespaces::NamespaceFinder;
 use super::shared::ApiShared;
 use crate::base::cancel::CancellationToken;
-use crate::objects::{
-    Client, ClientError, EventRecorder, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Query, SharedObject,
-};
-use crate::serve::kinds::{ObjectSource, ServedResource, core_event, stored_path};
+use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectList, ObjectStream, Query, SharedObject};
+use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// Reads the objects of a kind.
 pub(super) enum ObjectReader {
     Stored(Arc<dyn Client>, Kind),
-    /// Core events, which are stored as events of `events.k8s.io`.
-    Events(Arc<dyn Client>, Kind),
     Namespaces(NamespaceFinder),
 }
 
 impl ApiShared {
+    /// Returns the client of the objects of a kind, in the form of the kind.
+    pub(super) fn client_of(&self, resource: &ServedResource) -> Arc<dyn Client> {
+        let client = Arc::clone(&self.client);
+        if resource.source() == ObjectSource::Events { Arc::new(CoreEvents(client)) } else { client }
+    }
+
     pub(super) fn reader(&self, resource: &ServedResource) -> ObjectReader {
-        let (client, kind) = (Arc::clone(&self.client), resource.kind().clone());
         match resource.source() {
-            ObjectSource::Stored => ObjectReader::Stored(client, kind),
-            ObjectSource::Events => ObjectReader::Events(client, kind),
             ObjectSource::Namespaces => ObjectReader::Namespaces(self.namespaces.clone()),
+            _ => ObjectReader::Stored(self.client_of(resource), resource.kind().clone()),
         }
     }
 }
@@ -33,13 +34,6 @@ impl ObjectReader {
     pub(super) fn get(&self, key: &ObjectKey) -> Result<SharedObject, ClientError> {
         match self {
             Self::Stored(client, kind) => client.get(kind, key),
-            Self::Events(client, kind) => {
-                let event = client.get(&STORED, key).map_err(|error| match error {
-                    ClientError::NotFound { .. } => ClientError::not_found(ObjectRef::new(kind, key)),
-                    error => error,
-                });
-                event.map(|event| core_event(&event))
-            }
             Self::Namespaces(namespaces) => namespaces.get(key.name()),
         }
     }
@@ -47,13 +41,6 @@ impl ObjectReader {
     pub(super) fn list(&self, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
         match self {
             Self::Stored(client, kind) => client.list(kind, query),
-            Self::Events(client, _) => {
-                let mut list = client.list(&STORED, &stored_query(query))?;
-                for event in &mut list.items {
-                    *event = core_event(event);
-                }
-                Ok(list)
-            }
             Self::Namespaces(namespaces) => namespaces.list(query),
         }
     }
@@ -66,18 +53,7 @@ impl ObjectReader {
     ) -> Result<ObjectStream, ClientError> {
         match self {
             Self::Stored(client, kind) => client.watch(kind, query, from, stop),
-            Self::Events(client, _) => {
-                let events = client.watch(&STORED, &stored_query(query), from, stop)?;
-                Ok(ObjectStream::new(events.map(|event| event?.try_map(|event| Ok(core_event(&event))))))
-            }
             Self::Namespaces(namespaces) => Ok(namespaces.watch(query, from, stop)),
         }
     }
-}
-
-/// The kind of the stored events.
-const STORED: Kind = EventRecorder::KIND;
-
-fn stored_query(query: &Query) -> Query {
-    Query { fields: query.fields.clone().with_paths(stored_path), ..query.clone() }
 }

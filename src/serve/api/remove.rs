@@ -1,6 +1,10 @@
 //! Deletes objects.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::body;
 use super::params;
@@ -8,14 +12,14 @@ use super::route::ObjectsTarget;
 use super::shared::ApiShared;
 use super::status::{StatusError, success};
 use crate::objects::{
-    ClientError, DeleteOptions, Deletion, Ignore, ObjectKey, ObjectList, ObjectRef, Propagation, SharedObject,
+    Client, ClientError, DeleteOptions, Deletion, Ignore, ObjectKey, ObjectList, ObjectRef, Propagation, SharedObject,
 };
 use crate::serve::admission::{AdmissionOperation, AdmissionRequest, admit_deletion};
 use crate::serve::http::IncomingRequest;
 
 /// A deletion, with its options from the body or the query. A grace period has no effect: objects have no processes to wait for.
 pub(super) struct DeleteCall<'a> {
-    api: &'a ApiShared,
+    client: Arc<dyn Client>,
     target: ObjectsTarget<'a>,
     request: &'a IncomingRequest,
     /// Except for the propagation.
@@ -25,21 +29,56 @@ pub(super) struct DeleteCall<'a> {
     dry_run: bool,
 }
 
+/// The options in a body, in JSON or in protocol buffers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GivenOptions {
+    /// Only checked.
+    #[serde(rename = "gracePeriodSeconds")]
+    _grace_period_seconds: Option<i64>,
+    preconditions: Option<GivenPreconditions>,
+    orphan_dependents: Option<bool>,
+    propagation_policy: Option<String>,
+    dry_run: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GivenPreconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl GivenOptions {
+    fn read(request: &IncomingRequest) -> Result<Self, StatusError> {
+        if request.body.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Self::default());
+        }
+        let given = body::json(request)?;
+        if !given.is_object() {
+            return Err(StatusError::bad_request("the options of the deletion must be a JSON object"));
+        }
+        serde_json::from_value(given)
+            .map_err(|error| StatusError::bad_request(format!("the options of the deletion cannot be read: {error}")))
+    }
+}
+
 impl<'a> DeleteCall<'a> {
     pub(super) fn new(
         api: &'a ApiShared,
         target: ObjectsTarget<'a>,
         request: &'a IncomingRequest,
     ) -> Result<Self, StatusError> {
-        let is_empty = request.body.iter().all(u8::is_ascii_whitespace);
-        let given = if is_empty { json!({}) } else { body::json(request)? };
-        if !given.is_object() {
-            return Err(StatusError::bad_request("the options of the deletion must be a JSON object"));
-        }
-        let policy = given["propagationPolicy"].as_str().or(request.parameter("propagationPolicy"));
+        let given = GivenOptions::read(request)?;
+        let policy = given.propagation_policy.as_deref().or(request.parameter("propagationPolicy"));
         let in_query = params::flag(request, "orphanDependents")?;
         let in_query = request.parameter("orphanDependents").map(|_| in_query);
-        let orphans = given["orphanDependents"].as_bool().or(in_query);
+        let orphans = given.orphan_dependents.or(in_query);
+        params::whole_number(request, "gracePeriodSeconds")?;
+        if let (Some(policy), Some(_)) = (policy.filter(|policy| !policy.is_empty()), orphans) {
+            let message = format!("propagationPolicy {policy:?} and orphanDependents cannot both be set");
+            return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
+        }
         let propagation = match policy.unwrap_or_default() {
             "" => orphans.map(|orphans| if orphans { Propagation::Orphan } else { Propagation::Background }),
             "Background" => Some(Propagation::Background),
@@ -51,17 +90,19 @@ impl<'a> DeleteCall<'a> {
             }
         };
         let mut options = DeleteOptions::default();
-        let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
-        (options.uid, options.resource_version) = (text("uid"), text("resourceVersion"));
+        let preconditions = given.preconditions.unwrap_or_default();
+        (options.uid, options.resource_version) = (preconditions.uid, preconditions.resource_version);
         let in_query = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
-        let in_body = given["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let dry_run = given.dry_run.unwrap_or_default();
+        let in_body = dry_run.iter().map(String::as_str);
         let dry_run = params::dry_run(in_query.chain(in_body))?;
-        Ok(Self { api, target, request, options, propagation, dry_run })
+        let client = api.client_of(target.resource);
+        Ok(Self { client, target, request, options, propagation, dry_run })
     }
 
     /// Deletes one object. Returns a `Status`, or the object if finalizers hold it.
     pub(super) fn delete(&self) -> Result<Value, StatusError> {
-        let (client, kind, key) = (&self.api.client, self.target.kind(), self.target.key());
+        let (client, kind, key) = (&self.client, self.target.kind(), self.target.key());
         let current = client.get(kind, &key)?;
         self.admit(&current)?;
         if self.dry_run {
@@ -81,7 +122,7 @@ impl<'a> DeleteCall<'a> {
 
     /// Deletes many objects. Returns them as they were before.
     pub(super) fn delete_collection(&self) -> Result<ObjectList<SharedObject>, StatusError> {
-        let (client, kind) = (&self.api.client, self.target.kind());
+        let (client, kind) = (&self.client, self.target.kind());
         let mut list = client.list(kind, &params::query(self.request, &self.target)?)?;
         for object in &list.items {
             self.admit(object)?;

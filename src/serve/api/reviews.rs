@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::body;
-use super::protobuf::{self, WireMessage};
 use super::shared::ApiShared;
 use super::status::StatusError;
 use crate::serve::access::{Access, AccessTarget, UserInfo};
@@ -41,31 +40,13 @@ pub(super) fn review(api: &ApiShared, request: &IncomingRequest, plural: &str) -
     )
 }
 
-/// Reads the `spec` of a review, as JSON or as protocol buffers.
+/// Reads the `spec` of a review.
 fn spec(request: &IncomingRequest, kind: &str) -> Result<Value, StatusError> {
-    if body::media_type(request) != protobuf::MEDIA {
-        return Ok(body::json(request)?.get_mut("spec").map(Value::take).unwrap_or_default());
+    let mut review = body::json(request)?;
+    match review["kind"].as_str() {
+        Some(sent) if sent != kind => Err(StatusError::bad_request(format!("the body is a {sent}, not a {kind}"))),
+        _ => Ok(review.get_mut("spec").map(Value::take).unwrap_or_default()),
     }
-    let (_, message) = WireMessage::of_kubernetes(&request.body)
-        .filter(|(sent, _)| *sent == kind)
-        .ok_or_else(|| StatusError::bad_request(format!("the body is not a {kind} in protocol buffers")))?;
-    let spec = message.message(2).unwrap_or_default();
-    let fields = |message: &WireMessage<'_>, names: &[&str]| {
-        let named = (1..).zip(names).map(|(number, name)| ((*name).to_owned(), message.text(number)));
-        let filled = named.filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, Value::from(text)));
-        Value::Object(filled.collect())
-    };
-    Ok(match (kind, spec.message(1), spec.message(2)) {
-        ("SelfSubjectRulesReview", ..) => fields(&spec, &["namespace"]),
-        ("SelfSubjectAccessReview", Some(resource), _) => {
-            let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
-            json!({"resourceAttributes": fields(&resource, &names)})
-        }
-        ("SelfSubjectAccessReview", None, Some(path)) => {
-            json!({"nonResourceAttributes": fields(&path, &["path", "verb"])})
-        }
-        _ => json!({}),
-    })
 }
 
 /// Returns the status of an access review.

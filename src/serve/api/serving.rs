@@ -12,6 +12,9 @@ impl ServerBuilder {
     ///
     /// The [authorization](Self::authorize) is asked for each request, with the kind, the namespace and the name.
     ///
+    /// If the client of the objects fails, a request gets status 500 without the cause, because that may show paths and
+    /// addresses. The log has it, and the check `objects` of `/readyz` fails ([`status_pages`](Self::status_pages)).
+    ///
     /// # Examples
     ///
     /// ```
@@ -29,8 +32,8 @@ impl ServerBuilder {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn objects(self, api: &ObjectApi) -> Self {
-        let api = api.clone();
-        self.object_handler(move |authorizer| Arc::new(api.authorized_by(authorizer)))
+        let (api, store) = (api.clone(), Arc::clone(api.store()));
+        self.object_store(store).object_handler(move |authorizer| Arc::new(api.authorized_by(authorizer)))
     }
 }
 

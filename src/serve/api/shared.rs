@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
+use super::store::StoreHealth;
 use crate::base::clock::Clock;
 use crate::objects::{Client, SharedObject};
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
@@ -20,6 +21,7 @@ pub(super) struct ApiShared {
     pub(super) documents: Arc<OpenApiDocuments>,
     pub(super) clock: Clock,
     pub(super) deadlines: Arc<WatchDeadlines>,
+    pub(super) store: Arc<StoreHealth>,
     pub(super) most_size: usize,
     pub(super) authorizer: Option<Authorizer>,
 }

@@ -5,6 +5,7 @@ use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use crate::objects::{ClientError, Kind};
+use crate::run::error::Chain;
 use crate::serve::admission::{AdmissionFailure, FieldFault};
 use crate::serve::http::Reply;
 
@@ -16,11 +17,13 @@ pub(super) struct StatusError {
     message: String,
     details: Value,
     retry_after: Option<u64>,
+    /// Why the store failed. The client does not learn it.
+    cause: Option<String>,
 }
 
 impl StatusError {
     pub(super) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null, retry_after: None }
+        Self { code, reason, message: message.into(), details: Value::Null, retry_after: None, cause: None }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -36,8 +39,8 @@ impl StatusError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    pub(super) fn not_acceptable() -> Self {
-        let message = "the server can only answer with application/json";
+    pub(super) fn not_acceptable(media: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", media.join(", "));
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
@@ -90,13 +93,17 @@ impl StatusError {
             }
             AdmissionFailure::UnknownFields(fields) => {
                 let fields: Vec<_> = fields.iter().map(|field| format!("unknown field \"{field}\"")).collect();
-                let (name, version) = (kind.name(), kind.api_version());
-                let fields = fields.join(", ");
-                Self::bad_request(format!(
-                    "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {fields}"
-                ))
+                Self::strict(kind, &fields)
             }
         }
+    }
+
+    /// A strict request has fields that are unknown or repeated.
+    pub(super) fn strict(kind: &Kind, faults: &[String]) -> Self {
+        let (name, version, faults) = (kind.name(), kind.api_version(), faults.join(", "));
+        Self::bad_request(format!(
+            "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {faults}"
+        ))
     }
 
     /// Returns the error for an error of the client.
@@ -141,7 +148,10 @@ impl StatusError {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", reason.clone()).about(kind, &kind.plural(), name)
             }
             // The store refuses this program, not the user of the request.
-            ClientError::Unauthorized { .. } | ClientError::Transport { .. } => Self::internal(error.to_string()),
+            ClientError::Unauthorized { .. } | ClientError::Transport { .. } => {
+                let message = "the object store failed; the log of the server has the cause";
+                Self { cause: Some(Chain(error).to_string()), ..Self::internal(message) }
+            }
         }
     }
 
@@ -168,6 +178,11 @@ impl StatusError {
     pub(super) fn with_hint(mut self, hint: &str) -> Self {
         self.message.push_str(hint);
         self
+    }
+
+    /// Returns why the store failed, if it did. Only for the log, because it may show paths and addresses.
+    pub(super) fn store_failure(&self) -> Option<&str> {
+        self.cause.as_deref()
     }
 
     /// Returns whether somebody else has written the object in between. Another owner of a field is no such conflict.

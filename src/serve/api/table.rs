@@ -1,12 +1,17 @@
 //! Lists and objects in the form that a client accepts: whole, as metadata only, or as tables.
 
+use std::io::{self, Write};
+
+use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::accept::ObjectForm;
+use super::accept::{JSON, ObjectForm};
 use super::age::age;
-use crate::objects::{ObjectList, SharedObject};
+use super::protobuf;
+use crate::objects::{ObjectList, SharedObject, ValueRef};
+use crate::serve::http::{Reply, ReplyBody};
 use crate::serve::kinds::{PrintColumn, ServedResource};
 
 /// The part of an object that a row of a table has beside its cells.
@@ -27,60 +32,101 @@ pub(super) struct ObjectView<'a> {
     pub(super) now: Timestamp,
 }
 
+/// An object with nothing but its metadata.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ListBody<'a> {
-    kind: String,
-    api_version: &'a str,
-    metadata: Value,
-    items: &'a [SharedObject],
+struct PartialObject<'a> {
+    kind: &'static str,
+    api_version: String,
+    metadata: Option<ValueRef<'a>>,
+}
+
+/// A row of a table.
+#[derive(Serialize)]
+struct Row<'a> {
+    cells: Vec<Value>,
+    object: TableRowObject<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum TableRowObject<'a> {
+    Partial(PartialObject<'a>),
+    Whole(&'a SharedObject),
+    None,
 }
 
 impl ObjectView<'_> {
-    /// Returns the text of one object.
-    pub(super) fn object(&self, object: &SharedObject) -> String {
+    /// Returns the view of whole objects, in the same encoding.
+    pub(super) fn whole(self) -> Self {
+        let form = if self.form == ObjectForm::Protobuf { ObjectForm::Protobuf } else { ObjectForm::Whole };
+        Self { form, ..self }
+    }
+
+    /// Returns the content type of an answer.
+    pub(super) fn media(&self) -> &'static str {
+        if self.form == ObjectForm::Protobuf { protobuf::MEDIA } else { JSON }
+    }
+
+    /// Returns the content type of a watch.
+    pub(super) fn stream_media(&self) -> &'static str {
+        if self.form == ObjectForm::Protobuf { protobuf::STREAM_MEDIA } else { JSON }
+    }
+
+    /// Returns the bytes of JSON that is no object of the kind, such as a `Status`.
+    pub(super) fn other(&self, json: &Value) -> Vec<u8> {
         match self.form {
-            ObjectForm::Whole => object.to_string(),
-            ObjectForm::MetadataOnly => partial(object, "v1").to_string(),
+            ObjectForm::Protobuf => protobuf::encoded(json).unwrap_or_default(),
+            _ => json.to_string().into_bytes(),
+        }
+    }
+
+    /// Returns the bytes of one object.
+    pub(super) fn object(&self, object: &SharedObject) -> Vec<u8> {
+        let mut text = Vec::new();
+        // A vector takes any bytes, and keys are text.
+        let _ = self.write_object(object, true, &mut text);
+        text
+    }
+
+    /// Writes one object. A table has the heads of the columns only if `heads` is true.
+    pub(super) fn write_object(&self, object: &SharedObject, heads: bool, out: &mut dyn Write) -> io::Result<()> {
+        match self.form {
+            ObjectForm::Whole => Ok(serde_json::to_writer(out, object)?),
+            ObjectForm::Protobuf => out.write_all(&self.other(&object.to_value())),
+            ObjectForm::MetadataOnly => Ok(serde_json::to_writer(out, &partial(object, "v1"))?),
             ObjectForm::Table(version) => {
                 let metadata = json!({"resourceVersion": object.resource_version()});
-                self.table(version, &metadata, std::slice::from_ref(object), true).to_string()
+                self.write_table(version, &metadata, [object.clone()], heads, out)
             }
         }
     }
 
-    /// Returns the text of a list.
-    pub(super) fn list(&self, list: &ObjectList<SharedObject>) -> String {
+    /// Writes a list. Forgets each object after its text is written, so that a slow reader does not keep all of them.
+    pub(super) fn write_list(&self, list: ObjectList<SharedObject>, out: &mut dyn Write) -> io::Result<()> {
         let mut metadata = json!({"resourceVersion": list.version});
-        if let Some(token) = &list.continue_token {
-            metadata["continue"] = token.as_str().into();
+        if let Some(token) = list.continue_token {
+            metadata["continue"] = token.into();
         }
         let kind = self.resource.kind();
-        match self.form {
-            ObjectForm::Whole => {
-                let (name, api_version) = (format!("{}List", kind.name()), kind.api_version());
-                let body = ListBody { kind: name, api_version: &api_version, metadata, items: &list.items };
-                // Keys are text, so that writing cannot fail.
-                serde_json::to_string(&body).unwrap_or_default()
+        let (kind, version) = (format!("{}List", kind.name()), kind.api_version().into_owned());
+        let (kind, version) = match self.form {
+            ObjectForm::Whole => (kind, version),
+            ObjectForm::Protobuf => {
+                let items: Vec<_> = list.items.iter().map(SharedObject::to_value).collect();
+                let list = json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items});
+                return out.write_all(&self.other(&list));
             }
-            ObjectForm::MetadataOnly => {
-                let items: Vec<_> = list.items.iter().map(|object| partial(object, "v1")).collect();
-                let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
-                json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}).to_string()
-            }
-            ObjectForm::Table(version) => self.table(version, &metadata, &list.items, true).to_string(),
+            ObjectForm::MetadataOnly => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            ObjectForm::Table(version) => return self.write_table(version, &metadata, list.items, true, out),
+        };
+        let (kind, version) = (json!(kind), json!(version));
+        write!(out, "{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{metadata},\"items\":[")?;
+        for (at, object) in list.items.into_iter().enumerate() {
+            out.write_all(if at == 0 { b"" } else { b"," })?;
+            self.write_object(&object, true, out)?;
         }
-    }
-
-    /// Returns the object of a watch event. A table has the heads of the columns only if `heads` is true.
-    pub(super) fn event(&self, object: &SharedObject, heads: bool) -> String {
-        match self.form {
-            ObjectForm::Table(version) => {
-                let metadata = json!({"resourceVersion": object.resource_version()});
-                self.table(version, &metadata, std::slice::from_ref(object), heads).to_string()
-            }
-            _ => self.object(object),
-        }
+        out.write_all(b"]}")
     }
 
     /// Returns the object of a bookmark. If `ends_initial` is true, it ends the initial events.
@@ -91,7 +137,9 @@ impl ObjectView<'_> {
         }
         let kind = self.resource.kind();
         match self.form {
-            ObjectForm::Whole => json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata}),
+            ObjectForm::Whole | ObjectForm::Protobuf => {
+                json!({"kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata})
+            }
             ObjectForm::MetadataOnly => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }
@@ -107,34 +155,50 @@ impl ObjectView<'_> {
         }
     }
 
-    fn table(&self, version: &str, metadata: &Value, objects: &[SharedObject], heads: bool) -> Value {
+    fn write_table(
+        &self,
+        version: &str,
+        metadata: &Value,
+        objects: impl IntoIterator<Item = SharedObject>,
+        heads: bool,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let columns = self.resource.columns();
-        let definitions = if heads { heads_of(columns) } else { Value::Null };
-        let rows: Vec<_> = objects
-            .iter()
-            .map(|object| {
-                let cells = columns.iter().map(|column| cell(column, object, self.now));
-                let cells: Vec<_> = std::iter::once(json!(object.name())).chain(cells).collect();
-                let object = match self.rows {
-                    RowContent::Metadata => partial(object, version),
-                    RowContent::Object => object.to_value(),
-                    RowContent::None => Value::Null,
-                };
-                json!({"cells": cells, "object": object})
-            })
-            .collect();
-        json!({
-            "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
-            "columnDefinitions": definitions, "rows": rows,
-        })
+        let definitions = if heads { columns.iter().map(PrintColumn::head).collect() } else { Value::Null };
+        write!(
+            out,
+            "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\
+             \"columnDefinitions\":{definitions},\"rows\":["
+        )?;
+        for (at, object) in objects.into_iter().enumerate() {
+            out.write_all(if at == 0 { b"" } else { b"," })?;
+            let cells = columns.iter().map(|column| cell(column, &object, self.now)).collect();
+            let object = match self.rows {
+                RowContent::Metadata => TableRowObject::Partial(partial(&object, version)),
+                RowContent::Object => TableRowObject::Whole(&object),
+                RowContent::None => TableRowObject::None,
+            };
+            serde_json::to_writer(&mut *out, &Row { cells, object })?;
+        }
+        out.write_all(b"]}")
     }
 }
 
-/// Returns the heads of a table. The first column has the names.
-fn heads_of(columns: &[PrintColumn]) -> Value {
-    let description = "The name of the object, unique for its kind and namespace.";
-    let name = json!({"name": "Name", "type": "string", "format": "name", "description": description, "priority": 0});
-    std::iter::once(name).chain(columns.iter().map(PrintColumn::head)).collect()
+/// Returns the reply with a list. Its text is made while it is sent.
+pub(super) fn list_reply(view: &ObjectView<'_>, list: ObjectList<SharedObject>) -> Reply {
+    let holds = footprint(&list.items);
+    let (resource, ObjectView { form, rows, now, .. }) = (view.resource.clone(), *view);
+    let write = move |out: &mut dyn Write| {
+        let view = ObjectView { resource: &resource, form, rows, now };
+        view.write_list(list, out)
+    };
+    let body = ReplyBody::Parts(Box::new(write));
+    Reply { body, holds, ..Reply::new(StatusCode::OK, view.media(), "") }
+}
+
+/// Returns how many bytes of memory these objects take.
+pub(super) fn footprint(objects: &[SharedObject]) -> usize {
+    objects.iter().map(|object| object.footprint() + size_of::<SharedObject>()).sum()
 }
 
 fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
@@ -149,9 +213,9 @@ fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
     json!(age(now.duration_since(time).try_into().unwrap_or_default()))
 }
 
-fn partial(object: &SharedObject, version: &str) -> Value {
-    let metadata = object.get("metadata").map_or(Value::Null, crate::objects::ValueRef::to_value);
-    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+fn partial<'a>(object: &'a SharedObject, version: &str) -> PartialObject<'a> {
+    let (kind, api_version) = ("PartialObjectMetadata", format!("meta.k8s.io/{version}"));
+    PartialObject { kind, api_version, metadata: object.get("metadata") }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -180,14 +244,24 @@ mod tests {
         run(&ObjectView { resource: kinds.iter().next().unwrap(), form, rows, now })
     }
 
-    fn json_of(text: &str) -> Value {
-        serde_json::from_str(text).unwrap()
+    /// Returns a list as JSON.
+    fn listed(view: &ObjectView<'_>, list: &ObjectList<SharedObject>) -> Value {
+        let mut text = Vec::new();
+        view.write_list(list.clone(), &mut text).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// Returns the object of an event as JSON.
+    fn event(view: &ObjectView<'_>, object: &SharedObject, heads: bool) -> Value {
+        let mut text = Vec::new();
+        view.write_object(object, heads, &mut text).unwrap();
+        serde_json::from_slice(&text).unwrap()
     }
 
     #[test]
     fn a_table_has_the_name_the_columns_and_the_age() {
         let list = ObjectList::new("9", vec![site("a"), site("b")]).continue_token(Some("t".to_owned()));
-        let table = view(ObjectForm::Table("v1"), RowContent::Metadata, |view| json_of(&view.list(&list)));
+        let table = view(ObjectForm::Table("v1"), RowContent::Metadata, |view| listed(view, &list));
         assert_eq!(table["metadata"], json!({"resourceVersion": "9", "continue": "t"}));
         let names: Vec<_> =
             table["columnDefinitions"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
@@ -201,8 +275,8 @@ mod tests {
     #[test]
     fn only_the_first_event_of_a_watch_has_heads() {
         view(ObjectForm::Table("v1beta1"), RowContent::None, |view| {
-            assert_eq!(json_of(&view.event(&site("a"), true))["columnDefinitions"].as_array().unwrap().len(), 4);
-            let later = json_of(&view.event(&site("a"), false));
+            assert_eq!(event(view, &site("a"), true)["columnDefinitions"].as_array().unwrap().len(), 4);
+            let later = event(view, &site("a"), false);
             assert_eq!(
                 (&later["columnDefinitions"], &later["apiVersion"]),
                 (&Value::Null, &json!("meta.k8s.io/v1beta1"))
@@ -214,10 +288,10 @@ mod tests {
     #[test]
     fn lists_are_whole_or_metadata_only() {
         let list = ObjectList::new("9", vec![site("a")]);
-        let whole = view(ObjectForm::Whole, RowContent::Metadata, |view| json_of(&view.list(&list)));
+        let whole = view(ObjectForm::Whole, RowContent::Metadata, |view| listed(view, &list));
         assert_eq!((&whole["kind"], &whole["apiVersion"]), (&json!("SiteList"), &json!("example.com/v1")));
         assert_eq!(whole["items"][0], site("a").to_value());
-        let partial = view(ObjectForm::MetadataOnly, RowContent::Metadata, |view| json_of(&view.list(&list)));
+        let partial = view(ObjectForm::MetadataOnly, RowContent::Metadata, |view| listed(view, &list));
         assert_eq!(partial["items"][0]["metadata"]["name"], "a");
         assert_eq!(partial["items"][0].get("spec"), None);
         let mark = view(ObjectForm::Whole, RowContent::Metadata, |view| view.bookmark("7", true));

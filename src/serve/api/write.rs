@@ -5,6 +5,7 @@
 //! from. If the object has changed in between, all begins again. Each such attempt that fails is a write by somebody else that
 //! succeeded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -19,7 +20,7 @@ use super::shared::{ApiShared, WriteOutcome};
 use super::status::StatusError;
 use super::watch::now;
 use crate::objects::json::{key_of, meta_mut};
-use crate::objects::{ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject, ValueRef};
+use crate::objects::{Client, ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject, ValueRef};
 use crate::serve::access::UserInfo;
 use crate::serve::admission::{AdmissionOperation, AdmissionRequest, Admitted, admit};
 use crate::serve::http::IncomingRequest;
@@ -32,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A write of one object.
 pub(super) struct WriteCall<'a> {
     api: &'a ApiShared,
+    client: Arc<dyn Client>,
     target: ObjectsTarget<'a>,
     options: WriteOptions,
     user: &'a UserInfo,
@@ -46,8 +48,9 @@ impl<'a> WriteCall<'a> {
         target: ObjectsTarget<'a>,
         request: &'a IncomingRequest,
     ) -> Result<Self, StatusError> {
-        let options = params::write_options(request)?;
-        Ok(Self { api, target, options, user: &request.user, warnings: Vec::new(), lost_race: false })
+        let options = params::write_options(request, target.kind())?;
+        let client = api.client_of(target.resource);
+        Ok(Self { api, client, target, options, user: &request.user, warnings: Vec::new(), lost_race: false })
     }
 
     pub(super) fn create(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
@@ -60,11 +63,10 @@ impl<'a> WriteCall<'a> {
         let kind = self.target.kind();
         let created = if self.options.dry_run {
             let key = key_of(&object);
-            let current =
-                if key.name().is_empty() { None } else { self.api.client.get(kind, &key).ignore_not_found()? };
+            let current = if key.name().is_empty() { None } else { self.client.get(kind, &key).ignore_not_found()? };
             self.rehearsal(current.as_ref()).create(object)?
         } else {
-            self.api.client.create(kind, object)?
+            self.client.create(kind, object)?
         };
         Ok(self.written(StatusCode::CREATED, created))
     }
@@ -72,7 +74,7 @@ impl<'a> WriteCall<'a> {
     pub(super) fn update(mut self, request: &IncomingRequest) -> Result<WriteOutcome, StatusError> {
         let object = body::placed(&self.target, body::json(request)?)?;
         let object = if self.is_admitted() {
-            let current = self.api.client.get(self.target.kind(), &self.target.key())?;
+            let current = self.client.get(self.target.kind(), &self.target.key())?;
             // The rules refuse another version, and take over the fields that the request cannot set.
             let next = self.rehearsal(Some(&current)).update(object, self.part())?;
             let next = self.admitted(Some(&current), next.to_value())?;
@@ -106,7 +108,7 @@ impl<'a> WriteCall<'a> {
     }
 
     fn patched(&mut self, patch: &Patch) -> Result<SharedObject, StatusError> {
-        let (client, target) = (&self.api.client, self.target);
+        let (client, target) = (Arc::clone(&self.client), self.target);
         let (kind, key) = (target.kind(), target.key());
         // The many steps of a JSON patch are computed here, so that other writers do not wait for them.
         if !self.is_admitted() && !matches!(patch, Patch::Json(_)) {
@@ -130,7 +132,7 @@ impl<'a> WriteCall<'a> {
         applied: &Value,
         owner: &FieldOwner,
     ) -> Result<WriteOutcome, StatusError> {
-        let (client, target) = (&self.api.client, self.target);
+        let (client, target) = (Arc::clone(&self.client), self.target);
         let kind = target.kind();
         let mut code = StatusCode::OK;
         let object = self.repeated(|call, current| {
@@ -185,8 +187,8 @@ impl<'a> WriteCall<'a> {
     fn put(&self, object: Value) -> Result<SharedObject, ClientError> {
         let kind = self.target.kind();
         match self.part() {
-            PatchTarget::Object => self.api.client.update(kind, object),
-            PatchTarget::Status => self.api.client.update_status(kind, object),
+            PatchTarget::Object => self.client.update(kind, object),
+            PatchTarget::Status => self.client.update_status(kind, object),
         }
     }
 
@@ -195,7 +197,7 @@ impl<'a> WriteCall<'a> {
         &mut self,
         mut write: impl FnMut(&mut Self, Option<SharedObject>) -> Result<SharedObject, StatusError>,
     ) -> Result<SharedObject, StatusError> {
-        let Self { api: ApiShared { client, clock, .. }, target, .. } = *self;
+        let (client, clock, target) = (Arc::clone(&self.client), &self.api.clock, self.target);
         let end = clock.nanos().after(PATIENCE);
         let (mut seen, mut unchanged) = (None, 0);
         loop {
@@ -245,7 +247,8 @@ impl<'a> WriteCall<'a> {
     }
 
     fn written(self, code: StatusCode, object: SharedObject) -> WriteOutcome {
-        WriteOutcome { code, object, warnings: self.warnings }
+        let warnings = [self.options.warnings, self.warnings].concat();
+        WriteOutcome { code, object, warnings }
     }
 }
 

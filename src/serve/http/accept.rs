@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::connection::{HttpShared, serve_connection};
+use super::connection::serve_connection;
+use super::counts::increment;
 use super::date::http_date;
+use super::memory::Overload;
 use super::poll::{Poll, PolledSocket};
-use super::registry::Overload;
 use super::reply::{ReplyFrame, full_reply};
 use super::roster::ThreadRoster;
+use super::shared::HttpShared;
 use crate::base::time::Nanos;
 
 /// The connections that are accepted before other listeners have their turn.
@@ -74,11 +76,18 @@ impl Acceptor {
         let slot = match self.shared.registry.open(socket, peer) {
             Ok(slot) => slot,
             Err((socket, overload)) => {
-                self.shared.counts.refuse();
-                let (status, message) = match overload {
-                    Overload::Server => (StatusCode::SERVICE_UNAVAILABLE, "the server has too many connections\n"),
-                    Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "this address has too many connections\n"),
+                let counts = &self.shared.counts;
+                let (status, message, count) = match overload {
+                    Overload::Server => {
+                        let message = "the server has too many connections\n";
+                        (StatusCode::SERVICE_UNAVAILABLE, message, &counts.refused_by_server)
+                    }
+                    Overload::Client => {
+                        let message = "this address has too many connections\n";
+                        (StatusCode::TOO_MANY_REQUESTS, message, &counts.refused_by_client)
+                    }
                 };
+                increment(count);
                 self.refuse(Arc::new(socket), status, message);
                 return Ok(());
             }
@@ -89,11 +98,11 @@ impl Acceptor {
             let _end = ConnectionEnd(&shared);
             let slot = slot;
             // Before the first answer, so that a client that has it is counted.
-            shared.counts.accept();
+            increment(&shared.counts.accepted);
             serve_connection(&shared, &slot);
         });
         if spawned.is_err() {
-            self.shared.counts.refuse();
+            increment(&self.shared.counts.refused_by_server);
             self.refuse(socket, StatusCode::SERVICE_UNAVAILABLE, "the server has no more threads\n");
         }
         spawned
@@ -105,9 +114,8 @@ impl Acceptor {
             (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
             (header::RETRY_AFTER, HeaderValue::from_static("1")),
         ]);
-        let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
         let date = http_date(self.shared.clock.time_of_day());
-        let reply = full_reply(status, &headers, message.as_bytes(), frame, &date);
+        let reply = full_reply(status, &headers, message.as_bytes(), ReplyFrame::LAST, &date);
         let reply = if self.shared.is_tls() { TLS_REFUSAL.to_vec() } else { reply };
         // A new socket has room for this. The client may have gone.
         if socket.set_nonblocking(true).is_ok() && (&*socket).write(&reply).is_ok() {

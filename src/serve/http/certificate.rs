@@ -17,9 +17,23 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 /// The type `organizationName`, 2.5.4.10.
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
 
-/// Returns the user of a certificate: the common name of its subject is the name, and its organizations are the groups. Returns
-/// `None` unless the subject has one common name.
-pub(super) fn user_of(certificate: &[u8]) -> Option<UserInfo> {
+/// Returns the user of a certificate: the common name of its subject is the name, and its organizations are the groups.
+///
+/// # Errors
+///
+/// Returns a message for the client unless the subject has one common name.
+pub(super) fn user_of(certificate: &[u8]) -> Result<UserInfo, &'static str> {
+    let (mut names, groups) = names_of(certificate).ok_or("the subject of the client certificate cannot be read")?;
+    match (names.pop(), names.pop()) {
+        (Some(name), None) => Ok(UserInfo { name, groups }),
+        (None, _) => Err("the client certificate names no user: its subject has no common name (CN)"),
+        // They could be read as two users.
+        _ => Err("the client certificate names several users: its subject has several common names (CN)"),
+    }
+}
+
+/// Returns the common names and the organizations of a certificate's subject.
+fn names_of(certificate: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
     let (certificate, _) = value_of(SEQUENCE, certificate)?;
     let (mut rest, _) = value_of(SEQUENCE, certificate)?;
     if let Some((_, after)) = value_of(VERSION, rest) {
@@ -30,7 +44,7 @@ pub(super) fn user_of(certificate: &[u8]) -> Option<UserInfo> {
         (_, _, rest) = element(rest)?;
     }
     let (mut subject, _) = value_of(SEQUENCE, rest)?;
-    let mut name = None;
+    let mut names = Vec::new();
     let mut groups = Vec::new();
     while !subject.is_empty() {
         let (mut attributes, after) = value_of(SET, subject)?;
@@ -40,16 +54,13 @@ pub(super) fn user_of(certificate: &[u8]) -> Option<UserInfo> {
             attributes = after;
             let (kind, value) = value_of(OBJECT_IDENTIFIER, attribute)?;
             if kind == COMMON_NAME {
-                // Two names could be read as two users.
-                if name.replace(text(value)?).is_some() {
-                    return None;
-                }
+                names.push(text(value)?);
             } else if kind == ORGANIZATION {
                 groups.push(text(value)?);
             }
         }
     }
-    Some(UserInfo { name: name?, groups })
+    Some((names, groups))
 }
 
 /// Reads a text without control characters.
@@ -138,34 +149,36 @@ mod tests {
         ];
         let expected = UserInfo::new("größe").group("admins").group("night shift");
         for version in [true, false] {
-            assert_eq!(user_of(&certificate(version, &subject)), Some(expected.clone()));
+            assert_eq!(user_of(&certificate(version, &subject)), Ok(expected.clone()));
         }
     }
 
     #[test]
     fn subjects_that_are_not_clear_name_nobody() {
         let name = attribute(COMMON_NAME, 0x0c, b"ada");
-        let subjects: [&[Vec<u8>]; 7] = [
-            &[],
-            &[attribute(ORGANIZATION, 0x0c, b"admins")],
-            &[name.clone(), name.clone()],
-            &[attribute(COMMON_NAME, 0x0c, b"")],
-            &[attribute(COMMON_NAME, 0x0c, b"ada\0")],
-            &[attribute(COMMON_NAME, 0x0c, b"\xff")],
+        let (none, several, unreadable) = ("names no user", "names several users", "cannot be read");
+        let subjects: [(&str, &[Vec<u8>]); 7] = [
+            (none, &[]),
+            (none, &[attribute(ORGANIZATION, 0x0c, b"admins")]),
+            (several, &[name.clone(), name.clone()]),
+            (unreadable, &[attribute(COMMON_NAME, 0x0c, b"")]),
+            (unreadable, &[attribute(COMMON_NAME, 0x0c, b"ada\0")]),
+            (unreadable, &[attribute(COMMON_NAME, 0x0c, b"\xff")]),
             // A text in UTF-16.
-            &[attribute(COMMON_NAME, 0x1e, b"\0a")],
+            (unreadable, &[attribute(COMMON_NAME, 0x1e, b"\0a")]),
         ];
-        for subject in subjects {
-            assert_eq!(user_of(&certificate(true, subject)), None);
+        for (expected, subject) in subjects {
+            let message = user_of(&certificate(true, subject)).unwrap_err();
+            assert!(message.contains(expected), "{message}");
         }
     }
 
     #[test]
     fn a_cut_certificate_names_nobody() {
         let whole = certificate(true, &[attribute(COMMON_NAME, 0x0c, b"ada")]);
-        assert!(user_of(&whole).is_some());
+        assert!(user_of(&whole).is_ok());
         for length in 0..whole.len() {
-            assert_eq!(user_of(&whole[..length]), None);
+            assert!(user_of(&whole[..length]).is_err());
         }
     }
 

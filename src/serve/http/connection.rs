@@ -8,37 +8,26 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::counts::HttpCounts;
+#[cfg(feature = "serve-tls")]
+use super::counts::increment;
 use super::date::http_date;
 use super::head::{HttpRefusal, RequestHead};
-use super::idle::IdleSockets;
-use super::message::{IncomingRequest, Reply, ReplyBody, StreamBody};
+use super::memory::{BodyReservation, Overload, ReplyReservation};
+use super::message::{IncomingRequest, PART, PartsBody, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
-use super::registry::{BodyReservation, ConnectionPhase, ConnectionRegistry, ConnectionSlot, Overload};
+use super::parts::{GZIP_MEMORY, PartHead, PartSender, compresses};
+use super::registry::{ConnectionPhase, ConnectionSlot};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
-use super::service::{PeerInfo, Service};
+use super::service::{PeerInfo, RefusedRequest};
+use super::shared::HttpShared;
 use super::transport::ServerTransport;
-use crate::base::clock::Clock;
-use crate::base::text::one_line;
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
 use crate::serve::access::UserInfo;
 
 /// The bytes that one call reads.
 const PIECE: usize = 8 << 10;
-
-/// The parts of a server that its connections share.
-pub(crate) struct HttpShared {
-    /// The name of the server.
-    pub(crate) name: String,
-    pub(crate) clock: Clock,
-    pub(crate) registry: Arc<ConnectionRegistry>,
-    pub(crate) idle: Arc<IdleSockets>,
-    pub(crate) counts: Arc<HttpCounts>,
-    pub(crate) service: Box<dyn Service>,
-    #[cfg(feature = "serve-tls")]
-    pub(crate) tls: Option<super::tls::ServerTls>,
-}
 
 /// How a connection goes on after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +45,7 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     let transport = ServerTransport::new(socket, shared.clock.clone());
     let parser = RequestParser::new(&shared.registry.limits);
     let end = shared.clock.nanos().after(shared.registry.limits.stream_life);
-    let mut server = ConnectionServer { shared, slot, transport, parser, end };
+    let mut server = ConnectionServer { shared, slot, transport, parser, end, verb: NO_VERB };
     let lingers = match server.run() {
         Ok(goes) => goes == Goes::ToItsEnd,
         // TLS has sent the reason. Other errors mean that the client has gone, is too slow, or that the server stops.
@@ -78,7 +67,12 @@ struct ConnectionServer<'a> {
     parser: RequestParser,
     /// The time after which the client must connect again, so that its certificate is checked again.
     end: Nanos,
+    /// The verb of the request that is answered, for the counts.
+    verb: &'static str,
 }
+
+/// The verb of a request that cannot be read.
+const NO_VERB: &str = "other";
 
 impl ConnectionServer<'_> {
     fn run(&mut self) -> io::Result<Goes> {
@@ -92,8 +86,7 @@ impl ConnectionServer<'_> {
                 Ok(goes) => return Ok(goes),
                 Err(RequestFailure::Ended(error)) => return Err(error),
                 Err(RequestFailure::Refused(refusal)) => {
-                    let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
-                    self.send(frame, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
+                    self.send(ReplyFrame::LAST, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
                     return Ok(Goes::ToItsEnd);
                 }
             }
@@ -111,12 +104,17 @@ impl ConnectionServer<'_> {
             let deadline = self.deadline(self.shared.registry.limits.head_time);
             self.enter(ConnectionPhase::Reads)?;
             if self.transport.first_byte(deadline)?.is_some_and(|byte| byte.is_ascii_uppercase()) {
-                let frame = ReplyFrame { closes: true, head_only: false, chunks: true };
-                self.send(frame, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
+                self.send(ReplyFrame::LAST, Reply::text(StatusCode::BAD_REQUEST, "the server speaks HTTPS\n"))?;
                 return Ok(None);
             }
-            let leaf = self.transport.handshake(tls.config(), deadline)?;
-            peer.certificate = leaf.and_then(|leaf| super::certificate::user_of(&leaf));
+            let leaf = self.transport.handshake(tls.config(), deadline).inspect_err(|error| {
+                increment(&self.shared.counts.failed_handshakes);
+                // Other errors mean that the client has gone or is too slow.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    self.shared.service.log_handshake(peer.peer.ip(), error);
+                }
+            })?;
+            peer.certificate = leaf.map(|leaf| super::certificate::user_of(&leaf));
             peer.is_tls = true;
         }
         Ok(Some(peer))
@@ -124,7 +122,9 @@ impl ConnectionServer<'_> {
 
     /// Reads and answers one request. The first byte must arrive within `wait`.
     fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<Goes, RequestFailure> {
+        self.verb = NO_VERB;
         let Some(head) = self.read_head(wait)? else { return Ok(Goes::Away) };
+        self.verb = self.shared.service.verb(&head);
         let mut frame = ReplyFrame::of(&head);
         frame.closes |= self.shared.registry.is_stopping();
         let user = match self.admit(&head, peer) {
@@ -132,14 +132,15 @@ impl ConnectionServer<'_> {
             Err(refusal) => {
                 // The body of a refused request is not read.
                 frame.closes |= head.has_body();
-                return Ok(self.send(frame, *refusal)?);
+                self.pause(refusal.delay);
+                return Ok(self.send(frame, refusal.reply)?);
             }
         };
         let (body, reservation) = match self.read_body(&head)? {
             Ok(read) => read,
             Err(overload) => {
                 frame.closes = true;
-                return Ok(self.send(frame, overloaded(overload))?);
+                return Ok(self.send(frame, overloaded("bodies", overload))?);
             }
         };
         self.slot.connection.enter(ConnectionPhase::Handles);
@@ -209,11 +210,24 @@ impl ConnectionServer<'_> {
         Ok(count)
     }
 
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
+    /// Waits for this time, or until the server stops.
+    fn pause(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        self.slot.connection.enter(ConnectionPhase::Handles);
+        let event = AutoResetEvent::new(self.shared.clock.clone());
+        let waker = Arc::clone(&event);
+        let _on_stop = self.shared.registry.stop.on_cancel(move || waker.set());
+        event.wait_until(self.deadline(time));
+    }
+
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<RefusedRequest>> {
         let admit = || self.shared.service.admit(head, peer);
         catch_unwind(AssertUnwindSafe(admit)).unwrap_or_else(|panic| {
             self.shared.log_panic(&head.target.path, panic_message(&*panic));
-            Err(Box::new(Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the authorization panicked\n")))
+            let reply = Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the authorization panicked\n");
+            Err(Box::new(RefusedRequest { reply, delay: Duration::ZERO }))
         })
     }
 
@@ -244,10 +258,30 @@ impl ConnectionServer<'_> {
 
     /// Sends a reply.
     fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
-        let Reply { status, headers, body, .. } = reply;
+        let Reply { status, headers, body, holds, .. } = reply;
+        let mut memory = self.slot.reply_reservation();
+        let size = match &body {
+            ReplyBody::Full(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let compresses = holds + size > PART && !matches!(body, ReplyBody::Stream(_)) && compresses(frame, &headers);
+        let needed = holds + size + if compresses { GZIP_MEMORY } else { 0 };
+        match memory.hold(needed) {
+            Err(overload) if frame.reads => {
+                drop(body);
+                return self.send(frame, overloaded("replies", overload));
+            }
+            // The write is done, so the client must learn of it.
+            Err(_) => memory.hold_in_any_case(needed),
+            Ok(()) => {}
+        }
         match body {
+            ReplyBody::Full(body) if compresses => {
+                self.send_parts(frame, status, headers, Box::new(move |out| out.write_all(&body)), memory)
+            }
+            ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body, memory),
             ReplyBody::Full(body) => {
-                self.shared.counts.reply(status);
+                self.shared.counts.reply(self.verb, status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
                 // The write may take long, and needs no second copy.
                 drop(body);
@@ -255,14 +289,37 @@ impl ConnectionServer<'_> {
                 Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
             }
             ReplyBody::Stream(_) if frame.head_only => {
-                self.shared.counts.reply(status);
+                self.shared.counts.reply(self.verb, status);
                 // The length of the body is unknown.
                 let frame = ReplyFrame { closes: true, ..frame };
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
                 Ok(Goes::ToItsEnd)
             }
-            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body),
+            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, memory),
         }
+    }
+
+    /// Sends a body that is made while it is sent.
+    fn send_parts(
+        &mut self,
+        frame: ReplyFrame,
+        status: StatusCode,
+        headers: HeaderMap,
+        body: PartsBody,
+        memory: ReplyReservation,
+    ) -> io::Result<Goes> {
+        self.shared.counts.reply(self.verb, status);
+        let reply = PartHead { status, headers, frame, date: self.date() };
+        let shared = self.shared;
+        let mut sender = PartSender::new(&mut self.transport, self.slot, &shared.registry, &shared.clock, reply);
+        let written = catch_unwind(AssertUnwindSafe(|| body(&mut sender))).unwrap_or_else(|panic| {
+            shared.log_panic("a list", panic_message(&*panic));
+            Err(io::ErrorKind::Other.into())
+        });
+        // Before the client sees the end, so that its next request finds the memory free.
+        drop(memory);
+        sender.finish(written)?;
+        Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
     }
 
     fn send_stream(
@@ -271,6 +328,7 @@ impl ConnectionServer<'_> {
         status: StatusCode,
         headers: &HeaderMap,
         body: StreamBody,
+        mut memory: ReplyReservation,
     ) -> io::Result<Goes> {
         let Some(_slot) = self.slot.open_stream() else {
             let refusal = Reply::failure(
@@ -280,7 +338,7 @@ impl ConnectionServer<'_> {
             );
             return self.send(frame, refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("10")));
         };
-        self.shared.counts.reply(status);
+        self.shared.counts.reply(self.verb, status);
         let frame = ReplyFrame { closes: true, ..frame };
         let date = self.date();
         self.transport.write(&stream_head(status, headers, frame, &date), self.slot.begin_write())?;
@@ -293,8 +351,11 @@ impl ConnectionServer<'_> {
         let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
         let slot = self.slot;
         let (transport, chunks) = (&mut self.transport, frame.chunks);
-        let mut writer = StreamWriter { transport, slot, chunks, failed: false, refused: false };
+        let counts = &*shared.counts;
+        let memory = &mut memory;
+        let mut writer = StreamWriter { transport, slot, chunks, memory, counts, failed: false, refused: false };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
+        writer.memory.release();
         let ended = match result {
             Ok(Ok(())) => writer.end(),
             Ok(Err(_)) if writer.refused => writer.end(),
@@ -323,21 +384,14 @@ impl ConnectionServer<'_> {
     }
 }
 
-/// Returns the reply to a request if there is no memory for its body.
-fn overloaded(overload: Overload) -> Reply {
-    let (status, reason, message) = match overload {
-        Overload::Server => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "ServiceUnavailable",
-            "the bodies of other requests use all memory for bodies",
-        ),
-        Overload::Client => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            "the bodies of other requests of this client address use its memory for bodies",
-        ),
+/// Returns the reply to a request if there is no memory for its body or its reply.
+fn overloaded(parts: &str, overload: Overload) -> Reply {
+    let (status, reason, of, all) = match overload {
+        Overload::Server => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "", "all"),
+        Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", " of this client address", "its"),
     };
-    Reply::failure(status, reason, message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    let message = format!("the {parts} of other requests{of} use {all} memory for {parts}");
+    Reply::failure(status, reason, &message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// Why no request was read.
@@ -365,26 +419,5 @@ fn late(error: io::Error, message: &'static str) -> RequestFailure {
         RequestFailure::Refused(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, message))
     } else {
         RequestFailure::Ended(error)
-    }
-}
-
-impl HttpShared {
-    fn log_panic(&self, path: &str, panic: &str) {
-        let (component, path) = (self.name.as_str(), one_line(path));
-        let path = path.as_str();
-        log::error!(component, path, panic; "{component}: the handler of {path} panicked: {panic}");
-    }
-
-    /// Returns whether clients must speak TLS.
-    #[cfg(feature = "serve-tls")]
-    pub(crate) fn is_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    /// Returns whether clients must speak TLS.
-    #[cfg(not(feature = "serve-tls"))]
-    #[expect(clippy::unused_self, reason = "the signature with TLS")]
-    pub(crate) fn is_tls(&self) -> bool {
-        false
     }
 }

@@ -1,7 +1,10 @@
 //! Counts of a server.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 
+use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicU64;
 use crate::base::sync::atomic::Ordering::Relaxed;
 
@@ -9,22 +12,40 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 #[derive(Debug, Default)]
 pub(crate) struct HttpCounts {
     pub(crate) accepted: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    /// Replies by the first digit of their status, from 1 to 5.
-    pub(crate) replies: [AtomicU64; 5],
+    /// The connections that were refused because the server had too many, or no thread.
+    pub(crate) refused_by_server: AtomicU64,
+    /// The connections that were refused because their address had too many.
+    pub(crate) refused_by_client: AtomicU64,
+    /// The streams that have ended because there was no memory for their next part.
+    pub(crate) dropped_streams: AtomicU64,
+    /// The connections that ended before TLS was set up.
+    pub(crate) failed_handshakes: AtomicU64,
+    /// The requests with valid credentials.
+    pub(crate) authenticated: AtomicU64,
+    /// The requests with wrong credentials.
+    pub(crate) unauthenticated: AtomicU64,
+    /// Replies by verb and status.
+    replies: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
 impl HttpCounts {
-    pub(super) fn accept(&self) {
-        self.accepted.fetch_add(1, Relaxed);
+    /// Counts a reply to a request with this verb.
+    pub(super) fn reply(&self, verb: &'static str, status: StatusCode) {
+        *self.replies.lock().entry((verb, status.as_u16())).or_default() += 1;
     }
 
-    pub(super) fn refuse(&self) {
-        self.refused.fetch_add(1, Relaxed);
+    /// Returns the numbers of replies by verb and status.
+    pub(crate) fn replies(&self) -> BTreeMap<(&'static str, u16), u64> {
+        self.replies.lock().clone()
     }
+}
 
-    pub(super) fn reply(&self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100).clamp(1, 5);
-        self.replies[class - 1].fetch_add(1, Relaxed);
-    }
+/// Adds one to a count.
+pub(crate) fn increment(count: &AtomicU64) {
+    count.fetch_add(1, Relaxed);
+}
+
+/// Reads a count.
+pub(crate) fn value(count: &AtomicU64) -> u64 {
+    count.load(Relaxed)
 }

@@ -1,5 +1,7 @@
 //! The head of a request: its request line and its headers.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::limits::MOST_HEADERS;
@@ -67,6 +69,7 @@ pub(super) fn parse_head(bytes: &[u8], most_body: usize) -> Result<RequestHead, 
     }
     let mut parsed_headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut parsed_headers);
+    let bytes = &*with_known_version(bytes);
     match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
         Ok(_) => return Err(HttpRefusal::bad("the head is not complete")),
@@ -104,6 +107,20 @@ pub(super) fn parse_head(bytes: &[u8], most_body: usize) -> Result<RequestHead, 
     }
     let host = target.authority.clone().or(sent_host);
     Ok(RequestHead { method, host, framing, is_old, is_last: is_old || closes, expects_continue, target, headers })
+}
+
+/// Returns the head with the version 1.1 in place of a later version 1.x: a server answers such a request with its own
+/// version.
+fn with_known_version(head: &[u8]) -> Cow<'_, [u8]> {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    if let [before @ .., b'2'..=b'9'] = line
+        && before.ends_with(b" HTTP/1.")
+    {
+        let mut head = head.to_vec();
+        head[before.len()] = b'1';
+        return Cow::Owned(head);
+    }
+    Cow::Borrowed(head)
 }
 
 fn refusal_of(error: httparse::Error) -> HttpRefusal {

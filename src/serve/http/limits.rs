@@ -16,6 +16,8 @@ pub(crate) struct HttpLimits {
     pub(crate) body: usize,
     /// The most bytes of all bodies that are read or handled at the same time.
     pub(crate) bodies: usize,
+    /// The bytes of all replies that are being sent, beyond which no further large reply begins.
+    pub(crate) replies: usize,
     /// The most open connections.
     pub(crate) connections: usize,
     /// The most open connections of one client address.
@@ -39,6 +41,11 @@ impl HttpLimits {
     pub(super) fn bodies_per_client(&self) -> usize {
         (self.bodies / 2).max(self.body)
     }
+
+    /// The share of one client address in the memory for replies.
+    pub(super) fn replies_per_client(&self) -> usize {
+        self.replies / 2
+    }
 }
 
 impl Default for HttpLimits {
@@ -48,10 +55,12 @@ impl Default for HttpLimits {
             head: 32 << 10,
             body: 3 << 20,
             bodies: 96 << 20,
+            replies: 256 << 20,
             // A process may usually have 1,024 files. Each connection needs one, and refused clients need some too.
             connections: 512,
-            connections_per_client: 384,
-            streams_per_client: 256,
+            // One address must not keep others away.
+            connections_per_client: 128,
+            streams_per_client: 96,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(90),

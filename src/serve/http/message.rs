@@ -9,6 +9,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use crate::base::cancel::CancellationToken;
 use crate::serve::access::UserInfo;
 
+/// The bytes of a body that are sent at once.
+pub(super) const PART: usize = 32 << 10;
+
 /// A request that was read completely. Its user was authenticated.
 #[derive(Clone, Debug)]
 pub(crate) struct IncomingRequest {
@@ -44,6 +47,8 @@ pub(crate) struct Reply {
     /// Without `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`, which the connection sets.
     pub(crate) headers: HeaderMap,
     pub(crate) body: ReplyBody,
+    /// The bytes of memory that the body keeps until it is sent, beside those of a full body.
+    pub(crate) holds: usize,
     /// The outcome for the log of writes, if the status does not tell it.
     pub(crate) logged: Option<LoggedOutcome>,
 }
@@ -58,11 +63,17 @@ pub(crate) struct LoggedOutcome {
 /// The body of a [`Reply`].
 pub(crate) enum ReplyBody {
     Full(Vec<u8>),
+    /// A body that is made while it is sent, so that its whole text is never in memory. It is called on the thread of
+    /// the connection. An error breaks it off.
+    Parts(PartsBody),
     /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
     /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off, unless the
     /// server has refused a part after a stop.
     Stream(StreamBody),
 }
+
+/// Writes a body in parts.
+pub(crate) type PartsBody = Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send>;
 
 /// Sends the parts of a body.
 pub(crate) type StreamBody = Box<dyn FnOnce(&mut dyn ReplySink, &CancellationToken) -> io::Result<()> + Send>;
@@ -71,6 +82,39 @@ pub(crate) type StreamBody = Box<dyn FnOnce(&mut dyn ReplySink, &CancellationTok
 pub(crate) trait ReplySink {
     /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time, and some time after a stop.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Sets how many bytes of memory the body keeps. Returns false if it needs more while other replies use the memory
+    /// for replies. Then the body must end soon.
+    fn hold(&mut self, bytes: usize) -> bool;
+}
+
+/// Sends what is written in chunks of limited size, so that a large part of a body has no second copy.
+pub(crate) struct SinkWriter<'a> {
+    sink: &'a mut dyn ReplySink,
+    buffer: Vec<u8>,
+}
+
+impl<'a> SinkWriter<'a> {
+    pub(crate) fn new(sink: &'a mut dyn ReplySink) -> Self {
+        Self { sink, buffer: Vec::new() }
+    }
+}
+
+impl io::Write for SinkWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PART);
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() >= PART {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.send(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
 }
 
 /// Answers requests.
@@ -82,7 +126,7 @@ impl Reply {
     /// Returns a reply with a body of this content type.
     pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
-        Self { status, headers, body: ReplyBody::Full(body.into()), logged: None }
+        Self { status, headers, body: ReplyBody::Full(body.into()), holds: 0, logged: None }
     }
 
     /// Returns a reply of plain text.
@@ -100,6 +144,7 @@ impl fmt::Debug for ReplyBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(bytes) => write!(f, "Full({} bytes)", bytes.len()),
+            Self::Parts(_) => f.write_str("Parts"),
             Self::Stream(_) => f.write_str("Stream"),
         }
     }

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::limits::HttpLimits;
+use super::memory::{BodyReservation, Overload, ReplyReservation, RequestMemory};
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8};
 
 /// The limits of a write after a stop. Long, because its thread may come late.
 const LAST_WRITE: WriteLimits = WriteLimits { piece: Duration::from_secs(1), whole: Duration::from_secs(5) };
@@ -60,8 +61,8 @@ pub(crate) struct ConnectionRegistry {
     cut: AtomicBool,
     /// Cancelled when the server stops. Streams have child tokens.
     pub(super) stop: CancellationToken,
-    /// The bytes of all bodies that are read or handled.
-    bodies: AtomicUsize,
+    /// The memory of all clients together.
+    memory: Arc<RequestMemory>,
 }
 
 #[derive(Default)]
@@ -73,30 +74,29 @@ struct RegistryState {
 }
 
 /// The connections and streams of one client address.
-#[derive(Default)]
 struct ClientUse {
     connections: usize,
     streams: usize,
-    /// The bytes of all bodies that are read or handled.
-    bodies: Arc<AtomicUsize>,
+    memory: Arc<RequestMemory>,
 }
 
-/// Why a connection or a body is refused: the server has too many, or the client address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overload {
-    Server,
-    Client,
+impl ClientUse {
+    fn new(limits: &HttpLimits) -> Self {
+        let memory = RequestMemory::new(limits.bodies_per_client(), limits.replies_per_client());
+        Self { connections: 0, streams: 0, memory: Arc::new(memory) }
+    }
 }
 
 impl ConnectionRegistry {
     pub(crate) fn new(limits: HttpLimits) -> Arc<Self> {
+        let memory = Arc::new(RequestMemory::new(limits.bodies, limits.replies));
         Arc::new(Self {
             limits,
             state: Mutex::new(RegistryState::default()),
             stopping: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             stop: CancellationToken::new(),
-            bodies: AtomicUsize::new(0),
+            memory,
         })
     }
 
@@ -111,18 +111,18 @@ impl ConnectionRegistry {
         if state.open.len() >= self.limits.connections {
             return Err((socket, Overload::Server));
         }
-        let usage = state.clients.entry(client).or_default();
+        let usage = state.clients.entry(client).or_insert_with(|| ClientUse::new(&self.limits));
         if usage.connections >= self.limits.connections_per_client {
             return Err((socket, Overload::Client));
         }
         usage.connections += 1;
-        let bodies = Arc::clone(&usage.bodies);
+        let memory = Arc::clone(&usage.memory);
         let connection = ServedConnection { socket: Arc::new(socket), peer, phase: AtomicU8::new(0) };
         let connection = Arc::new(connection);
         state.next += 1;
         let number = state.next;
         state.open.insert(number, Arc::clone(&connection));
-        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, bodies, connection })
+        Ok(ConnectionSlot { registry: Arc::clone(self), number, client, memory, connection })
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -131,6 +131,11 @@ impl ConnectionRegistry {
 
     pub(crate) fn streams(&self) -> usize {
         self.state.lock().streams
+    }
+
+    /// Returns the bytes of all replies that are being sent.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.memory.reply_bytes()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -195,8 +200,7 @@ pub(super) struct ConnectionSlot {
     registry: Arc<ConnectionRegistry>,
     pub(super) number: u64,
     client: IpAddr,
-    /// The bytes of all bodies of the client.
-    bodies: Arc<AtomicUsize>,
+    memory: Arc<RequestMemory>,
     pub(super) connection: Arc<ServedConnection>,
 }
 
@@ -219,14 +223,20 @@ impl ConnectionSlot {
 
     /// Returns the reservation of a body that has no bytes yet.
     pub(super) fn reservation(&self) -> BodyReservation {
-        BodyReservation { registry: Arc::clone(&self.registry), client: Arc::clone(&self.bodies), bytes: 0 }
+        BodyReservation::new(&self.registry.memory, &self.memory)
+    }
+
+    /// Returns the reservation of a reply that keeps no bytes yet.
+    pub(super) fn reply_reservation(&self) -> ReplyReservation {
+        ReplyReservation::new(&self.registry.memory, &self.memory)
     }
 
     /// Counts a stream. Returns `None` if the client has too many.
     pub(super) fn open_stream(&self) -> Option<StreamSlot> {
         let mut state = self.registry.state.lock();
-        let usage = state.clients.entry(self.client).or_default();
-        if usage.streams >= self.registry.limits.streams_per_client {
+        let limits = &self.registry.limits;
+        let usage = state.clients.entry(self.client).or_insert_with(|| ClientUse::new(limits));
+        if usage.streams >= limits.streams_per_client {
             return None;
         }
         usage.streams += 1;
@@ -270,42 +280,8 @@ impl RegistryState {
     }
 }
 
-/// Memory for a body that is reserved until this is dropped.
-pub(super) struct BodyReservation {
-    registry: Arc<ConnectionRegistry>,
-    /// The bytes of all bodies of the client.
-    client: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl BodyReservation {
-    /// Reserves more memory, up to this number of bytes, unless other bodies need too much.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Overload> {
-        let (more, limits) = (bytes.saturating_sub(self.bytes), &self.registry.limits);
-        let reserve = |bodies: &AtomicUsize, most: usize| {
-            bodies.fetch_update(SeqCst, SeqCst, |used| used.checked_add(more).filter(|sum| *sum <= most)).is_ok()
-        };
-        if !reserve(&self.client, limits.bodies_per_client()) {
-            return Err(Overload::Client);
-        }
-        if !reserve(&self.registry.bodies, limits.bodies) {
-            self.client.fetch_sub(more, SeqCst);
-            return Err(Overload::Server);
-        }
-        self.bytes += more;
-        Ok(())
-    }
-}
-
-impl Drop for BodyReservation {
-    fn drop(&mut self) {
-        self.registry.bodies.fetch_sub(self.bytes, SeqCst);
-        self.client.fetch_sub(self.bytes, SeqCst);
-    }
-}
-
 /// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
-fn client_of(address: IpAddr) -> IpAddr {
+pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -316,6 +292,7 @@ fn client_of(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::super::idle::MOST_LINGERING;
+    use super::super::memory::FREE_REPLY;
     use super::*;
 
     /// Opens a connection of this client.
@@ -337,7 +314,7 @@ mod tests {
         drop(first);
         assert_eq!(second.grow_to(80), Ok(()));
         drop(second);
-        assert_eq!(registry.bodies.load(SeqCst), 0);
+        assert_eq!(registry.memory.body_bytes(), 0);
     }
 
     #[test]
@@ -356,6 +333,24 @@ mod tests {
         assert_eq!((second.grow_to(50), third.grow_to(1)), (Ok(()), Err(Overload::Server)));
         drop(second);
         assert_eq!((third.grow_to(11), third.grow_to(10)), (Err(Overload::Client), Ok(())));
+    }
+
+    #[test]
+    fn the_memory_for_replies_is_bounded_and_one_client_has_half_of_it() {
+        const MIB: usize = 1 << 20;
+        let registry = ConnectionRegistry::new(HttpLimits { replies: 8 * MIB, ..HttpLimits::default() });
+        let slots = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|client| open(&registry, client));
+        let [mut first, mut second, mut other, mut third] = slots.each_ref().map(ConnectionSlot::reply_reservation);
+        assert_eq!((first.hold(3 * MIB), second.hold(3 * MIB)), (Ok(()), Ok(())), "the last one may be large");
+        assert_eq!(second.hold(3 * MIB + 1), Err(Overload::Client));
+        assert_eq!((other.hold(10 * MIB), third.hold(MIB)), (Ok(()), Err(Overload::Server)));
+        assert_eq!(third.hold(FREE_REPLY), Ok(()), "small replies do not count");
+        assert_eq!((other.hold(MIB), third.hold(MIB)), (Ok(()), Ok(())), "a reply gives back the parts that are sent");
+        third.hold_in_any_case(20 * MIB);
+        assert_eq!(registry.reply_bytes(), 27 * MIB);
+        drop((first, second, other, third));
+        assert_eq!(registry.reply_bytes(), 0);
+        assert!(registry.state.lock().clients.values().all(|usage| usage.memory.reply_bytes() == 0));
     }
 
     #[test]

@@ -5,13 +5,16 @@ use std::io::{self, Write};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
+use super::counts::{HttpCounts, increment};
 use super::head::RequestHead;
+use super::memory::ReplyReservation;
 use super::message::{Reply, ReplySink};
 use super::registry::{ConnectionPhase, ConnectionSlot};
 use super::transport::ServerTransport;
 
 /// How a reply is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the request")]
 pub(super) struct ReplyFrame {
     /// Whether the connection ends after the reply.
     pub(super) closes: bool,
@@ -19,12 +22,41 @@ pub(super) struct ReplyFrame {
     pub(super) head_only: bool,
     /// Whether the client knows chunks.
     pub(super) chunks: bool,
+    /// Whether the client accepts bodies that are compressed by gzip.
+    pub(super) gzip: bool,
+    /// Whether the request only reads. Then it may be refused after its answer was made.
+    pub(super) reads: bool,
 }
 
 impl ReplyFrame {
+    /// The frame of the last reply of a connection.
+    pub(super) const LAST: Self = Self { closes: true, head_only: false, chunks: true, gzip: false, reads: false };
+
     pub(super) fn of(head: &RequestHead) -> Self {
-        Self { closes: head.is_last, head_only: head.method == Method::HEAD, chunks: !head.is_old }
+        let head_only = head.method == Method::HEAD;
+        let reads = head_only || head.method == Method::GET;
+        Self { closes: head.is_last, head_only, chunks: !head.is_old, gzip: accepts_gzip(&head.headers), reads }
     }
+}
+
+/// Returns whether a request accepts bodies that are compressed by gzip.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+        let is_zero = parameters.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !is_zero
+    })
+}
+
+/// Returns these bytes as one chunk of a body. They must not be empty.
+pub(super) fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut chunk = Vec::with_capacity(bytes.len() + 12);
+    // Writing to a vector does not fail.
+    let _ = write!(chunk, "{:x}\r\n", bytes.len());
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    chunk
 }
 
 /// Returns the bytes of a reply without a body, or with a full one. `date` is the time for the header `Date`.
@@ -92,6 +124,9 @@ pub(super) struct StreamWriter<'a> {
     pub(super) transport: &'a mut ServerTransport,
     pub(super) slot: &'a ConnectionSlot,
     pub(super) chunks: bool,
+    /// The memory that the body keeps.
+    pub(super) memory: &'a mut ReplyReservation,
+    pub(super) counts: &'a HttpCounts,
     /// Whether a part was not sent. Then no further part can be sent.
     pub(super) failed: bool,
     /// Whether a part was refused after a stop. The client has received whole parts, so the stream can end properly.
@@ -128,11 +163,15 @@ impl ReplySink for StreamWriter<'_> {
         if !self.chunks {
             return self.write(bytes);
         }
-        let mut chunk = Vec::with_capacity(bytes.len() + 12);
-        write!(chunk, "{:x}\r\n", bytes.len())?;
-        chunk.extend_from_slice(bytes);
-        chunk.extend_from_slice(b"\r\n");
-        self.write(&chunk)
+        self.write(&chunk(bytes))
+    }
+
+    fn hold(&mut self, bytes: usize) -> bool {
+        let holds = self.memory.hold(bytes).is_ok();
+        if !holds {
+            increment(&self.counts.dropped_streams);
+        }
+        holds
     }
 }
 
@@ -157,7 +196,7 @@ impl Reply {
 mod tests {
     use super::*;
 
-    const FRAME: ReplyFrame = ReplyFrame { closes: false, head_only: false, chunks: true };
+    const FRAME: ReplyFrame = ReplyFrame { closes: false, ..ReplyFrame::LAST };
 
     fn text(status: StatusCode, frame: ReplyFrame) -> String {
         let headers = HeaderMap::from_iter([
@@ -179,6 +218,20 @@ mod tests {
     fn a_reply_to_head_has_the_length_without_the_body() {
         let reply = text(StatusCode::OK, ReplyFrame { head_only: true, closes: true, ..FRAME });
         assert!(reply.ends_with("connection: close\r\ncontent-length: 5\r\n\r\n"), "{reply}");
+    }
+
+    #[test]
+    fn a_client_accepts_gzip_unless_its_weight_is_zero() {
+        let accepts = |values: &[&'static str]| {
+            let values = values.iter().map(|value| (header::ACCEPT_ENCODING, HeaderValue::from_static(value)));
+            accepts_gzip(&values.collect())
+        };
+        for values in [&["gzip"][..], &["deflate, GZIP;q=0.5"], &["br", "gzip"], &["gzip; q=1"]] {
+            assert!(accepts(values), "{values:?}");
+        }
+        for values in [&[][..], &["identity"], &["gzip;q=0"], &["br, gzip; q=0.000"], &["x-gzip"], &["*"]] {
+            assert!(!accepts(values), "{values:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The decisions that a connection leaves to the server.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::head::RequestHead;
 use super::message::{IncomingRequest, Reply};
@@ -13,14 +14,28 @@ pub(crate) struct PeerInfo {
     /// The address of the server that the client has used.
     pub(crate) local: IpAddr,
     pub(crate) is_tls: bool,
-    /// The user of the client's certificate.
-    pub(crate) certificate: Option<UserInfo>,
+    /// The user of the client's certificate, or why it names none.
+    pub(crate) certificate: Option<Result<UserInfo, &'static str>>,
+}
+
+/// A request that is refused before its body is read.
+pub(crate) struct RefusedRequest {
+    pub(crate) reply: Reply,
+    /// The time before the reply is sent.
+    pub(crate) delay: Duration,
 }
 
 /// Decides about requests.
 pub(crate) trait Service: Send + Sync {
-    /// Decides about a request before its body is read. Returns the user, or the reply that refuses the request.
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>>;
+    /// Decides about a request before its body is read.
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<RefusedRequest>>;
+
+    /// Returns the verb of a request for metrics.
+    fn verb(&self, head: &RequestHead) -> &'static str;
+
+    /// Logs that TLS refuses a client.
+    #[cfg(feature = "serve-tls")]
+    fn log_handshake(&self, peer: IpAddr, error: &std::io::Error);
 
     /// Answers a request.
     fn answer(&self, request: IncomingRequest) -> Reply;

@@ -1,125 +1,149 @@
-//! Events of `events.k8s.io` in the form of the core group. A plain value.
+//! The two forms of an event: of the core group, and of `events.k8s.io`, in which it is stored. A plain value.
+//!
+//! Both forms have the same fields under different names, as in Kubernetes, so that no conversion loses anything.
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::objects::json::whole_seconds;
-use crate::objects::{Kind, SharedObject};
+use crate::objects::{EventRecorder, Kind};
 
 /// The kind of the events in the core group.
 pub(crate) const CORE_EVENT: Kind = Kind::namespaced("", "v1", "Event");
 
-/// The fields of the core group that have another name in `events.k8s.io`.
-const RENAMED: [(&str, &str); 3] =
-    [("involvedObject", "regarding"), ("message", "note"), ("reportingComponent", "reportingController")];
+/// The kind of the stored events.
+pub(crate) const STORED_EVENT: Kind = EventRecorder::KIND;
 
-/// Returns the path in `events.k8s.io` of a path in the core group, such as `involvedObject.name`.
-pub(crate) fn stored_path(path: &str) -> String {
-    let (field, rest) = path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
+/// The fields with two names: in the core group, and in `events.k8s.io`.
+const RENAMED: [(&str, &str); 7] = [
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("involvedObject", "regarding"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+];
+
+/// The fields by which events of the core group can be selected.
+pub(crate) const CORE_SELECTABLE: &[&str] = &[
+    "involvedObject.apiVersion",
+    "involvedObject.fieldPath",
+    "involvedObject.kind",
+    "involvedObject.name",
+    "involvedObject.namespace",
+    "involvedObject.resourceVersion",
+    "involvedObject.uid",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+/// The fields by which events of `events.k8s.io` can be selected.
+pub(crate) const SELECTABLE: &[&str] = &[
+    "reason",
+    "regarding.apiVersion",
+    "regarding.fieldPath",
+    "regarding.kind",
+    "regarding.name",
+    "regarding.namespace",
+    "regarding.resourceVersion",
+    "regarding.uid",
+    "reportingController",
+    "type",
+];
+
+/// Returns the path in `events.k8s.io` of the path of a field selector in the core group, such as
+/// `involvedObject.name`.
+pub(crate) fn stored_selector(path: &str) -> String {
     // The field selector `source` of Kubernetes means the component.
-    if field == "source" && matches!(rest, None | Some("component")) {
-        return "reportingController".to_owned();
-    }
-    let stored = RENAMED.iter().find(|(core, _)| *core == field).map_or(field, |(_, stored)| *stored);
-    rest.map_or_else(|| stored.to_owned(), |rest| format!("{stored}.{rest}"))
+    if path == "source" { "reportingController".to_owned() } else { stored_path(path) }
 }
 
-/// Returns an event of `events.k8s.io` as an event of the core group.
-pub(crate) fn core_event(event: &SharedObject) -> SharedObject {
-    let mut event = event.to_value();
-    if let Some(fields) = event.as_object_mut() {
-        convert(fields);
-    }
-    event.into()
+/// Returns the path in `events.k8s.io` of a path in the core group.
+fn stored_path(path: &str) -> String {
+    renamed_path(path, |(core, stored)| (core, stored))
 }
 
-fn convert(fields: &mut Map<String, Value>) {
-    fields.insert("apiVersion".to_owned(), CORE_EVENT.api_version().into());
-    for (core, stored) in RENAMED {
-        if let Some(value) = fields.remove(stored) {
-            fields.insert(core.to_owned(), value);
-        }
-    }
-    let time = |value: Option<&Value>| Some(seconds(value?.as_str()?));
-    let series = fields.get("series");
-    let first = time(fields.get("eventTime"));
-    let last = time(series.and_then(|series| series.get("lastObservedTime"))).or_else(|| first.clone());
-    let count = series.and_then(|series| series.get("count")).cloned().unwrap_or_else(|| json!(1));
-    let source = fields.get("reportingComponent").map(|component| json!({"component": component}));
-    // Servers convert older events into these fields.
-    for (core, deprecated, computed) in [
-        ("firstTimestamp", "deprecatedFirstTimestamp", first.map(Value::from)),
-        ("lastTimestamp", "deprecatedLastTimestamp", last.map(Value::from)),
-        ("count", "deprecatedCount", Some(count)),
-        ("source", "deprecatedSource", source),
-    ] {
-        if let Some(value) = fields.remove(deprecated).filter(is_set).or(computed) {
-            fields.insert(core.to_owned(), value);
-        }
-    }
+/// Returns the path in the core group of a path in `events.k8s.io`.
+pub(crate) fn core_path(path: &str) -> String {
+    renamed_path(path, |(core, stored)| (stored, core))
 }
 
-/// Returns whether a field has a value other than the default of its type.
-fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Number(number) => number.as_i64() != Some(0),
-        Value::Object(fields) => !fields.is_empty(),
-        _ => true,
-    }
+fn renamed_path(path: &str, order: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) -> String {
+    let end = path.find(['.', '[']).unwrap_or(path.len());
+    let (field, rest) = path.split_at(end);
+    let renamed = RENAMED.into_iter().map(order).find(|(from, _)| *from == field);
+    renamed.map_or_else(|| path.to_owned(), |(_, to)| format!("{to}{rest}"))
 }
 
-/// Cuts a time to seconds, the only form in which Kubernetes writes the times of core events.
-fn seconds(time: &str) -> String {
-    time.parse::<Timestamp>().map_or_else(|_| time.to_owned(), |time| whole_seconds(time).to_string())
+/// Returns an event of `events.k8s.io`, or a merge patch of one, in the form of the core group.
+pub(crate) fn core_event(event: Value) -> Value {
+    renamed(event, &CORE_EVENT, core_path)
+}
+
+/// Returns an event of the core group, or a merge patch of one, in the form of `events.k8s.io`.
+pub(crate) fn stored_event(event: Value) -> Value {
+    renamed(event, &STORED_EVENT, stored_path)
+}
+
+fn renamed(event: Value, kind: &Kind, name: impl Fn(&str) -> String) -> Value {
+    let Value::Object(fields) = event else { return event };
+    let mut fields: Map<_, _> = fields.into_iter().map(|(field, value)| (name(&field), value)).collect();
+    if let Some(version) = fields.get_mut("apiVersion") {
+        *version = kind.api_version().into();
+    }
+    fields.into()
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn converted(event: Value) -> Value {
-        core_event(&event.into()).to_value()
-    }
-
-    #[test]
-    fn fields_have_the_names_of_the_core_group() {
+    /// The same event in both forms, with all fields.
+    fn forms() -> (Value, Value) {
         let metadata = json!({"namespace": "a", "name": "home.1", "resourceVersion": "7"});
         let regarding = json!({"kind": "Site", "namespace": "a", "name": "home"});
-        let event = json!({
-            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata, "regarding": regarding,
-            "type": "Normal", "action": "Start", "reason": "Started", "note": "it runs",
-            "eventTime": "2026-05-01T10:00:00.123456Z", "reportingController": "sites", "reportingInstance": "sites-0",
+        let (source, time) = (json!({"component": "sites", "host": "n1"}), "2026-05-01T10:00:00Z");
+        let series = json!({"count": 5, "lastObservedTime": "2026-05-01T10:09:00.999999Z"});
+        let (stored, core) = (
+            json!({
+                "apiVersion": "events.k8s.io/v1", "regarding": regarding, "note": "it runs", "reportingController": "sites",
+                "deprecatedSource": source, "deprecatedFirstTimestamp": time, "deprecatedLastTimestamp": time,
+                "deprecatedCount": 3,
+            }),
+            json!({
+                "apiVersion": "v1", "involvedObject": regarding, "message": "it runs", "reportingComponent": "sites",
+                "source": source, "firstTimestamp": time, "lastTimestamp": time, "count": 3,
+            }),
+        );
+        let common = json!({
+            "kind": "Event", "metadata": metadata, "type": "Normal", "action": "Start", "reason": "Started", "series": series,
+            "eventTime": "2026-05-01T10:00:00.123456Z", "related": regarding, "reportingInstance": "sites-0",
         });
-        let once = json!({
-            "apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": regarding,
-            "type": "Normal", "action": "Start", "reason": "Started", "message": "it runs",
-            "eventTime": "2026-05-01T10:00:00.123456Z", "reportingComponent": "sites", "reportingInstance": "sites-0",
-            "source": {"component": "sites"}, "count": 1,
-            "firstTimestamp": "2026-05-01T10:00:00Z", "lastTimestamp": "2026-05-01T10:00:00Z",
-        });
-        assert_eq!(converted(event.clone()), once);
-        let mut repeated = event;
-        repeated["series"] = json!({"count": 5, "lastObservedTime": "2026-05-01T10:09:00.999999Z"});
-        let repeated = converted(repeated);
-        assert_eq!((&repeated["count"], &repeated["series"]["count"]), (&json!(5), &json!(5)));
-        assert_eq!(repeated["firstTimestamp"], "2026-05-01T10:00:00Z");
-        assert_eq!(repeated["lastTimestamp"], "2026-05-01T10:09:00Z");
+        let with_common = |mut event: Value| {
+            for (name, value) in common.as_object().into_iter().flatten() {
+                event[name] = value.clone();
+            }
+            event
+        };
+        (with_common(stored), with_common(core))
     }
 
     #[test]
-    fn older_fields_are_kept() {
-        let event = json!({
-            "eventTime": null, "reportingController": "", "deprecatedCount": 3,
-            "deprecatedSource": {"component": "kubelet", "host": "n1"},
-            "deprecatedFirstTimestamp": "2026-05-01T10:00:00Z", "deprecatedLastTimestamp": "2026-05-01T11:00:00Z",
-        });
-        let core = json!({
-            "apiVersion": "v1", "eventTime": null, "reportingComponent": "", "count": 3,
-            "source": {"component": "kubelet", "host": "n1"},
-            "firstTimestamp": "2026-05-01T10:00:00Z", "lastTimestamp": "2026-05-01T11:00:00Z",
-        });
-        assert_eq!(converted(event), core);
+    fn each_form_becomes_the_other_without_loss() {
+        let (stored, core) = forms();
+        assert_eq!(core_event(stored.clone()), core);
+        assert_eq!(stored_event(core), stored);
+    }
+
+    #[test]
+    fn a_merge_patch_is_renamed_too() {
+        let patch = json!({"count": 2, "lastTimestamp": null, "series": {"count": 2}});
+        let stored = json!({"deprecatedCount": 2, "deprecatedLastTimestamp": null, "series": {"count": 2}});
+        assert_eq!(stored_event(patch), stored);
+        assert_eq!(stored_event(json!(3)), json!(3));
     }
 
     #[test]
@@ -128,12 +152,24 @@ mod tests {
             ("involvedObject.name", "regarding.name"),
             ("involvedObject.uid", "regarding.uid"),
             ("message", "note"),
-            ("source", "reportingController"),
+            ("source", "deprecatedSource"),
+            ("source.component", "deprecatedSource.component"),
             ("reportingComponent", "reportingController"),
             ("type", "type"),
             ("metadata.name", "metadata.name"),
         ] {
             assert_eq!(stored_path(path), stored);
         }
+        assert_eq!(stored_selector("source"), "reportingController");
+        assert_eq!(core_path("regarding.name"), "involvedObject.name");
+        assert_eq!(core_path("regarding[a]"), "involvedObject[a]");
+    }
+
+    #[test]
+    fn all_selectable_fields_have_both_names() {
+        let mut stored: Vec<_> = CORE_SELECTABLE.iter().map(|path| stored_selector(path)).collect();
+        stored.sort_unstable();
+        stored.dedup();
+        assert_eq!(stored, SELECTABLE);
     }
 }

@@ -11,7 +11,7 @@ pub use self::column::PrintColumn;
 pub use self::registry::RegistryError;
 pub use self::resource::ServedResource;
 
-pub(crate) use self::core_event::{core_event, stored_path};
+pub(crate) use self::core_event::{CORE_EVENT, STORED_EVENT, core_event, core_path, stored_event, stored_selector};
 pub(crate) use self::presets::NAMESPACE;
 pub(crate) use self::registry::KindRegistry;
 pub(crate) use self::resource::ObjectSource;

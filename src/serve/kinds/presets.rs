@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::column::PrintColumn;
-use super::core_event::CORE_EVENT;
+use super::core_event::{CORE_EVENT, CORE_SELECTABLE, SELECTABLE, STORED_EVENT};
 use super::resource::{ObjectSource, ServedResource};
 use crate::objects::{Kind, SharedObject, ValueRef};
 
@@ -15,33 +15,19 @@ impl ServedResource {
     /// `kubectl`: `Event` in the group `events.k8s.io`.
     #[must_use]
     pub fn events() -> Self {
-        Self::new(Kind::namespaced("events.k8s.io", "v1", "Event"))
-            .short_name("ev")
-            .with_status(false)
-            .column(PrintColumn::computed("Last Seen", "date", last_seen))
-            .column(PrintColumn::new("Type", "string", ".type"))
-            .column(PrintColumn::new("Reason", "string", ".reason"))
-            .column(PrintColumn::computed("Object", "string", |event| regarding(event, "regarding")))
-            .column(PrintColumn::new("Message", "string", ".note"))
+        event_columns(Self::new(STORED_EVENT), SELECTABLE)
     }
 
     /// Returns the kind of the older events in the core group, with the columns of `kubectl`.
     ///
-    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) shows the events of a recorder
-    /// in this form.
+    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) serves the events
+    /// of a recorder in this form.
     #[must_use]
     pub fn core_events() -> Self {
-        Self::new(CORE_EVENT)
-            .short_name("ev")
-            .with_status(false)
-            .column(PrintColumn::computed("Last Seen", "date", last_seen))
-            .column(PrintColumn::new("Type", "string", ".type"))
-            .column(PrintColumn::new("Reason", "string", ".reason"))
-            .column(PrintColumn::computed("Object", "string", |event| regarding(event, "involvedObject")))
-            .column(PrintColumn::new("Message", "string", ".message"))
+        event_columns(Self::new(CORE_EVENT), CORE_SELECTABLE)
     }
 
-    /// Returns the events of [`events`](Self::events) in the form of the core group. They can only be read.
+    /// Returns the events of [`events`](Self::events) in the form of the core group.
     pub(crate) fn core_event_view() -> Self {
         Self { source: ObjectSource::Events, ..Self::core_events() }
     }
@@ -54,21 +40,83 @@ impl ServedResource {
     }
 }
 
+/// Adds the columns of events, which have their name last and no age, and the fields by which they can be selected.
+fn event_columns(events: ServedResource, selectable: &'static [&'static str]) -> ServedResource {
+    let text = |name: &str, value: fn(&SharedObject) -> Value| PrintColumn::computed(name, "string", value);
+    let mut events = events
+        .short_name("ev")
+        .with_status(false)
+        .column(PrintColumn::computed("Last Seen", "date", last_seen).description("The time of the last occurrence."))
+        .column(PrintColumn::new("Type", "string", ".type").description("`Normal` or `Warning`."))
+        .column(PrintColumn::new("Reason", "string", ".reason").description("The reason, one word."))
+        .column(text("Object", regarded).description("The object of the event."))
+        .column(text("Subobject", |event| json!(read(event, REGARDING, "fieldPath"))).wide())
+        .column(text("Source", source).description("The component that reports, and its instance.").wide())
+        .column(text("Message", |event| json!(text_of(event, &["message", "note"]).trim())))
+        .column(PrintColumn::computed("First Seen", "date", first_seen).wide())
+        .column(PrintColumn::computed("Count", "integer", count).format("int32").wide())
+        .column(text("Name", |event| json!(event.name())).format("name").wide());
+    events.has_all_columns = true;
+    events.selectable = Some(selectable);
+    events
+}
+
+/// The field with the object of an event, in both groups.
+const REGARDING: &[&str] = &["involvedObject", "regarding"];
+
+/// Returns the first text that is not empty in these fields.
+fn text_of<'a>(event: &'a SharedObject, fields: &[&str]) -> &'a str {
+    let texts = fields.iter().filter_map(|field| event.get(field)?.as_str());
+    texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// Returns a text inside one of these fields.
+fn read<'a>(event: &'a SharedObject, fields: &[&str], name: &str) -> &'a str {
+    let texts = fields.iter().filter_map(|field| event.get(field)?.get(name)?.as_str());
+    texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+fn time(text: &str) -> Value {
+    if text.is_empty() { Value::Null } else { text.into() }
+}
+
+fn first_seen(event: &SharedObject) -> Value {
+    time(text_of(event, &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"]))
+}
+
 fn last_seen(event: &SharedObject) -> Value {
-    let times = [
-        "/series/lastObservedTime",
-        "/deprecatedLastTimestamp",
-        "/lastTimestamp",
-        "/eventTime",
-        "/metadata/creationTimestamp",
-    ];
-    let text = times.iter().find_map(|path| event.pointer(path).and_then(ValueRef::as_str));
-    text.map_or(Value::Null, Value::from)
+    match read(event, &["series"], "lastObservedTime") {
+        "" => match text_of(event, &["lastTimestamp", "deprecatedLastTimestamp"]) {
+            "" => first_seen(event),
+            last => last.into(),
+        },
+        last => last.into(),
+    }
+}
+
+fn count(event: &SharedObject) -> Value {
+    let in_series = event.get("series").and_then(|series| series.get("count"));
+    let count = in_series.or_else(|| event.get("count")).or_else(|| event.get("deprecatedCount"));
+    // An event that happened once has no count in the newer form.
+    json!(count.and_then(ValueRef::as_i64).filter(|count| *count != 0).unwrap_or(1))
+}
+
+fn source(event: &SharedObject) -> Value {
+    let fields = ["source", "deprecatedSource"];
+    let either = |name: &str, others: &[&str]| match read(event, &fields, name) {
+        "" => text_of(event, others).to_owned(),
+        text => text.to_owned(),
+    };
+    let component = either("component", &["reportingComponent", "reportingController"]);
+    let instance = either("host", &["reportingInstance"]);
+    if instance.is_empty() { component.into() } else { format!("{component}, {instance}").into() }
 }
 
 /// Returns the object of an event in the form `site/home`.
-fn regarding(event: &SharedObject, field: &str) -> Value {
-    let object = event.get(field);
-    let text = |name: &str| object.and_then(|object| object.get(name)?.as_str()).unwrap_or_default();
-    json!(format!("{}/{}", text("kind").to_lowercase(), text("name")))
+fn regarded(event: &SharedObject) -> Value {
+    let kind = read(event, REGARDING, "kind").to_lowercase();
+    match read(event, REGARDING, "name") {
+        "" => kind.into(),
+        name => format!("{kind}/{name}").into(),
+    }
 }

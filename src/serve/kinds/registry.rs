@@ -78,14 +78,10 @@ impl KindRegistry {
         if let Some(known) = self.resources.get(&place) {
             return fault(format!("{} has the same plural", known.kind));
         }
-        let columns = std::mem::take(&mut resource.columns);
+        let given = std::mem::take(&mut resource.columns);
+        let columns = if resource.has_all_columns { given } else { with_name_and_age(given) };
         let columns: Result<Vec<_>, _> = columns.into_iter().map(PrintColumn::read).collect();
         resource.columns = columns.map_err(KindFault::Other)?;
-        if !resource.columns.iter().any(|column| column.name().eq_ignore_ascii_case("age")) {
-            let age = PrintColumn::new("Age", "date", ".metadata.creationTimestamp")
-                .description("The time since the creation.");
-            resource.columns.push(age.read().map_err(KindFault::Other)?);
-        }
         resource.schema =
             resource.given_schema.as_ref().map(StructuralSchema::new).transpose().map_err(KindFault::Schema)?;
         self.resources.insert(place, resource);
@@ -125,6 +121,19 @@ impl KindRegistry {
         }
         groups
     }
+}
+
+/// Adds a column with the name at the beginning, and one with the age at the end unless there is one.
+fn with_name_and_age(mut columns: Vec<PrintColumn>) -> Vec<PrintColumn> {
+    let name = PrintColumn::computed("Name", "string", |object| object.name().into())
+        .format("name")
+        .description("The name of the object, unique for its kind and namespace.");
+    if !columns.iter().any(|column| column.name().eq_ignore_ascii_case("age")) {
+        let age = PrintColumn::new("Age", "date", ".metadata.creationTimestamp");
+        columns.push(age.description("The time since the creation."));
+    }
+    columns.insert(0, name);
+    columns
 }
 
 /// The rank of a version: stable ones first, then beta and alpha, then others, and newer ones first.

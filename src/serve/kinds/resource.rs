@@ -54,6 +54,10 @@ pub struct ServedResource {
     pub(super) categories: Vec<String>,
     pub(super) has_status: bool,
     pub(super) columns: Vec<PrintColumn>,
+    /// Whether the columns of the name and the age are among the columns, if they are shown at all.
+    pub(super) has_all_columns: bool,
+    /// The fields beside the name and namespace by which objects can be selected. `None`: those that the schema knows.
+    pub(super) selectable: Option<&'static [&'static str]>,
     /// The schema as given, until the kind is registered.
     pub(super) given_schema: Option<Value>,
     pub(super) schema: Option<StructuralSchema>,
@@ -61,13 +65,26 @@ pub struct ServedResource {
     pub(super) source: ObjectSource,
 }
 
+/// The fields of the metadata by which objects can be selected.
+const METADATA: [&str; 9] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generateName",
+    "generation",
+    "labels",
+    "name",
+    "namespace",
+    "uid",
+];
+
 /// The source of the objects of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ObjectSource {
     /// The client stores them.
     #[default]
     Stored,
-    /// They are the [core form](ServedResource::core_event_view) of other events. They cannot be written.
+    /// They are the [core form](ServedResource::core_event_view) of events that the client stores in their newer form.
     Events,
     /// They are [virtual namespaces](ServedResource::virtual_namespaces). Nothing is stored for them.
     Namespaces,
@@ -84,6 +101,8 @@ impl ServedResource {
             categories: Vec::new(),
             has_status: true,
             columns: Vec::new(),
+            has_all_columns: false,
+            selectable: None,
             given_schema: None,
             schema: None,
             hooks: AdmissionHooks::default(),
@@ -134,7 +153,15 @@ impl ServedResource {
     /// Sets the schema of the objects: a structural schema of Kubernetes, or the schema that the crate `schemars` makes of a type.
     ///
     /// Fields that the schema does not know are not stored. Missing fields get the defaults of the schema. Objects that do not match
-    /// are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`. Rules in CEL are not supported.
+    /// are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`.
+    ///
+    /// A keyword that would not be checked makes [`build`](crate::serve::ObjectApiBuilder::build) fail with its name:
+    /// rules in CEL, `if`, `dependentSchemas`, `unevaluatedItems`, and all unknown ones. Write a [hook](Self::validate)
+    /// instead. A `format` that is unknown, and extensions that begin with `x-` but not with `x-kubernetes-`, have no
+    /// effect.
+    ///
+    /// Clients can select objects by the fields that the schema knows:
+    /// `kubectl get sites --field-selector spec.title=Home`.
     ///
     /// Without a schema, all fields are stored as they are.
     #[must_use]
@@ -210,6 +237,19 @@ impl ServedResource {
 
     pub(crate) fn columns(&self) -> &[PrintColumn] {
         &self.columns
+    }
+
+    /// Returns whether objects can be selected by the field at this path. Without a schema, by any field.
+    pub(crate) fn is_selectable(&self, path: &str) -> bool {
+        match (path.split_once('.'), self.selectable, &self.schema) {
+            (Some(("metadata", field)), Some(_), _) => ["name", "namespace"].contains(&field),
+            (Some(("metadata", field)), None, _) => METADATA
+                .iter()
+                .any(|known| field.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))),
+            (_, Some(selectable), _) => selectable.contains(&path),
+            (_, None, Some(schema)) => schema.knows(path),
+            (_, None, None) => true,
+        }
     }
 
     pub(crate) fn source(&self) -> ObjectSource {

@@ -20,7 +20,7 @@ use crate::run::error::BoxError;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::serve::api::{KindCount, ObjectApi};
 use crate::serve::http::{Handler, IncomingRequest, Reply};
-use crate::serve::server::ServerBuilder;
+use crate::serve::server::{PageContext, ServerBuilder};
 use crate::serve::status::{
     CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, HealthChecks, ProcessFacts, all_ok, metrics_text,
     reply_to_group, reply_to_one, status_json,
@@ -28,6 +28,9 @@ use crate::serve::status::{
 
 /// The number of keys and runs of each kind in `/statusz`, unless the request says otherwise.
 const MOST_KEYS: usize = 1000;
+
+/// The name of the check of the objects' store.
+const STORE_CHECK: &str = "objects";
 
 /// The path of the status. Users who may read it may also read why checks fail.
 const STATUS_PATH: &str = "/statusz";
@@ -39,14 +42,34 @@ const STATUS_PATH: &str = "/statusz";
 /// | `/` | the status page: troubles, controllers, runs, sources and [objects](Self::objects); it works without scripts |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
-/// | `/readyz` | the same for [`Manager::ready`] |
+/// | `/readyz` | the same for [`Manager::ready`], and for the store of the served [objects](ServerBuilder::objects) |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
-/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports |
+/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports, and see below |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
 /// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out. They show reasons to users who
 /// may read `/statusz`. Others see the names of checks and their results, and `reason withheld` as in Kubernetes.
+///
+/// The check `objects` fails if the last read or the last write of the store failed, not more than a minute ago. So a
+/// server that gets no requests while it is not ready becomes ready again, and its next request tells.
+///
+/// # Metrics of the server
+///
+/// The server that has the pages counts under the names of a Kubernetes API server, where it has one. The feature
+/// `metrics` does not export these.
+///
+/// | metric | labels | value |
+/// |---|---|---|
+/// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies |
+/// | `apiserver_longrunning_requests` | | open streams, for example watches |
+/// | `apiserver_terminated_watchers_total` | | watches that ended early, because other replies used the memory |
+/// | `authentication_attempts` | `result` | requests with credentials: `success` or `failure` |
+/// | `apiserver_tls_handshake_errors_total` | | connections that ended before TLS was set up |
+/// | `homeostat_server_connections` | | open connections |
+/// | `homeostat_server_accepted_connections_total` | | accepted connections |
+/// | `homeostat_server_refused_connections_total` | `limit`: of the `server` or of one `client` address | refused ones |
+/// | `homeostat_server_reply_bytes` | | [memory](ServerBuilder::reply_memory) of large replies that are being sent |
 ///
 /// The value does not keep the manager, so it may belong to a component of the same manager. It lets all controllers
 /// [record their runs](Manager::record_runs), and its thread, `<manager>-history-0`, samples their counters every five seconds for
@@ -110,8 +133,9 @@ pub struct StatusPages {
     checks: HealthChecks,
     history: Arc<History>,
     objects: Option<ObjectApi>,
-    /// Decides about access to the reasons of failed checks and to the kinds of objects. `None`: everyone may see all.
-    authorizer: Option<Authorizer>,
+    /// The server that has the pages. Its authorizer decides about access to the reasons of failed checks and to the
+    /// kinds of objects. `None`: everyone may see all.
+    server: Option<PageContext>,
     /// Ends the sampling thread.
     _sampler: Running<()>,
 }
@@ -131,7 +155,7 @@ impl StatusPages {
             checks: HealthChecks::default(),
             history,
             objects: None,
-            authorizer: None,
+            server: None,
             _sampler: sampler,
         })
     }
@@ -182,7 +206,8 @@ impl StatusPages {
             ["livez" | "healthz", name @ ..] => self.health(CheckKind::Live, parts[0], name, request, manager),
             ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
             ["metrics"] => {
-                let text = metrics_text(&manager.metrics(), &ProcessFacts::read());
+                let server = self.server.as_ref().map(|server| &server.vitals);
+                let text = metrics_text(&manager.metrics(), server, &ProcessFacts::read());
                 Reply::new(StatusCode::OK, CONTENT_TYPE, text)
             }
             ["statusz"] => self.status(request, manager),
@@ -200,7 +225,7 @@ impl StatusPages {
         request: &IncomingRequest,
         manager: &Manager,
     ) -> Reply {
-        let results = self.checks.run(kind, manager);
+        let results = self.run_checks(kind, manager);
         let reasons = self.reasons_for(&request.user, &results);
         if !name.is_empty() {
             return reply_to_one(&name.join("/"), &results, reasons);
@@ -210,9 +235,26 @@ impl StatusPages {
         reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
     }
 
+    fn authorizer(&self) -> Option<&Authorizer> {
+        self.server.as_ref().map(|server| &server.authorizer)
+    }
+
+    /// Runs the checks of one kind. The store of the objects is not ready while its calls fail.
+    fn run_checks(&self, kind: CheckKind, manager: &Manager) -> Vec<CheckResult> {
+        let mut results = self.checks.run(kind, manager);
+        let shown = self.objects.as_ref().map(ObjectApi::store);
+        let served = self.server.as_ref().and_then(|server| server.store.as_ref());
+        if kind == CheckKind::Ready
+            && let Some(store) = served.or(shown)
+        {
+            results.push(CheckResult { name: STORE_CHECK.to_owned(), failure: store.fault() });
+        }
+        results
+    }
+
     /// Returns whether a user may read the reasons of failed checks. Does not ask the authorizer if no check has failed.
     fn reasons_for(&self, user: &UserInfo, results: &[CheckResult]) -> FailureReasons {
-        let Some(authorizer) = self.authorizer.as_ref().filter(|_| !all_ok(results)) else {
+        let Some(authorizer) = self.authorizer().filter(|_| !all_ok(results)) else {
             return FailureReasons::Shown;
         };
         match authorizer(&AccessRequest::new(user.clone(), "get", AccessTarget::Path(STATUS_PATH.to_owned()))) {
@@ -226,7 +268,7 @@ impl StatusPages {
         let may_list = |kind: &Kind| {
             let target = AccessTarget::objects(kind.group(), kind.plural(), "", "");
             let request = AccessRequest::new(user.clone(), "list", target);
-            self.authorizer.as_ref().is_none_or(|authorizer| authorizer(&request) == Access::Allow)
+            self.authorizer().is_none_or(|authorizer| authorizer(&request) == Access::Allow)
         };
         self.objects.as_ref().map(|api| api.counts(may_list)).unwrap_or_default()
     }
@@ -240,7 +282,7 @@ impl StatusPages {
             Some(Ok(most)) => most,
             Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
         };
-        let (live, ready) = (self.checks.run(CheckKind::Live, manager), self.checks.run(CheckKind::Ready, manager));
+        let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
         let json = status_json(&manager.status(), &live, &ready, &ProcessFacts::read(), most);
         Reply::json(StatusCode::OK, &json)
     }
@@ -248,8 +290,8 @@ impl StatusPages {
     fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
         let data = PageData {
             status: &manager.status(),
-            live: &self.checks.run(CheckKind::Live, manager),
-            ready: &self.checks.run(CheckKind::Ready, manager),
+            live: &self.run_checks(CheckKind::Live, manager),
+            ready: &self.run_checks(CheckKind::Ready, manager),
             process: &ProcessFacts::read(),
             history: &self.history,
         };
@@ -307,7 +349,7 @@ impl ServerBuilder {
     /// # Ok::<_, BoxError>(())
     /// ```
     pub fn status_pages(self, pages: StatusPages) -> Self {
-        self.page_handler(move |authorizer| Arc::new(StatusPages { authorizer: Some(Arc::clone(authorizer)), ..pages }))
+        self.page_handler(move |server| Arc::new(StatusPages { server: Some(server), ..pages }))
     }
 }
 

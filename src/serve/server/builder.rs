@@ -7,24 +7,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checks::{check_addresses, check_limits, check_public_paths, check_review_paths};
 use super::hosts::AllowedHosts;
-use super::service::{ServerService, is_object_root};
+use super::service::ServerService;
+use super::throttle::GuessThrottle;
 use super::users::KnownUsers;
-use super::{Server, ServerSettings};
+use super::{PageContext, Server, ServerSettings, ServerVitals};
+use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::thread::ThreadOptions;
 use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
+use crate::serve::api::StoreHealth;
+use crate::serve::damper::Damper;
 #[cfg(feature = "serve-tls")]
 use crate::serve::http::TlsFiles;
-use crate::serve::http::{Handler, HttpLimits};
+use crate::serve::http::{ConnectionRegistry, Handler, HttpLimits};
 
 /// The default limit of a body if the server answers reviews. A review has two objects, each with up to 3 MiB.
 const BODY_WITH_REVIEWS: usize = 7 << 20;
 /// The stack of a connection's thread. Handlers run on it.
 const STACK: usize = 512 << 10;
 
-/// Makes a handler that asks this authorizer.
-type HandlerFactory = Box<dyn FnOnce(&Authorizer) -> Arc<dyn Handler> + Send>;
+/// Makes the handler of objects, which asks this authorizer.
+type ObjectHandlerFactory = Box<dyn FnOnce(&Authorizer) -> Arc<dyn Handler> + Send>;
+/// Makes the handler of pages.
+type PageHandlerFactory = Box<dyn FnOnce(PageContext) -> Arc<dyn Handler> + Send>;
 
 /// The settings of a [`Server`].
 ///
@@ -52,10 +59,13 @@ pub struct ServerBuilder {
     allows_anonymous: bool,
     public_paths: Vec<String>,
     authorizer: Authorizer,
-    objects: Option<HandlerFactory>,
-    pages: Option<HandlerFactory>,
+    objects: Option<ObjectHandlerFactory>,
+    store: Option<Arc<StoreHealth>>,
+    pages: Option<PageHandlerFactory>,
     reviews: Vec<(String, Arc<dyn Handler>)>,
     limits: HttpLimits,
+    connections_per_client: Option<usize>,
+    streams_per_client: Option<usize>,
     body_limit: Option<usize>,
     options: ThreadOptions,
     #[cfg(feature = "serve-tls")]
@@ -85,9 +95,12 @@ impl ServerBuilder {
             public_paths: Vec::new(),
             authorizer: Arc::new(|_| Access::Allow),
             objects: None,
+            store: None,
             pages: None,
             reviews: Vec::new(),
             limits: HttpLimits::default(),
+            connections_per_client: None,
+            streams_per_client: None,
             body_limit: None,
             options: ThreadOptions::new().stack_size(STACK),
             #[cfg(feature = "serve-tls")]
@@ -128,6 +141,10 @@ impl ServerBuilder {
     }
 
     /// Adds a user with this bearer token: `Authorization: Bearer <token>`.
+    ///
+    /// Guesses are slowed: after ten wrong credentials from one address, further ones get their answer up to 3.2 s
+    /// later. The server forgets one failure in ten seconds. Valid credentials are always served at once, so nobody can
+    /// lock out others. Use long random tokens nevertheless, because many addresses can guess at the same time.
     pub fn token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
         self.users.add_token(token.into(), user);
         self
@@ -135,7 +152,7 @@ impl ServerBuilder {
 
     /// Adds a user with this password: `Authorization: Basic …`.
     ///
-    /// Passwords are accepted on loopback and over TLS only.
+    /// Passwords are accepted on loopback and over TLS only. Guesses are slowed as for a [`token`](Self::token).
     pub fn password(mut self, password: impl AsRef<str>, user: UserInfo) -> Self {
         self.users.add_password(password.as_ref(), user);
         self
@@ -174,8 +191,9 @@ impl ServerBuilder {
 
     /// Adds the users with a certificate of an authority in this PEM file.
     ///
-    /// The common name of a certificate is the user's name, and its organizations are the groups. The file is read again when it
-    /// changes. Requires [`tls`](Self::tls).
+    /// The common name of a certificate is the user's name, and its organizations are the groups. A certificate without
+    /// a common name, or with several, gets status 401. A certificate of another authority ends within TLS. The file is
+    /// read again when it changes. Requires [`tls`](Self::tls).
     #[cfg(feature = "serve-tls")]
     pub fn client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.client_authority = Some(authorities.into());
@@ -231,23 +249,40 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets how many bytes of memory the replies may keep that are being sent. Default: 256 MiB.
+    ///
+    /// A list keeps its objects until the client has read them, as does a watch that begins with all objects. Their
+    /// texts are made part by part. While the replies being sent keep this many bytes, further large ones get status
+    /// 503. The replies to one client address have half of that; beyond it, further ones get status 429. A reply is
+    /// served whole once it begins, so all replies together keep at most this many bytes and one reply more. A write is
+    /// answered in any case. A watch ends early if its next object needs memory that is not free; its client resumes
+    /// it. Replies of up to 64 KiB do not count.
+    pub fn reply_memory(mut self, bytes: usize) -> Self {
+        self.limits.replies = bytes;
+        self
+    }
+
     /// Sets the most open connections. Default: 512. Each has a thread and a file descriptor. Further connections get status 503.
     pub fn connections(mut self, count: usize) -> Self {
         self.limits.connections = count;
         self
     }
 
-    /// Sets the most open connections of one client address. Default: 384. Further connections get status 429.
+    /// Sets the most open connections of one client address. Further connections get status 429, or end within TLS.
     ///
-    /// IPv6 addresses with the same first 64 bits count as one. All loopback addresses count as one too.
+    /// Default: a quarter of all [`connections`](Self::connections), so 128. Then one address cannot keep others away.
+    /// IPv6 addresses with the same first 64 bits count as one. All loopback addresses count as one too. Raise it if
+    /// all clients come through one proxy, or if one client has many watches: each watch has a connection.
     pub fn connections_per_client(mut self, count: usize) -> Self {
-        self.limits.connections_per_client = count;
+        self.connections_per_client = Some(count);
         self
     }
 
-    /// Sets the most open streams of one client address. Default: 256. Further streams get status 429.
+    /// Sets the most open streams of one client address, for example watches. Further streams get status 429.
+    ///
+    /// Default: three quarters of its connections, so 96.
     pub fn streams_per_client(mut self, count: usize) -> Self {
-        self.limits.streams_per_client = count;
+        self.streams_per_client = Some(count);
         self
     }
 
@@ -272,9 +307,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at public paths. The
-    /// factory gets an authorizer that allows nothing to a client without credentials, unless the server serves such clients.
-    pub(crate) fn page_handler(mut self, make: impl FnOnce(&Authorizer) -> Arc<dyn Handler> + Send + 'static) -> Self {
+    /// Sets the store whose health the pages show.
+    pub(crate) fn object_store(mut self, store: Arc<StoreHealth>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at
+    /// public paths.
+    pub(crate) fn page_handler(mut self, make: impl FnOnce(PageContext) -> Arc<dyn Handler> + Send + 'static) -> Self {
         self.pages = Some(Box::new(make));
         self
     }
@@ -292,37 +333,26 @@ impl ServerBuilder {
     /// Returns an error if a setting is invalid. The message names the setting.
     pub fn build(mut self) -> Result<Server, StartError> {
         StartError::check_name(&self.name)?;
-        let network = self.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
         #[cfg(feature = "serve-tls")]
         let knows_certificates = self.client_authority.is_some();
         #[cfg(not(feature = "serve-tls"))]
         let knows_certificates = false;
         let has_authentication = knows_certificates || !self.users.is_empty();
-        if let Some(address) = network {
-            let address = PlainAddress(address);
-            if !self.on_network {
-                let rule = "on loopback; to serve a network, call `listen_on_network`";
-                return Err(StartError::setting("address", &address, rule));
-            }
-            if !has_authentication && !self.allows_anonymous {
-                let rule = "on loopback, because the server has no users; add users, or call `allow_anonymous`";
-                return Err(StartError::setting("address", &address, rule));
-            }
-        }
+        check_addresses(&self.addresses, self.on_network, has_authentication || self.allows_anonymous)?;
         if let Some(fault) = self.users.fault() {
             return Err(fault);
         }
         let default_body = if self.reviews.is_empty() { self.limits.body } else { BODY_WITH_REVIEWS };
         self.limits.body = self.body_limit.unwrap_or(default_body);
-        self.check_limits()?;
+        let connections = self.connections_per_client.unwrap_or(self.limits.connections.div_ceil(4));
+        self.limits.connections_per_client = connections;
+        self.limits.streams_per_client = self.streams_per_client.unwrap_or((connections * 3).div_ceil(4));
+        check_limits(&self.limits)?;
         if let Some(host) = self.hosts.fault() {
             return Err(StartError::setting("allow_host", &host, "a host name without a scheme and a port"));
         }
-        if let Some(path) = self.public_paths.iter().find(|path| !is_plain_path(path)) {
-            let rule = "a path such as /livez, without a query and without a slash at its end";
-            return Err(StartError::setting("public_path", path, rule));
-        }
-        self.check_review_paths()?;
+        check_public_paths(&self.public_paths)?;
+        check_review_paths(&self.reviews.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>())?;
         #[cfg(feature = "serve-tls")]
         let tls = match (self.tls, self.client_authority) {
             (Some((certificate, key)), clients) => Some(TlsFiles { certificate, key, clients }),
@@ -338,6 +368,9 @@ impl ServerBuilder {
         } else {
             Arc::clone(&authorizer)
         };
+        let vitals = ServerVitals { registry: ConnectionRegistry::new(self.limits), counts: Arc::default() };
+        let (counts, clock) = (Arc::clone(&vitals.counts), Clock::system());
+        let context = PageContext { authorizer: page_authorizer, vitals: vitals.clone(), store: self.store };
         let service = ServerService {
             name: self.name.clone(),
             hosts: self.hosts,
@@ -346,62 +379,23 @@ impl ServerBuilder {
             has_authentication,
             public_paths: self.public_paths,
             objects: self.objects.map(|make| make(&authorizer)),
-            pages: self.pages.map(|make| make(&page_authorizer)),
+            pages: self.pages.map(|make| make(context)),
             reviews: self.reviews,
             authorizer,
+            counts,
+            refusals: Damper::new(clock.clone()),
+            clock,
+            guesses: GuessThrottle::default(),
         };
         Ok(Server(ServerSettings {
             name: self.name,
             addresses: self.addresses,
-            limits: self.limits,
+            vitals,
             options: self.options,
             service,
             #[cfg(feature = "serve-tls")]
             tls,
         }))
-    }
-
-    fn check_review_paths(&self) -> Result<(), StartError> {
-        for (number, (path, _)) in self.reviews.iter().enumerate() {
-            if !is_plain_path(path) || is_object_root(path[1..].split('/').next().unwrap_or_default()) {
-                let rule = "a path such as /admission/mutate, and not below /api, /apis, /openapi and /version";
-                return Err(StartError::setting("admission_reviews", path, rule));
-            }
-            if self.reviews[..number].iter().any(|(known, _)| known == path) {
-                return Err(StartError::setting("admission_reviews", path, "the path of one reviewer only"));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_limits(&self) -> Result<(), StartError> {
-        let limits = &self.limits;
-        let times = [
-            ("head_timeout", limits.head_time),
-            ("body_timeout", limits.body_time),
-            ("idle_timeout", limits.idle_time),
-            ("write_timeout", limits.write_time),
-            ("stream_life", limits.stream_life),
-        ];
-        for (field, time) in times {
-            if time.is_zero() {
-                return Err(StartError::setting(field, &time, "longer than zero"));
-            }
-        }
-        let counts = [
-            ("connections", limits.connections),
-            ("connections_per_client", limits.connections_per_client),
-            ("streams_per_client", limits.streams_per_client),
-        ];
-        for (field, count) in counts {
-            if count == 0 {
-                return Err(StartError::setting(field, &count, "above zero"));
-            }
-        }
-        if limits.body > limits.bodies {
-            return Err(StartError::setting("body_limit", &limits.body, "at most 96 MiB"));
-        }
-        Ok(())
     }
 }
 
@@ -412,21 +406,6 @@ fn without_strangers(authorizer: &Authorizer) -> Authorizer {
         "" => Access::Deny("the request has no credentials".to_owned()),
         _ => authorizer(request),
     })
-}
-
-/// Returns whether a request can have this path, in the form that is compared.
-fn is_plain_path(path: &str) -> bool {
-    let Some(inner) = path.strip_prefix('/') else { return false };
-    inner.is_empty() || inner.split('/').all(|part| !["", ".", ".."].contains(&part) && !part.contains(['?', '#', '%']))
-}
-
-/// Shows an address without quotes.
-struct PlainAddress<'a>(&'a SocketAddr);
-
-impl fmt::Debug for PlainAddress<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.0, f)
-    }
 }
 
 impl fmt::Debug for ServerBuilder {

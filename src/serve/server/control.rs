@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::base::error::StillRunning;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
-use crate::base::sync::atomic::Ordering::Relaxed;
-use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster};
+use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, value};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
 ///
@@ -44,6 +43,12 @@ pub struct ServerCounts {
     pub accepted_connections: u64,
     /// The connections that were refused, because there were too many.
     pub refused_connections: u64,
+    /// The streams that have ended early, because other replies used the memory for replies.
+    pub dropped_streams: u64,
+    /// The connections that ended before TLS was set up, for example because of a wrong client certificate.
+    pub failed_handshakes: u64,
+    /// The requests with wrong credentials.
+    pub failed_authentications: u64,
     /// The replies with a status from 200 to 299.
     pub succeeded: u64,
     /// The replies with a status from 300 to 399.
@@ -77,17 +82,21 @@ impl ServerControl {
     #[must_use]
     pub fn counts(&self) -> ServerCounts {
         let Self { registry, counts, .. } = self;
-        let [_, succeeded, redirected, client_errors, server_errors] =
-            counts.replies.each_ref().map(|count| count.load(Relaxed));
+        let replies = counts.replies();
+        let of_class =
+            |class: u16| replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, count)| count).sum();
         ServerCounts {
             open_connections: registry.connections(),
             open_streams: registry.streams(),
-            accepted_connections: counts.accepted.load(Relaxed),
-            refused_connections: counts.refused.load(Relaxed),
-            succeeded,
-            redirected,
-            client_errors,
-            server_errors,
+            accepted_connections: value(&counts.accepted),
+            refused_connections: value(&counts.refused_by_server) + value(&counts.refused_by_client),
+            dropped_streams: value(&counts.dropped_streams),
+            failed_handshakes: value(&counts.failed_handshakes),
+            failed_authentications: value(&counts.unauthenticated),
+            succeeded: of_class(2),
+            redirected: of_class(3),
+            client_errors: of_class(4),
+            server_errors: of_class(5),
         }
     }
 }

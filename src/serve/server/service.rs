@@ -1,22 +1,30 @@
 //! Checks users and their rights, finds the handler, and logs writes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 
 use super::hosts::{AllowedHosts, check_origin};
+use super::throttle::GuessThrottle;
 use super::users::{ClientCredentials, KnownUsers};
+use super::verb::metric_verb;
+use crate::base::clock::Clock;
 use crate::base::text::one_line;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::serve::damper::{Damper, missing_lines};
 use crate::serve::http::{
-    Handler, IncomingRequest, LoggedOutcome, PeerInfo, Reply, RequestHead, RequestTarget, Service, canonical_path,
+    Handler, HttpCounts, IncomingRequest, LoggedOutcome, PeerInfo, RefusedRequest, Reply, RequestHead, RequestTarget,
+    Service, canonical_path, client_of, increment,
 };
 
 /// The first segments of the paths of objects.
 const OBJECT_ROOTS: [&str; 4] = ["api", "apis", "openapi", "version"];
-/// Headers with which a user of Kubernetes acts as another user.
-const IMPERSONATION: HeaderName = HeaderName::from_static("impersonate-user");
+/// The headers with which a user of Kubernetes acts as another user, or drops rights, begin with this.
+const IMPERSONATION: &str = "impersonate-";
+const IMPERSONATED_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// The decisions of one server.
 pub(super) struct ServerService {
@@ -34,15 +42,48 @@ pub(super) struct ServerService {
     pub(super) pages: Option<Arc<dyn Handler>>,
     /// The handlers of admission reviews, by path.
     pub(super) reviews: Vec<(String, Arc<dyn Handler>)>,
+    pub(super) counts: Arc<HttpCounts>,
+    pub(super) clock: Clock,
+    /// Damps the lines about refused reads and unknown users, by the address of the client and the status.
+    pub(super) refusals: Damper<(IpAddr, u16)>,
+    pub(super) guesses: GuessThrottle,
 }
 
 impl Service for ServerService {
-    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<Reply>> {
-        self.decide(head, peer).map_err(|(status, user, message)| {
+    fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<RefusedRequest>> {
+        self.decide(head, peer).map_err(|Decline { status, user, message, is_guess }| {
             let RequestTarget { path, query, .. } = &head.target;
-            self.audit(&user, &head.method, path, is_rehearsal(query), peer.peer.ip(), status);
-            Box::new(refusal(head, status, &message, self.challenge(status, peer)))
+            let (client, mut delay, mut late) = (peer.peer.ip(), Duration::ZERO, "");
+            if is_guess {
+                delay = self.guesses.delay(client_of(client), self.clock.nanos());
+                late = if delay.is_zero() { "" } else { "; answered late, because its address has failed often" };
+            }
+            let is_read = is_read(&head.method);
+            let damps = is_read || user.name.is_empty();
+            if let Some(missing) = if damps { self.damped(client, status) } else { Some(0) } {
+                let (reason, missing) = (one_line(&format!("{message}{late}")), missing_lines(missing));
+                let line = LoggedRequest { user: &user, method: &head.method, path, client, status };
+                if is_read {
+                    self.log_read(&line, &format!(": {reason}{missing}"));
+                } else {
+                    self.log_write(&line, is_rehearsal(query), &missing);
+                }
+            }
+            let reply = refusal(head, status, &message, self.challenge(status, peer));
+            Box::new(RefusedRequest { reply, delay })
         })
+    }
+
+    fn verb(&self, head: &RequestHead) -> &'static str {
+        metric_verb(head)
+    }
+
+    #[cfg(feature = "serve-tls")]
+    fn log_handshake(&self, peer: IpAddr, error: &std::io::Error) {
+        let Some(missing) = self.refusals.pass((client_of(peer), 0)) else { return };
+        let (component, client, error) = (self.name.as_str(), peer.to_canonical(), one_line(&error.to_string()));
+        let (error, more) = (error.as_str(), missing_lines(missing));
+        log::info!(component, client:%, error; "{component}: TLS refuses the client at {client}: {error}{more}");
     }
 
     fn answer(&self, request: IncomingRequest) -> Reply {
@@ -60,22 +101,61 @@ impl Service for ServerService {
             let dry_run = || is_rehearsal(query) || (*method == Method::DELETE && is_rehearsed_deletion(&request.body));
             let by_status = || LoggedOutcome { status: reply.status, dry_run: dry_run() };
             let LoggedOutcome { status, dry_run } = reply.logged.unwrap_or_else(by_status);
-            self.audit(user, method, path, dry_run, peer.ip(), status);
+            let client = peer.ip();
+            let line = LoggedRequest { user, method, path, client, status };
+            if !is_read(method) {
+                self.log_write(&line, dry_run, "");
+            } else if status == StatusCode::FORBIDDEN
+                && let Some(missing) = self.damped(client, status)
+            {
+                self.log_read(&line, &missing_lines(missing));
+            }
         }
         reply
     }
 }
 
-/// The status of a refusal, the user as far as known, and a text.
-type Decline = (StatusCode, UserInfo, String);
+/// Why a request is refused.
+struct Decline {
+    status: StatusCode,
+    /// The user as far as known.
+    user: UserInfo,
+    message: String,
+    /// Whether the client may be guessing credentials.
+    is_guess: bool,
+}
+
+impl Decline {
+    fn new(status: StatusCode, user: UserInfo, message: String) -> Self {
+        Self { status, user, message, is_guess: false }
+    }
+}
+
+/// Why a request has no user.
+struct NoUser {
+    message: &'static str,
+    /// Whether the client may be guessing credentials.
+    is_guess: bool,
+}
 
 impl ServerService {
+    /// Uses this clock.
+    pub(super) fn on(self, clock: &Clock) -> Self {
+        Self { clock: clock.clone(), refusals: Damper::new(clock.clone()), ..self }
+    }
+
     fn decide(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Decline> {
-        let forbid = |message: String| (StatusCode::FORBIDDEN, UserInfo::default(), message);
+        let forbid = |message: String| Decline::new(StatusCode::FORBIDDEN, UserInfo::default(), message);
         self.hosts.check(head, peer.local).map_err(forbid)?;
         check_origin(head, peer).map_err(|message| forbid(message.to_owned()))?;
-        if head.headers.contains_key(&IMPERSONATION) {
+        if head.headers.contains_key(&IMPERSONATED_USER) {
             return Err(forbid("the server does not let users act as other users".to_owned()));
+        }
+        // The request would have rights that its user meant to drop.
+        if let Some(name) = head.headers.keys().find(|name| name.as_str().starts_with(IMPERSONATION)) {
+            let message =
+                format!("the header {name} needs Impersonate-User, and users may not act as other users here");
+            return Err(Decline::new(StatusCode::BAD_REQUEST, UserInfo::default(), message));
         }
         let path = canonical_path(&head.target.segments);
         let can_be_public = match head.method {
@@ -88,8 +168,15 @@ impl ServerService {
         let user = match self.user(head, peer) {
             Ok(user) => user,
             Err(_) if is_public => UserInfo::default(),
-            Err(message) => return Err((StatusCode::UNAUTHORIZED, UserInfo::default(), message.to_owned())),
+            Err(NoUser { message, is_guess }) => {
+                let (user, message) = (UserInfo::default(), message.to_owned());
+                return Err(Decline { status: StatusCode::UNAUTHORIZED, user, message, is_guess });
+            }
         };
+        if head.has_body() && is_encoded(head) {
+            let message = "the body has a Content-Encoding: send it without one".to_owned();
+            return Err(Decline::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, user, message));
+        }
         if is_public || is_object_path(&head.target.segments) {
             return Ok(user);
         }
@@ -98,7 +185,7 @@ impl ServerService {
             Access::Allow => Ok(request.user),
             Access::Deny(reason) => {
                 let message = format!("{request} is forbidden: {reason}");
-                Err((StatusCode::FORBIDDEN, request.user, message))
+                Err(Decline::new(StatusCode::FORBIDDEN, request.user, message))
             }
         }
     }
@@ -108,21 +195,33 @@ impl ServerService {
         self.reviews.iter().find(|(known, _)| known == path).map(|(_, handler)| handler)
     }
 
-    fn user(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, &'static str> {
+    fn user(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, NoUser> {
         if !self.has_authentication {
             return Ok(UserInfo::default());
         }
+        let known = |user| {
+            increment(&self.counts.authenticated);
+            Ok(user)
+        };
+        let unknown = |message, is_guess| {
+            increment(&self.counts.unauthenticated);
+            Err(NoUser { message, is_guess })
+        };
         let is_private = peer.is_tls || peer.peer.ip().to_canonical().is_loopback();
         let sent = head.single(&header::AUTHORIZATION);
         if sent.is_none() && head.headers.contains_key(header::AUTHORIZATION) {
-            return Err("the header Authorization occurs twice or is not text");
+            return unknown("the header Authorization occurs twice or is not text", true);
         }
         match (self.users.check(sent, is_private), &peer.certificate) {
-            (ClientCredentials::Of(user), _) => Ok(user),
-            (ClientCredentials::Wrong(message), _) => Err(message),
-            (ClientCredentials::Missing, Some(user)) => Ok(user.clone()),
+            (ClientCredentials::Of(user), _) => known(user),
+            (ClientCredentials::Wrong(message), _) => unknown(message, true),
+            (ClientCredentials::Missing, Some(Ok(user))) => known(user.clone()),
+            // An authority has signed it, so this is no guess.
+            (ClientCredentials::Missing, Some(Err(message))) => unknown(message, false),
             (ClientCredentials::Missing, None) if self.allows_anonymous => Ok(UserInfo::default()),
-            (ClientCredentials::Missing, None) => Err("the request has no credentials"),
+            (ClientCredentials::Missing, None) => {
+                Err(NoUser { message: "the request has no credentials", is_guess: false })
+            }
         }
     }
 
@@ -133,29 +232,58 @@ impl ServerService {
         (status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
     }
 
-    /// Logs a write. Logs no query and no header, because they may have secrets.
-    fn audit(
-        &self,
-        user: &UserInfo,
-        method: &Method,
-        path: &str,
-        dry_run: bool,
-        peer: std::net::IpAddr,
-        status: StatusCode,
-    ) {
-        if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
-            return;
-        }
-        let component = self.name.as_str();
-        let user = if user.name.is_empty() { "anonymous".to_owned() } else { one_line(&user.name) };
-        let (method, path, status) = (method.as_str(), one_line(path), status.as_u16());
-        let client = peer.to_canonical();
-        let (user, path) = (user.as_str(), path.as_str());
+    /// Returns how many lines about refusals are missing before this one, or `None` if this one is left out too. They
+    /// are damped, because anybody can cause them.
+    fn damped(&self, client: IpAddr, status: StatusCode) -> Option<u64> {
+        self.refusals.pass((client_of(client), status.as_u16()))
+    }
+
+    /// Logs a write. `more` is what the line tells beyond the fields.
+    fn log_write(&self, request: &LoggedRequest<'_>, dry_run: bool, more: &str) {
+        let LoggedRequest { client, status, .. } = request;
+        let (component, client, status) = (self.name.as_str(), client.to_canonical(), status.as_u16());
+        let (user, method, path) = (&*request.user_name(), request.method.as_str(), &*one_line(request.path));
         log::info!(
             component, user, method, path, dry_run, client:%, status;
-            "{component}: {user} at {client}: {method} {path}: {status}, dry run: {dry_run}"
+            "{component}: {user} at {client}: {method} {path}: {status}, dry run: {dry_run}{more}"
         );
     }
+
+    /// Logs a refused read. `more` is what the line tells beyond the fields.
+    fn log_read(&self, request: &LoggedRequest<'_>, more: &str) {
+        let LoggedRequest { client, status, .. } = request;
+        let (component, client, status) = (self.name.as_str(), client.to_canonical(), status.as_u16());
+        let (user, method, path) = (&*request.user_name(), request.method.as_str(), &*one_line(request.path));
+        log::info!(
+            component, user, method, path, client:%, status;
+            "{component}: {user} at {client}: {method} {path}: {status}{more}"
+        );
+    }
+}
+
+/// A request in the log. It has no query and no header, because they may have secrets.
+struct LoggedRequest<'a> {
+    user: &'a UserInfo,
+    method: &'a Method,
+    path: &'a str,
+    client: IpAddr,
+    status: StatusCode,
+}
+
+impl LoggedRequest<'_> {
+    fn user_name(&self) -> String {
+        if self.user.name.is_empty() { "anonymous".to_owned() } else { one_line(&self.user.name) }
+    }
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Returns whether the body of a request is compressed or encoded in another way.
+fn is_encoded(head: &RequestHead) -> bool {
+    let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
+    encodings.any(|encoding| !encoding.is_empty() && !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Returns whether the query asks to store nothing.
@@ -202,7 +330,12 @@ fn verb(method: &Method) -> &'static str {
 /// Returns the reply to a request that is not served. Clients of Kubernetes get a `Status`, other clients get text.
 fn refusal(head: &RequestHead, status: StatusCode, message: &str, challenge: Option<HeaderValue>) -> Reply {
     let reply = if is_object_path(&head.target.segments) {
-        let reason = if status == StatusCode::UNAUTHORIZED { "Unauthorized" } else { "Forbidden" };
+        let reason = match status {
+            StatusCode::BAD_REQUEST => "BadRequest",
+            StatusCode::UNAUTHORIZED => "Unauthorized",
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
+            _ => "Forbidden",
+        };
         Reply::failure(status, reason, message)
     } else {
         Reply::text(status, format!("{message}\n"))

@@ -7,12 +7,14 @@ use super::process::ProcessFacts;
 use crate::controller::ControllerMetrics;
 use crate::manager::{Holder, ManagerMetrics, NamedMetrics};
 use crate::run::histogram::Histogram;
+use crate::serve::http::value;
+use crate::serve::server::ServerVitals;
 use crate::watch::source::SourceStatus;
 
 pub(crate) use super::exposition::CONTENT_TYPE;
 
-/// Returns the metrics of a manager and of its process.
-pub(crate) fn metrics_text(manager: &ManagerMetrics, process: &ProcessFacts) -> String {
+/// Returns the metrics of a manager, of the server that shows them, and of the process.
+pub(crate) fn metrics_text(manager: &ManagerMetrics, server: Option<&ServerVitals>, process: &ProcessFacts) -> String {
     let mut text = Exposition::default();
     let controllers = &manager.controllers;
     queues(&mut text, controllers);
@@ -24,6 +26,9 @@ pub(crate) fn metrics_text(manager: &ManagerMetrics, process: &ProcessFacts) -> 
     let sources: Vec<_> = of_controllers.chain(manager.sources.iter().map(|source| ("", source))).collect();
     source_metrics(&mut text, &sources);
     leadership(&mut text, manager);
+    if let Some(server) = server {
+        server_metrics(&mut text, server);
+    }
     process_metrics(&mut text, process);
     text.into_text()
 }
@@ -163,6 +168,48 @@ fn leadership(text: &mut Exposition, manager: &ManagerMetrics) {
     let help = "When the leader began to lead, in seconds since 1970.";
     text.family("homeostat_leader_since_seconds", FamilyType::Gauge, help);
     text.seconds(&[("name", name)], since.unwrap_or_default());
+}
+
+/// Writes the metrics of a server.
+fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts }: &ServerVitals) {
+    let (counter, gauge) = (FamilyType::Counter, FamilyType::Gauge);
+    text.family("apiserver_request_total", counter, "Replies by verb and status.");
+    for ((verb, code), count) in counts.replies() {
+        text.count(&[("verb", verb), ("code", &code.to_string())], count);
+    }
+    text.family("authentication_attempts", counter, "Requests with credentials, by result.");
+    for (result, count) in [("success", &counts.authenticated), ("failure", &counts.unauthenticated)] {
+        text.count(&[("result", result)], value(count));
+    }
+    text.family(
+        "homeostat_server_refused_connections_total",
+        counter,
+        "Refused connections by the limit that they passed.",
+    );
+    for (limit, count) in [("server", &counts.refused_by_server), ("client", &counts.refused_by_client)] {
+        text.count(&[("limit", limit)], value(count));
+    }
+    let help = "Watches that ended early because other replies used the memory for replies.";
+    for (name, help, count) in [
+        ("apiserver_terminated_watchers_total", help, &counts.dropped_streams),
+        (
+            "apiserver_tls_handshake_errors_total",
+            "Connections that ended before TLS was set up.",
+            &counts.failed_handshakes,
+        ),
+        ("homeostat_server_accepted_connections_total", "Accepted connections.", &counts.accepted),
+    ] {
+        text.family(name, counter, help);
+        text.count(&[], value(count));
+    }
+    for (name, help, size) in [
+        ("apiserver_longrunning_requests", "Open streams, for example watches.", registry.streams()),
+        ("homeostat_server_connections", "Open connections.", registry.connections()),
+        ("homeostat_server_reply_bytes", "Memory that large replies keep while they are sent.", registry.reply_bytes()),
+    ] {
+        text.family(name, gauge, help);
+        text.size(&[], size);
+    }
 }
 
 /// Writes the usual metrics of a process, as far as the system tells them.

@@ -1,9 +1,13 @@
-//! `delete`: finalizers and purges.
+//! `delete`: finalizers, purges and grace periods.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fixture::{CaseResult, InPart, ObjectEvent, Refusal, TestedClient, failed, holds, owned_answer, same};
+use super::fixture::{
+    CaseResult, InPart, ObjectEvent, Refusal, TestedClient, failed, held_back, holds, owned_answer, same,
+};
 use super::objects::{A, FINALIZER, WIDGET, ZONE, held, is_deleting, key, meta, version, widget, with, without, zone};
 use super::threads::only_one_succeeds;
 use crate::objects::{DeleteOptions, Deletion, ObjectKey, Patch, PatchTarget, Query, SharedObject, WatchEvent};
@@ -173,6 +177,21 @@ pub(super) fn purge_removes_at_once(client: &TestedClient) -> CaseResult {
     client.create(widget("a"))?;
     same("the outcome without finalizers", client.purge("a")?, Deletion::Gone)?;
     client.refused(Refusal::NotFound, A, || client.get("a")).map(drop)
+}
+
+/// Only kinds that end gracefully have a grace period.
+pub(super) fn a_grace_period_holds_no_widget(client: &TestedClient) -> CaseResult {
+    for time in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(3600)] {
+        let options = DeleteOptions::default().grace_period(time);
+        client.create(widget("a"))?;
+        same("the outcome", client.delete_with("a", &options)?, Deletion::Gone).in_part(&format!("{time:?}"))?;
+        client.refused(Refusal::NotFound, A, || client.get("a"))?;
+        client.create(held(widget("a")))?;
+        let held = held_back(client.delete_with("a", &options)?)?;
+        same("the grace period", &held["metadata"]["deletionGracePeriodSeconds"], &json!(0))?;
+        client.merge("a", json!({"metadata": {"finalizers": null}}))?;
+    }
+    Ok(())
 }
 
 /// Returns the object of the last change.

@@ -177,6 +177,7 @@ macro_rules! __conformance_cases {
                 finalizers_without_a_deletion_hold_nothing,
                 a_status_does_not_remove,
                 purge_removes_at_once,
+                a_grace_period_holds_no_widget,
                 delete_collection_deletes_what_is_selected,
                 delete_by_many_at_once_succeeds_once;
             owners:
@@ -244,6 +245,7 @@ macro_rules! __conformance_cases {
                 label_keys_are_qualified_names,
                 label_values_are_short_words,
                 finalizers_are_qualified_names,
+                finalizers_for_dependents_exclude_each_other,
                 owners_are_objects,
                 objects_have_metadata,
                 objects_are_of_the_kind;

@@ -165,6 +165,14 @@ pub(super) fn finalizers_are_qualified_names(client: &TestedClient) -> CaseResul
     Ok(())
 }
 
+pub(super) fn finalizers_for_dependents_exclude_each_other(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
+    for both in [json!(["foregroundDeletion", "orphan"]), json!(["orphan", "example.com/x", "foregroundDeletion"])] {
+        invalid_by_every_method(client, "finalizers", &both, "orphan")?;
+    }
+    Ok(())
+}
+
 pub(super) fn owners_are_objects(client: &TestedClient) -> CaseResult {
     client.create(widget("a"))?;
     for owners in [json!([1]), json!("a"), json!({"name": "a"})] {

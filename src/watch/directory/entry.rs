@@ -2,6 +2,9 @@
 
 use std::time::SystemTime;
 
+/// The identity of a directory: its device and inode. An open directory keeps both, and no other directory gets them meanwhile.
+pub(super) type FolderId = (u64, u64);
+
 /// The metadata of an entry. A difference in any field is a change of the entry.
 ///
 /// # Examples

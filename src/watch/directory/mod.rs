@@ -2,20 +2,30 @@
 
 mod entry;
 mod tree;
+mod volumes;
 
 #[cfg(all(test, unix, not(loom)))]
 mod tests;
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::entry::{FileKind, FileState};
 
-use self::tree::Tree;
+use self::entry::FolderId;
+use self::tree::Folder;
+use self::volumes::Volumes;
 use super::poll::PollWatch;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled};
+
+/// The number of listings until a directory that is exchanged again and again is an error.
+const TRIES: u32 = 5;
+
+const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch again if it is gone for good";
 
 /// Watches the entries of a directory by polling their metadata. Works on every file system, including network file systems and
 /// container mounts, and needs no notification API of the operating system.
@@ -24,10 +34,36 @@ use crate::run::error::{BoxError, Cancelled};
 /// own and are not followed; on Unix, not even a link that replaces a directory during the listing.
 ///
 /// An entry that vanishes during the listing counts as deleted. If the directory or one below it cannot be read, the whole
-/// listing fails and changes nothing: the files of an unmounted volume are not treated as deleted.
+/// listing fails and changes nothing. If another directory takes the place of one of them during the listing, the listing is repeated,
+/// and fails after five tries (on Unix).
 ///
 /// An edit is detected if it changes the length, the modification time or the file itself (an editor that renames). An edit
 /// that keeps the length, within one tick of the file system clock (often milliseconds), is missed.
+///
+/// # Volumes
+///
+/// The directory of an unmounted volume is often still there, and empty. Its files are not treated as deleted: the listing fails until
+/// a volume is mounted there again. The rule (on Unix): a listing fails
+///
+/// - if the path of the watched directory leads to the same place as in the last listing, but now to a file system outside of the
+///   volume that it was on then;
+/// - if a directory below it, with [`recursive`](Self::recursive), was a mount point in the last listing and is none now. A mount
+///   point that was removed counts as deleted, with its content.
+///
+/// Linux 5.8 and later tell any two mounts apart. Other systems tell mounts apart by their device, so that they do not notice the end of a
+/// bind mount of the same file system. If a volume is gone for good, start the watch again.
+///
+/// No watch knows what was there before it started. A program that may start before its volume is mounted should watch a
+/// *subdirectory* of the volume: while that is missing, each listing fails.
+///
+/// # Mounted configuration
+///
+/// Kubernetes mounts a config map or a secret as a directory with links: `app.toml` leads to `..data/app.toml`, and `..data` to
+/// a directory with a time as its name. For an update, Kubernetes makes a new directory, replaces `..data` in one step, and
+/// removes the old directory. Watch the directory *behind* the link, as in `Directory::new("/etc/app/..data")`. The keys are the
+/// names of the files. After an update, the next listing reports each file that is in the new directory as updated, because it is a new
+/// file, and the files that are not there as deleted. A watch of `/etc/app` itself reports only that `..data` and the directories
+/// with times have changed. A file that is mounted with `subPath` is never updated.
 ///
 /// # Examples
 ///
@@ -61,9 +97,12 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Watches the entries of `root`, without the content of its subdirectories.
+    /// Watches the entries of `root`, without the content of its subdirectories. A relative path refers to the directory that is
+    /// current now.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), recursive: false }
+        let root = root.into();
+        // The process may change its directory later. This fails for an empty path, which cannot be listed either.
+        Self { root: std::path::absolute(&root).unwrap_or(root), recursive: false }
     }
 
     /// Includes the content of subdirectories, at any depth.
@@ -74,71 +113,161 @@ impl Directory {
 
     /// Returns a watch that lists the directory every `period`. Call [`start`](PollWatch::start) on it.
     pub fn poll(self, period: Duration) -> PollWatch<PathBuf, FileState> {
-        PollWatch::new(period, move |cx: &Context| self.list(cx))
+        let mut volumes = Volumes::default();
+        PollWatch::new(period, move |cx: &Context| self.list_again(cx, &mut volumes, |_| {}))
     }
 
     /// Lists the entries once. A directory comes before its content; the order is otherwise unspecified.
     ///
+    /// This remembers nothing, so it cannot notice an unmounted volume.
+    ///
     /// # Errors
     ///
-    /// If a directory cannot be read, or the run has been aborted. A passed deadline does not end the listing. Otherwise
-    /// a directory that takes longer than the period would never be listed.
+    /// If a directory cannot be read or was exchanged in each of five tries, or if the run has been aborted. A passed deadline does not
+    /// end the listing. Otherwise a directory that takes longer than the period would never be listed.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
-        self.walk(cx, |_| {})
+        self.list_again(cx, &mut Volumes::default(), |_| {})
     }
 
-    /// Lists the entries. Calls `before_open` with the path of each directory below the root before it opens that directory.
-    fn walk(&self, cx: &Context, mut before_open: impl FnMut(&Path)) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
-        unless_aborted(cx)?;
-        let tree = Tree::open(&self.root).map_err(|error| self.unreadable(Path::new(""), &error))?;
-        let mut entries = Vec::new();
-        let mut folders = vec![PathBuf::new()];
-        while let Some(folder) = folders.pop() {
-            unless_aborted(cx)?;
-            before_open(&folder);
-            let before = entries.len();
-            match list_one(cx, &tree, &folder, &mut entries) {
-                Ok(()) => {}
-                // The directory was deleted, with its content, after its parent was listed. The root must exist.
-                Err(Fault::Read(error)) if folder != Path::new("") && is_gone(&error) => entries.truncate(before),
-                Err(Fault::Read(error)) => return Err(self.unreadable(&folder, &error)),
-                Err(Fault::Cancelled(cancelled)) => return Err(cancelled.into()),
+    /// Lists the entries, unless a volume of the last listing is missing. Calls `before` with the path of the root before it reads
+    /// that directory, and with the path of each directory below before it opens that one.
+    fn list_again(
+        &self,
+        cx: &Context,
+        volumes: &mut Volumes,
+        mut before: impl FnMut(&Path),
+    ) -> Result<ListedFiles, BoxError> {
+        let mut fault = String::new();
+        for _ in 0..TRIES {
+            let root = match Folder::root(&self.root) {
+                // A link may have led to a directory that was removed just now.
+                Err(error) if is_gone(&error) => {
+                    fault = error.to_string();
+                    continue;
+                }
+                root => root.map_err(|error| self.fault(Path::new(""), error))?,
+            };
+            let mut walk = Walk { directory: self, cx, levels: Vec::new(), entries: Vec::new() };
+            if walk.run(root, volumes, &mut before)? {
+                return Ok(walk.entries);
             }
-            if self.recursive {
-                let found = entries[before..].iter().filter(|(_, state): &&(_, FileState)| state.is_dir());
-                folders.extend(found.map(|(path, _)| path.clone()));
-            }
+            fault = format!("a directory was exchanged during each of {TRIES} listings; the next poll tries again");
         }
-        Ok(entries)
+        Err(self.fault(Path::new(""), fault))
     }
 
-    fn unreadable(&self, folder: &Path, error: &io::Error) -> BoxError {
-        format!("{}: {error}", self.root.join(folder).display()).into()
+    /// Returns an error that names a directory.
+    fn fault(&self, folder: &Path, fault: impl fmt::Display) -> BoxError {
+        let folder: PathBuf = self.root.iter().chain(folder).collect();
+        format!("{}: {fault}", folder.display()).into()
     }
 }
 
-fn list_one(cx: &Context, tree: &Tree, folder: &Path, entries: &mut Vec<(PathBuf, FileState)>) -> Result<(), Fault> {
-    tree.entries(folder, |name, state| {
-        // A large directory may take long, so an abort is checked at each entry.
-        unless_aborted(cx).map_err(Fault::Cancelled)?;
-        entries.push((folder.join(name), state));
-        Ok(())
-    })
+type ListedFiles = Vec<(PathBuf, FileState)>;
+
+/// One listing, level by level.
+struct Walk<'a> {
+    directory: &'a Directory,
+    cx: &'a Context,
+    levels: Vec<Level>,
+    entries: ListedFiles,
+}
+
+/// A directory whose entries were read. Its subdirectories follow.
+struct Level {
+    folder: Folder,
+    path: PathBuf,
+    /// The number of entries before its content.
+    start: usize,
+    /// The subdirectories that are not listed yet.
+    below: Vec<(PathBuf, FolderId)>,
+}
+
+impl Walk<'_> {
+    /// Lists the entries. Returns false if a directory was exchanged meanwhile.
+    fn run(&mut self, folder: Folder, volumes: &mut Volumes, before: &mut impl FnMut(&Path)) -> Result<bool, BoxError> {
+        let (directory, top) = (self.directory, Path::new(""));
+        if volumes.has_lost_root(&directory.root, &folder) {
+            return Err(directory.fault(top, UNMOUNTED));
+        }
+        let (root, mut mounts, mut seen) = ((folder.id, folder.mount), BTreeSet::new(), BTreeSet::new());
+        before(top);
+        if !self.enter(folder, top.to_owned())? {
+            return Ok(false);
+        }
+        while let Some(level) = self.levels.last_mut() {
+            let Some((path, id)) = level.below.pop() else {
+                if self.leave()? {
+                    continue;
+                }
+                return Ok(false);
+            };
+            before(&path);
+            let folder = match level.folder.below(path.file_name().unwrap_or_default()) {
+                Err(error) if is_gone(&error) => continue,
+                folder => folder.map_err(|error| directory.fault(&path, error))?,
+            };
+            // A directory that is found twice was moved meanwhile. On systems other than Unix, the identity is not known.
+            if folder.id != id || (cfg!(unix) && !seen.insert((id, folder.mount))) {
+                return Ok(false);
+            }
+            if folder.mount != level.folder.mount {
+                mounts.insert(path.clone());
+            } else if volumes.had(&path, root.0) {
+                return Err(directory.fault(&path, UNMOUNTED));
+            }
+            self.enter(folder, path)?;
+        }
+        volumes.found(&directory.root, root, mounts);
+        Ok(true)
+    }
+
+    /// Reads the entries of a directory. Returns false if the root is gone.
+    fn enter(&mut self, folder: Folder, path: PathBuf) -> Result<bool, BoxError> {
+        let Self { directory, cx, levels, entries } = self;
+        let (start, mut below) = (entries.len(), Vec::new());
+        unless_aborted(cx)?;
+        let read = folder.entries(|name, state, id| {
+            // A large directory may take long, so an abort is checked at each entry.
+            unless_aborted(cx).map_err(io::Error::other)?;
+            let path = path.join(name);
+            if directory.recursive && state.is_dir() {
+                below.push((path.clone(), id));
+            }
+            entries.push((path, state));
+            Ok(())
+        });
+        unless_aborted(cx)?;
+        match read {
+            Ok(()) => levels.push(Level { folder, path, start, below }),
+            // The directory was deleted, with its content, after its parent was read.
+            Err(error) if is_gone(&error) => entries.truncate(start),
+            Err(error) => return Err(directory.fault(&path, error)),
+        }
+        Ok(!levels.is_empty())
+    }
+
+    /// Leaves a directory after everything in it was read. Returns false if another directory has its path now.
+    fn leave(&mut self) -> Result<bool, BoxError> {
+        let Some(Level { folder, path, start, .. }) = self.levels.pop() else { return Ok(true) };
+        let now = match self.levels.last() {
+            Some(parent) => parent.folder.below(path.file_name().unwrap_or_default()),
+            None => Folder::root(&self.directory.root),
+        };
+        match now {
+            Ok(now) => Ok(now.id == folder.id),
+            Err(error) if !is_gone(&error) => Err(self.directory.fault(&path, error)),
+            Err(_) => {
+                // It was deleted, with its content. A root that is gone is looked for once more.
+                self.entries.truncate(start);
+                Ok(!self.levels.is_empty())
+            }
+        }
+    }
 }
 
 fn unless_aborted(cx: &Context) -> Result<(), Cancelled> {
     cx.check().or_else(|cancelled| if cancelled == Cancelled::DeadlineExceeded { Ok(()) } else { Err(cancelled) })
-}
-
-enum Fault {
-    Read(io::Error),
-    Cancelled(Cancelled),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error)
-    }
 }
 
 /// Returns whether the directory was removed, or replaced by something else.

@@ -1,11 +1,11 @@
 //! Opens the directories of a tree and reads their entries, without following a symbolic link below the root.
 
 #[cfg(not(unix))]
-pub(super) use self::others::Tree;
+pub(super) use self::others::Folder;
 #[cfg(unix)]
-pub(super) use self::unix::Tree;
+pub(super) use self::unix::Folder;
 
-/// Opens each directory from its parent, one name at a time, so that a link which replaces a directory is never followed.
+/// Opens each directory from its parent, so that a link which replaces a directory is never followed.
 #[cfg(unix)]
 mod unix {
     use std::ffi::OsStr;
@@ -15,55 +15,86 @@ mod unix {
     use std::path::Path;
     use std::time::{Duration, SystemTime};
 
-    use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+    use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
     use rustix::io::Errno;
 
-    use crate::watch::directory::entry::{FileKind, FileState};
+    use crate::watch::directory::entry::{FileKind, FileState, FolderId};
 
-    /// The open root directory.
-    pub(crate) struct Tree(OwnedFd);
+    /// An open directory.
+    pub(crate) struct Folder {
+        fd: OwnedFd,
+        pub(crate) id: FolderId,
+        /// The number of the mounted file system. The number of its device, if the system does not number mounts.
+        pub(crate) mount: u64,
+    }
 
-    impl Tree {
-        pub(crate) fn open(root: &Path) -> io::Result<Self> {
-            open(CWD, root.as_os_str(), OFlags::empty()).map(Self)
+    impl Folder {
+        pub(crate) fn root(path: &Path) -> io::Result<Self> {
+            Self::open(CWD, path.as_os_str(), OFlags::empty())
         }
 
-        /// Calls `each` with the name and the metadata of each entry of `folder`, a path relative to the root.
-        pub(crate) fn entries<E: From<io::Error>>(
+        /// Opens the directory `name` in this one.
+        pub(crate) fn below(&self, name: &OsStr) -> io::Result<Self> {
+            Self::open(&self.fd, name, OFlags::NOFOLLOW)
+        }
+
+        fn open(parent: impl AsFd, name: &OsStr, flags: OFlags) -> io::Result<Self> {
+            let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let fd = openat(parent, name, flags, Mode::empty()).map_err(|error| match error {
+                // Some systems report a symbolic link with these errors.
+                Errno::LOOP | Errno::MLINK => ErrorKind::NotADirectory.into(),
+                other => io::Error::from(other),
+            })?;
+            let stat = fstat(&fd)?;
+            Ok(Self { id: id(&stat), mount: mount(&fd, OsStr::new("."), &stat), fd })
+        }
+
+        /// Returns the number of the mount at this path.
+        pub(crate) fn mount_at(path: &Path) -> io::Result<u64> {
+            Ok(mount(CWD, path.as_os_str(), &statat(CWD, path, AtFlags::empty())?))
+        }
+
+        /// Calls `each` with the name, the metadata and the identity of each entry.
+        pub(crate) fn entries(
             &self,
-            folder: &Path,
-            mut each: impl FnMut(&OsStr, FileState) -> Result<(), E>,
-        ) -> Result<(), E> {
-            let mut opened = None;
-            for name in folder {
-                let parent = opened.as_ref().unwrap_or(&self.0);
-                opened = Some(open(parent, name, OFlags::NOFOLLOW)?);
-            }
-            let folder = opened.as_ref().unwrap_or(&self.0);
-            for entry in Dir::read_from(folder).map_err(io::Error::from)? {
-                let entry = entry.map_err(io::Error::from)?;
+            mut each: impl FnMut(&OsStr, FileState, FolderId) -> io::Result<()>,
+        ) -> io::Result<()> {
+            for entry in Dir::read_from(&self.fd)? {
+                let entry = entry?;
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
                 if name == "." || name == ".." {
                     continue;
                 }
-                match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => each(name, state(&stat))?,
+                match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => each(name, state(&stat), id(&stat))?,
                     // The entry was deleted after it was read.
                     Err(Errno::NOENT) => {}
-                    Err(error) => return Err(io::Error::from(error).into()),
+                    Err(error) => return Err(error.into()),
                 }
             }
             Ok(())
         }
     }
 
-    fn open(parent: impl AsFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(parent, name, flags, Mode::empty()).map_err(|error| match error {
-            // Some systems report a symbolic link with these errors.
-            Errno::LOOP | Errno::MLINK => ErrorKind::NotADirectory.into(),
-            other => other.into(),
-        })
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the types differ from platform to platform")]
+    fn id(stat: &Stat) -> FolderId {
+        (stat.st_dev as u64, stat.st_ino as u64)
+    }
+
+    /// Returns the number of the mount of a directory, which also tells two mounts of one file system apart.
+    #[cfg(target_os = "linux")]
+    fn mount(parent: impl AsFd, name: &OsStr, stat: &Stat) -> u64 {
+        use rustix::fs::{StatxFlags, statx};
+        match statx(parent, name, AtFlags::empty(), StatxFlags::MNT_ID) {
+            Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => found.stx_mnt_id,
+            // An old kernel, or a sandbox that forbids the call.
+            _ => id(stat).0,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn mount(_parent: impl AsFd, _name: &OsStr, stat: &Stat) -> u64 {
+        id(stat).0
     }
 
     #[allow(
@@ -109,7 +140,8 @@ mod unix {
     }
 }
 
-/// Without `openat`: opens a directory by its path, after a check that the path is no link.
+/// Without `openat`: opens a directory by its path, after a check that the path is no link. The standard library cannot tell two
+/// directories or two mounts apart.
 #[cfg(not(unix))]
 mod others {
     use std::ffi::OsStr;
@@ -117,34 +149,43 @@ mod others {
     use std::io::{self, ErrorKind};
     use std::path::{Path, PathBuf};
 
-    use crate::watch::directory::entry::{FileKind, FileState};
+    use crate::watch::directory::entry::{FileKind, FileState, FolderId};
 
-    /// The path of the root.
-    pub(crate) struct Tree(PathBuf);
+    /// A directory that was there.
+    pub(crate) struct Folder {
+        path: PathBuf,
+        pub(crate) id: FolderId,
+        pub(crate) mount: u64,
+    }
 
-    impl Tree {
+    impl Folder {
         #[expect(clippy::unnecessary_wraps, reason = "opening a root can fail elsewhere")]
-        pub(crate) fn open(root: &Path) -> io::Result<Self> {
-            Ok(Self(root.to_owned()))
+        pub(crate) fn root(path: &Path) -> io::Result<Self> {
+            Ok(Self { path: path.to_owned(), id: (0, 0), mount: 0 })
         }
 
-        /// Calls `each` with the name and the metadata of each entry of `folder`, a path relative to the root.
-        pub(crate) fn entries<E: From<io::Error>>(
+        pub(crate) fn below(&self, name: &OsStr) -> io::Result<Self> {
+            let path = self.path.join(name);
+            let is_folder = fs::symlink_metadata(&path)?.is_dir();
+            if is_folder { Self::root(&path) } else { Err(ErrorKind::NotADirectory.into()) }
+        }
+
+        #[expect(clippy::unnecessary_wraps, reason = "this can fail elsewhere")]
+        pub(crate) fn mount_at(_path: &Path) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        pub(crate) fn entries(
             &self,
-            folder: &Path,
-            mut each: impl FnMut(&OsStr, FileState) -> Result<(), E>,
-        ) -> Result<(), E> {
-            let path = self.0.join(folder);
-            if folder != Path::new("") && !fs::symlink_metadata(&path)?.is_dir() {
-                return Err(io::Error::from(ErrorKind::NotADirectory).into());
-            }
-            for entry in fs::read_dir(path)? {
+            mut each: impl FnMut(&OsStr, FileState, FolderId) -> io::Result<()>,
+        ) -> io::Result<()> {
+            for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
                 match entry.metadata() {
-                    Ok(metadata) => each(&entry.file_name(), state(&metadata))?,
+                    Ok(metadata) => each(&entry.file_name(), state(&metadata), (0, 0))?,
                     // The entry was deleted after it was read.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(error),
                 }
             }
             Ok(())

@@ -624,7 +624,7 @@ struct Resynced(Arc<AtomicBool>);
 
 impl Clone for Resynced {
     fn clone(&self) -> Self {
-        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("vm-control-0");
+        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("manager-pool-control");
         assert!(!panics, "out of luck");
         Self(Arc::clone(&self.0))
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 use std::{fs, io};
 
-use homeostat::manager::{ElectorError, Term};
+use homeostat::manager::{Candidacy, ElectorError, Term};
 use homeostat::{CancellationToken, Clock, Context, Elector, FileElector, ManualClock};
 use log::Level;
 use tempfile::TempDir;
@@ -287,7 +287,51 @@ fn a_file_that_cannot_be_written_does_not_prevent_an_election() {
     let report = logs.at(Level::Warn);
     assert_eq!(report.len(), 1);
     assert!(
-        report[0].message.starts_with(&format!("unwritten: cannot write to {} who leads: ", path.display())),
+        report[0].message.starts_with(&format!("unwritten: cannot write the leader's name to {}: ", path.display())),
         "{report:?}"
     );
+}
+
+/// As a process that runs out of file descriptors for a while.
+#[cfg(unix)]
+#[test]
+fn a_candidate_survives_errors_after_its_first_try() {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, aside) = (folder.path().join("run"), folder.path().join("aside"));
+    fs::create_dir(&place).unwrap();
+    let path = place.join("leader.lock");
+    let logs = Logs::of("standby");
+    let term = elected(&elector(&path, "first"));
+    let (standby, clock) = (elector(&path, "standby"), ManualClock::new());
+    let cx = Context::detached_with(clock.clock(), CancellationToken::new());
+    let mut candidate = standby.candidate();
+    let mut tries = |count: usize| -> Vec<_> { (0..count).map(|_| candidate.try_lead(&cx)).collect() };
+    let waits = |tried: &Result<Candidacy, ElectorError>| matches!(tried, Ok(Candidacy::TryAgain(SECOND)));
+    assert!(tries(1).iter().all(waits));
+    fs::rename(&place, &aside).unwrap();
+    assert!(tries(5).iter().all(waits));
+    fs::rename(&aside, &place).unwrap();
+    assert!(tries(1).iter().all(waits));
+    fs::rename(&place, &aside).unwrap();
+    assert!(tries(1).iter().all(waits));
+    fs::rename(&aside, &place).unwrap();
+    drop(term);
+    assert!(matches!(tries(1)[..], [Ok(Candidacy::Elected(_))]));
+    let name = logs.all()[0].field("elector").to_owned();
+    let warnings: Vec<_> = logs.all().into_iter().filter(|line| line.level == Level::Warn).collect();
+    let counts: Vec<_> = warnings.iter().map(|line| line.field("count").to_owned()).collect();
+    assert_eq!(counts, ["1", "2", "4", "1"]);
+    let says =
+        format!("{name}: cannot try to lead (errors in a row: 2), and tries again: cannot lock {}: ", path.display());
+    assert!(warnings[1].message.starts_with(&says), "{}", warnings[1].message);
+}
+
+/// The path of a candidate that has never worked is probably wrong.
+#[test]
+fn an_error_at_the_first_try_ends_the_candidacy() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut candidate = FileElector::new(folder.path().join("missing/leader.lock")).candidate();
+    for _ in 0..2 {
+        assert!(!candidate.try_lead(&Context::detached()).unwrap_err().is_cancelled());
+    }
 }

@@ -70,10 +70,17 @@ fn settings_of_a_manager() {
     let manager = Manager::builder().build().unwrap();
     manager.add(plain("vm").build().unwrap()).unwrap();
     let taken = "name \"vm\" is the name of another component of the manager";
+    let by_another = |kind| format!("{taken}, a controller: give the {kind} another name");
     refused(manager.add(plain("vm").build().unwrap()), taken);
-    refused(manager.add(Component::function("vm", |_: &Context| Ok::<_, Infallible>(()))), taken);
-    refused(manager.add(Component::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new())), taken);
-    refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), taken);
+    let function = Component::function("vm", |_: &Context| Ok::<_, Infallible>(()));
+    refused(manager.add(function), &by_another("function"));
+    let poller = Component::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new());
+    refused(manager.add(poller), &by_another("poller"));
+    refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), &by_another("watch"));
+    manager.watch::<Key, u32, _>("disks", || PollWatch::new(SECOND, list).start()).unwrap();
+    let by_a_watch = "name \"disks\" is the name of another component of the manager, a watch: \
+                      give the controller another name";
+    refused(manager.add(plain("disks").build().unwrap()), by_a_watch);
     let unnamed = "name \"\" is empty";
     refused(manager.add(Component::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
     refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);

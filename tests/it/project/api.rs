@@ -178,7 +178,7 @@ fn everything_of_a_watch_prints_something_short() {
     says(PushMessage::Set("vm-1", 1), "Set(\"vm-1\", 1)");
     let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
     says(Watch::builder().from_receiver(receiver).unwrap(), "Running { control: Watch {");
-    says(Directory::new("conf").recursive(), "Directory { root: \"conf\", recursive: true }");
+    says(Directory::new("/conf").recursive(), "Directory { root: \"/conf\", recursive: true }");
     says(Directory::new("conf").poll(SECOND), "PollWatch { poller: Poller { name: \"watch\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
     says(PollWatch::new(SECOND, list).start().unwrap().watch(), "Watch { name: \"watch\"");

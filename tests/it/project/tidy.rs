@@ -1,4 +1,5 @@
-//! The rules of the architecture: the layers of rooms, circles of files, names reserved to one file, and the length of files.
+//! The rules of the architecture: the layers of rooms, circles of files, names reserved to one file, the length of files, and
+//! names that no file may have.
 //!
 //! The test reads text, not syntax. Comments and test modules do not count.
 
@@ -15,7 +16,7 @@ const FLOORS: [&[&str]; 10] = [
     &["watch"],
     &["controller"],
     &["manager"],
-    &["objects"],
+    &["objects", "tls"],
     &["sub", "kubernetes", "nats", "serve"],
     &["testing"],
     &["guide"],
@@ -427,6 +428,52 @@ fn no_test_is_switched_off() {
         }
     }
     assert_tidy(&found);
+}
+
+/// Hosts of package registries. Scripts ask the machine for the registries that it uses: `.ci/debian-archive`.
+const REGISTRIES: [&str; 9] = [
+    concat!("debian", ".org"),
+    concat!("archive.", "ubuntu.com"),
+    concat!("index.", "crates.io"),
+    concat!("static.", "crates.io"),
+    concat!("pypi", ".org"),
+    concat!("python", "hosted.org"),
+    concat!("proxy.", "golang.org"),
+    concat!("registry.", "npmjs.org"),
+    concat!("static.rust", "-lang.org"),
+];
+
+/// Returns the lines of a file that name the address of a package registry.
+fn registries(path: &str, text: &str) -> Vec<String> {
+    let named = (1..).zip(text.lines()).filter_map(|(number, line)| {
+        let host = REGISTRIES.iter().find(|host| line.contains(**host))?;
+        Some(format!("{path}:{number}: names the package registry {host}; ask the machine for it"))
+    });
+    named.collect()
+}
+
+#[test]
+fn no_file_names_a_package_registry() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut folders, mut found, mut files) = (vec![root.to_path_buf()], Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+            if path.is_dir() {
+                // Built files, and the repository itself.
+                folders.extend(Some(path).filter(|_| name != "target" && name != ".git"));
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                found.extend(registries(&path.strip_prefix(root).unwrap().to_string_lossy(), &text));
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 100, "the walk found {files} files");
+    found.sort();
+    assert_tidy(&found);
+    let script = format!("set -e\necho deb http://deb.{}/debian sid main\n", REGISTRIES[0]);
+    let fault = format!(".ci/x:2: names the package registry {}; ask the machine for it", REGISTRIES[0]);
+    assert_eq!(registries(".ci/x", &script), [fault]);
 }
 
 /// Each rule finds its violations, and names file and line.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homeostat::EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 use homeostat::queue::EnqueueMethod;
-use homeostat::{Enqueue, EnqueueOutcome, Exponential, ManualClock, Priority, Reasons, WorkQueue};
+use homeostat::{Enqueue, EnqueueOutcome, Exponential, Reasons};
 
 use super::letters::{Bench, Is, ZERO, secs};
 
@@ -340,29 +340,8 @@ fn a_claim_knows_how_long_its_key_was_ready() {
     let bench = Bench::with(|settings| settings.timing(true));
     bench.queue.enqueue_after('k', secs(10));
     bench.clock.advance(secs(14));
-    bench.queue.at(Priority::High).enqueue('k');
+    bench.queue.at(homeostat::Priority::High).enqueue('k');
     bench.clock.advance(secs(1));
     assert_eq!(bench.take().queued_for(), Some(secs(5)), "counted since it came into line, in whatever level");
     assert_eq!(Bench::new().claim('k').queued_for(), None);
-}
-
-#[test]
-fn a_requeue_has_normal_priority_at_most_and_a_retry_keeps_its_priority() {
-    for (asked, requeued) in [(Priority::High, Priority::Normal), (Priority::Low, Priority::Low)] {
-        let clock = ManualClock::new();
-        let queue = WorkQueue::builder().clock(clock.clock()).build();
-        queue.at(asked).enqueue('k');
-        queue.try_dequeue().unwrap().retry_after(secs(1));
-        clock.advance(secs(1));
-        let claim = queue.try_dequeue().unwrap();
-        assert_eq!(claim.priority(), asked);
-        claim.requeue_after(secs(1));
-        clock.advance(secs(1));
-        let claim = queue.try_dequeue().unwrap();
-        assert_eq!(claim.priority(), requeued);
-        // A request during the run counts for the next one.
-        queue.at(Priority::High).enqueue('k');
-        claim.requeue_after(Duration::ZERO);
-        assert_eq!(queue.try_dequeue().unwrap().priority(), Priority::High);
-    }
 }

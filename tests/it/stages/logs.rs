@@ -27,8 +27,18 @@ impl Line {
 }
 
 /// The fields that may hold the registered name of a line. The first present field counts.
-const NAMES: [&str; 8] =
-    ["source", "subscription", "elector", "pool", "controller", "component", "reconciler", "object"];
+const NAMES: [&str; 10] = [
+    "source",
+    "subscription",
+    "elector",
+    "pool",
+    "controller",
+    "component",
+    "reconciler",
+    "object",
+    "manager",
+    "server",
+];
 
 #[derive(Default)]
 struct Collector {

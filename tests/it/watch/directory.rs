@@ -80,7 +80,7 @@ fn a_directory_that_cannot_be_read_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let error = Directory::new(&missing).list(&Context::detached()).unwrap_err().to_string();
-    assert!(error.starts_with(&missing.display().to_string()), "{error}");
+    assert!(error.starts_with(&format!("{}: No such file", missing.display())) || cfg!(not(unix)), "{error}");
     fs::write(&missing, "a file").unwrap();
     assert!(Directory::new(&missing).list(&Context::detached()).is_err());
 }
@@ -186,4 +186,153 @@ fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
     abort.cancel();
     let error = directory.list(&Context::detached_with(Clock::system(), abort)).unwrap_err();
     assert_eq!(error.to_string(), "the run was aborted");
+}
+
+/// Writes a mounted config map, as Kubernetes does: links to `..data`, which leads to a directory with a time as its name.
+#[cfg(unix)]
+struct ConfigMap {
+    folder: TempDir,
+    updates: usize,
+}
+
+#[cfg(unix)]
+impl ConfigMap {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let mut map = Self { folder: tempfile::tempdir().unwrap(), updates: 0 };
+        map.update(files);
+        map
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("..data")
+    }
+
+    /// Makes a new directory, replaces `..data` in one step, adjusts the links, and removes the old directory.
+    fn update(&mut self, files: &[(&str, &str)]) {
+        use std::os::unix::fs::symlink;
+        let root = self.folder.path();
+        let (old, new) = (format!("..2026_{}", self.updates), format!("..2026_{}", self.updates + 1));
+        self.updates += 1;
+        fs::create_dir(root.join(&new)).unwrap();
+        for (name, text) in files {
+            fs::write(root.join(&new).join(name), text).unwrap();
+        }
+        symlink(&new, root.join("..data_tmp")).unwrap();
+        fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+        for (name, _) in files {
+            let _ = symlink(Path::new("..data").join(name), root.join(name));
+        }
+        let _ = fs::remove_dir_all(root.join(old));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_updated_config_map_updates_its_files_behind_the_link() {
+    let mut map = ConfigMap::new(&[("app.toml", "1"), ("log.toml", "1")]);
+    let (clock, queue) = held::<PathBuf>();
+    let watch = Directory::new(map.data()).poll(SECOND).name("conf").clock(clock.clock()).start().unwrap();
+    let outer = Directory::new(map.folder.path()).poll(SECOND).name("links").clock(clock.clock()).start().unwrap();
+    let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
+    let next = || {
+        clock.advance(SECOND);
+        clock.wait_for_sleepers(4);
+        let claims = std::iter::from_fn(|| queue.try_dequeue().ok());
+        let mut events: Vec<_> = claims
+            .map(|claim| {
+                let event = (claim.to_str().unwrap().to_owned(), claim.reasons());
+                claim.done();
+                event
+            })
+            .collect();
+        events.sort_by(|(one, _), (other, _)| one.cmp(other));
+        events
+    };
+    let is = |name: &str, reasons| (name.to_owned(), reasons);
+    let first = next();
+    assert_eq!(first, [is("app.toml", Reasons::CREATED), is("log.toml", Reasons::CREATED)]);
+    map.update(&[("app.toml", "2"), ("log.toml", "1"), ("new.toml", "1")]);
+    assert_eq!(
+        next(),
+        [is("app.toml", Reasons::UPDATED), is("log.toml", Reasons::UPDATED), is("new.toml", Reasons::CREATED)]
+    );
+    map.update(&[("app.toml", "2")]);
+    assert_eq!(
+        next(),
+        [is("app.toml", Reasons::UPDATED), is("log.toml", Reasons::DELETED), is("new.toml", Reasons::DELETED)]
+    );
+    assert_eq!(watch.failures() + outer.failures(), 0);
+    // The directory of the links shows no file that has changed.
+    let keys = outer.watch().store().keys();
+    assert!(keys.contains(&PathBuf::from("..data")) && keys.contains(&PathBuf::from("..2026_3")), "{keys:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_listing_sees_one_state_of_a_config_map_that_is_updated() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let files = names.map(|name| (name, "text"));
+    let mut map = ConfigMap::new(&files);
+    let directories = [Directory::new(map.data()), Directory::new(map.data()).recursive()];
+    std::thread::scope(|scope| {
+        let updates = scope.spawn(|| {
+            for _ in 0..1_000 {
+                map.update(&files);
+            }
+        });
+        while !updates.is_finished() {
+            for directory in &directories {
+                match directory.list(&Context::detached()) {
+                    Ok(mut entries) => {
+                        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+                        let listed: Vec<_> = entries.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+                        assert_eq!(listed, names);
+                    }
+                    Err(error) => assert!(error.to_string().contains("was exchanged during each of"), "{error}"),
+                }
+            }
+        }
+    });
+}
+
+/// Two directories, of which each has all files, exchange their names all the time.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_listing_sees_one_state_of_exchanged_directories() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (place, files) in [("one", ["a", "b", "c"]), ("other", ["d", "e", "f"])] {
+        fs::create_dir(path(place)).unwrap();
+        for file in files {
+            fs::write(path(place).join(file), "").unwrap();
+        }
+    }
+    let (flat, deep) = (Directory::new(path("one")), Directory::new(folder.path()).recursive());
+    let list = |directory: &Directory| match directory.list(&Context::detached()) {
+        Ok(entries) => Some(entries.into_iter().map(|(path, _)| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()),
+        Err(error) => {
+            assert!(error.to_string().contains("was exchanged during each of"), "{error}");
+            None
+        }
+    };
+    std::thread::scope(|scope| {
+        let exchanges = scope.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            for _ in 0..20_000 {
+                renameat_with(CWD, path("one"), CWD, path("other"), RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        while !exchanges.is_finished() {
+            if let Some(mut names) = list(&flat) {
+                names.sort();
+                assert!(names == ["a", "b", "c"] || names == ["d", "e", "f"], "{names:?}");
+            }
+            if let Some(mut names) = list(&deep) {
+                names.sort();
+                let states =
+                    [["one/a", "one/b", "one/c", "other", "other/d"], ["one/d", "one/e", "one/f", "other", "other/a"]];
+                assert!(names.len() == 8 && states.iter().any(|state| names[1..6] == state[..]), "{names:?}");
+            }
+        }
+    });
 }

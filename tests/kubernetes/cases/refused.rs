@@ -210,7 +210,7 @@ fn case_05_a_cache_that_is_behind_leads_to_the_newest_list() {
         json!({
             "kind": "Status", "status": "Failure", "code": 504, "reason": "Timeout",
             "message": "Timeout: Too large resource version: 9, current: 8",
-            "details": {"causes": [cause], "retryAfterSeconds": 1},
+            "details": {"causes": [cause]},
         }),
     );
     let asks_for_version = |request: &ServerRequest| {

@@ -1,6 +1,7 @@
 //! The client, against scripted servers and against a real one.
 
 mod kinds;
+mod notices;
 mod requests;
 mod server;
 mod watching;

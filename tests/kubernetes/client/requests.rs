@@ -117,7 +117,7 @@ fn a_refused_token_is_read_again_once() {
     let mut file: Value = serde_json::from_str(&server.kubeconfig()).unwrap();
     file["users"][0] = json!({"name": file["users"][0]["name"], "user": {"tokenFile": "token"}});
     let config = Kubeconfig::parse(&file.to_string(), folder.path()).unwrap().config().unwrap();
-    let client = KubernetesClient::new(config).unwrap();
+    let client = KubernetesClient::new(config.send_credentials_without_tls()).unwrap();
     let error = client.get(&CONFIG_MAP, &key("a")).unwrap_err();
     assert!(error.is_unauthorized(), "{error}");
     assert_eq!(server.requests().len(), 2);
@@ -134,7 +134,7 @@ fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
     let mut file: Value = serde_json::from_str(&server.kubeconfig()).unwrap();
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["30"]});
     file["users"][0] = json!({"name": file["users"][0]["name"], "user": {"exec": exec}});
-    let config = Kubeconfig::parse(&file.to_string(), "/").unwrap().config().unwrap();
+    let config = Kubeconfig::parse(&file.to_string(), "/").unwrap().config().unwrap().send_credentials_without_tls();
     let client = KubernetesClient::builder(config).call_timeout(3600 * SECOND).build().unwrap();
     let short = client.with_timeout(SECOND / 10).unwrap();
     let error = short.get(&CONFIG_MAP, &key("a")).unwrap_err();
@@ -154,7 +154,7 @@ fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
 fn requests_have_the_headers_of_their_settings() {
     let server = ApiServer::start().unwrap();
     let config = ClusterConfig::new(&server.url()).unwrap().token("secret");
-    let config = config.impersonate(Impersonation::new("jane").group("a").group("b"));
+    let config = config.impersonate(Impersonation::new("jane").group("a").group("b")).send_credentials_without_tls();
     let client = KubernetesClient::builder(config).user_agent("tests/1").field_manager("me").build().unwrap();
     client.create(&CONFIG_MAP, map("a")).unwrap();
     // This server knows no dry runs.
@@ -168,6 +168,23 @@ fn requests_have_the_headers_of_their_settings() {
     assert_eq!((requests[1].parameter("fieldManager"), requests[1].parameter("dryRun")), (Some("me"), Some("All")));
     // Both calls use one connection.
     assert_eq!(requests[0].connection, requests[1].connection);
+}
+
+/// As `kubectl` does. The user to act as is no secret, and without it the request could have more rights.
+#[test]
+fn a_server_without_tls_gets_no_credentials_unless_asked() {
+    let server = ApiServer::start().unwrap();
+    let config = || ClusterConfig::new(&server.url()).unwrap().token("secret");
+    let get = |config| KubernetesClient::new(config).unwrap().get(&CONFIG_MAP, &key("a")).unwrap_err();
+    assert!(get(config().impersonate(Impersonation::new("jane"))).is_not_found());
+    assert!(get(config().send_credentials_without_tls()).is_not_found());
+    let headers: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| ["authorization", "impersonate-user"].map(|name| request.header(name).map(str::to_owned)))
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(headers, [[None, text("jane")], [text("Bearer secret"), None]]);
 }
 
 /// A server selects by fields that the objects do not show: by a default, or by the spec of objects of which it sends the metadata.
@@ -232,7 +249,7 @@ fn hostile_answers_are_refused_and_bounded() {
         (ServerAnswer::new(200).repeat("x".repeat(10_000)), "the answer has more than 100000 bytes"),
         (ServerAnswer::new(200).text(deep), "the answer cannot be read: recursion limit exceeded"),
         (ServerAnswer::new(200).text("{"), "the answer cannot be read: EOF"),
-        (ServerAnswer::json(200, json!({"kind": "PodList"})), "the answer cannot be read: missing field `items`"),
+        (ServerAnswer::json(200, json!({"kind": "Pod"})), "the answer cannot be read: missing field `items`"),
         (ServerAnswer::new(500).repeat("y".repeat(10_000)), "the server answered 500: yyyy"),
     ];
     for (answer, expected) in cases {

@@ -72,6 +72,9 @@ fn a_credentials_file_is_used_with_each_new_server() {
     let path = folder.path().join("user.creds");
     fs::write(&path, credentials(&account.token("user", &user, &Keys::user_claims()), &user.seed())).unwrap();
     each_server_after_the_other(&config, &[], |options| options.credentials_file(&path));
+    // An editor on Windows has saved it.
+    let text = fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
+    fs::write(&path, format!("\u{feff}{text}")).unwrap();
 
     // A file that has changed counts at the next connection.
     let server = TestServer::with_config(&config);

@@ -166,6 +166,51 @@ fn a_client_certificate_is_shown_to_servers_that_verify() {
     assert!(text(&error).starts_with("client_certificate is \"") && text(&error).contains("ca.pem"), "{error}");
 }
 
+/// As `openssl x509 -req` makes it without extensions.
+#[test]
+fn a_client_certificate_may_be_of_version_1() {
+    const AUTHORITY: &str = include_str!("../../../src/tls/tests/certificates/ca.pem");
+    const V1: &str = include_str!("../../../src/tls/tests/certificates/v1-client.pem");
+    const V1_KEY: &str = include_str!("../../../src/tls/tests/certificates/v1-client.key");
+    const P521: &str = include_str!("../../../src/tls/tests/certificates/p521.key");
+    let certificates = Certificates::new();
+    let of_server = certificates.files();
+    let of_client = [("clients.pem", AUTHORITY), ("v1.pem", V1), ("v1.key", V1_KEY), ("p521.key", P521)];
+    let files: Vec<_> = of_server.into_iter().chain(of_client).collect();
+    let config = format!("{TLS}, ca_file: \"FOLDER/clients.pem\", verify: true }}");
+    let server = TestServer::with_files(&config, &files);
+    let in_folder = |name: &str| server.folder().join(name);
+    let with = |certificate: &str, key: &str| {
+        let options = options(&server.url()).root_certificates(in_folder("ca.pem"));
+        options.client_certificate(in_folder(certificate), in_folder(key)).connect()
+    };
+    with("v1.pem", "v1.key").unwrap().flush().unwrap();
+    let error = with("v1.pem", "client.key").unwrap_err();
+    assert!(error.is_invalid() && text(&error).ends_with("it is not the key of the client certificate"), "{error}");
+    let error = with("v1.pem", "p521.key").unwrap_err();
+    assert!(error.is_invalid() && text(&error).contains("it is an EC key on the curve P-521, but must be "), "{error}");
+    // An authority that the server does not know has signed this one.
+    let error = with("client.pem", "client.key").unwrap_err();
+    assert!(text(&error).contains("the server does not accept the client's certificate"), "{error}");
+}
+
+/// As `openssl req -x509` makes it.
+#[test]
+fn a_server_is_trusted_by_its_own_certificate() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let self_signed = [params.self_signed(&key).unwrap().pem(), key.serialize_pem()];
+    for [pem, key] in [self_signed, Certificates::new().server] {
+        let server = TestServer::with_files(&format!("{TLS} }}"), &[("server.pem", &pem), ("server.key", &key)]);
+        let own = server.folder().join("server.pem");
+        options(&server.url()).root_certificates(&own).connect().unwrap().flush().unwrap();
+        let other_name = options(&format!("nats://localhost:{}", server.port())).root_certificates(&own);
+        let error = other_name.connect().unwrap_err();
+        assert!(text(&error).contains("(the server's certificate is for other names)"), "{error}");
+    }
+}
+
 /// A proxy ends TLS before a plain server, because old servers cannot begin with TLS.
 #[test]
 fn tls_may_come_before_info() {

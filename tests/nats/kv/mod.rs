@@ -7,6 +7,7 @@
 mod basics;
 mod cluster;
 mod faults;
+mod full;
 mod idle;
 mod layout;
 mod lies;

@@ -255,6 +255,51 @@ fn a_slow_reader_misses_nothing() {
     }
 }
 
+/// The reader stalls for longer than markers live. Its buffer drops a marker, which is then removed.
+#[test]
+fn a_marker_that_goes_while_a_reader_stalls_is_not_missed_silently() {
+    let server = crate::support::server::TestServer::start();
+    let writing = crate::support::options(&server.url()).connect().unwrap();
+    if !crate::support::removes_markers(&writing) {
+        return;
+    }
+    let clock = homeostat::ManualClock::new();
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    let reading = crate::support::options(&server.url()).clock(clock.clock()).ping_interval(hour).write_timeout(hour);
+    let reading = reading.subscription_buffer(4, 1 << 20).connect().unwrap();
+    let kv = KvBucket::create(&writing, &KvConfig::new("TEST")).unwrap();
+    let watched = KvBucket::bind(&reading, "TEST").unwrap();
+    kv.put("z", b"").unwrap();
+    let mut watch = watched.watch(&watching().marker_life(minute)).unwrap();
+    assert_eq!(take(&mut watch, 2), ["z=@1", "synced"]);
+    for key in ["a", "b", "c", "d", "e"] {
+        kv.put(key, b"").unwrap();
+    }
+    kv.delete("a").unwrap();
+    kv.put("f", b"").unwrap();
+    wait_for("removal", || (kv.remove_markers(Duration::ZERO).unwrap() == 1).then_some(()));
+    reading.flush().unwrap();
+    clock.advance(minute + Duration::from_secs(1));
+    let reader = spawn(move || {
+        let mut seen = Vec::new();
+        loop {
+            match watch.recv() {
+                Ok(KvUpdate::Entry(entry)) => seen.push(entry.key),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => return (seen, error),
+            }
+        }
+    });
+    wait_for("end of the watch", || {
+        // Slowly, so that the answers of the server come in time.
+        clock.advance(Duration::from_millis(1));
+        reader.is_finished().then_some(())
+    });
+    let (seen, error) = reader.join().unwrap();
+    assert!(error.is_gone(), "{error}");
+    assert!(!seen.contains(&"f".to_owned()), "{seen:?}");
+}
+
 #[test]
 fn a_watch_with_a_full_buffer_continues_after_the_gap() {
     let server = crate::support::server::TestServer::start();

@@ -41,6 +41,18 @@ fn a_server_without_jetstream_and_a_wrong_address_are_errors_that_say_so() {
     assert!(error.is_invalid() && error.to_string().contains("http://localhost"), "{error}");
 }
 
+/// Watches of objects would miss deletions without a sign.
+#[test]
+fn the_markers_of_objects_are_not_removed_as_those_of_values() {
+    let server = TestServer::start();
+    drop(client(&server));
+    let connection = connect(&server);
+    let bucket = KvBucket::bind(&connection, "TEST").unwrap();
+    let error = bucket.remove_markers(Duration::ZERO).unwrap_err();
+    assert!(error.is_invalid() || error.is_unsupported(), "{error}");
+    assert!(!removes_markers(&connection) || error.to_string().contains("NatsClient"), "{error}");
+}
+
 #[test]
 fn an_object_is_one_entry_that_other_tools_can_read() {
     let server = TestServer::start();
@@ -136,43 +148,4 @@ fn an_owner_whose_uid_makes_no_key_is_refused() {
     let error = client.create(&WIDGET, object).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("at most 3000 bytes"), "{error}");
     assert_eq!(connection.status().connects, 1);
-}
-
-/// A marker is a write too, and as large as its object.
-#[test]
-fn a_full_bucket_can_be_emptied() {
-    let server = TestServer::start();
-    let connection = connect(&server);
-    let client = NatsClient::create(&connection, &NatsClient::bucket("small").max_bytes(100_000)).unwrap();
-    let large = |name: &str, size: u64| {
-        let mut object = widget(name, size);
-        object["spec"]["text"] = "x".repeat(10_000).into();
-        object
-    };
-    let mut names = Vec::new();
-    for number in 0..3 {
-        client.create(&WIDGET, large(&number.to_string(), 1)).unwrap();
-        names.push(number.to_string());
-    }
-    let mut changes = (2..12).map(|size| Patch::Merge(json!({"spec": {"size": size}})));
-    let change = |change| client.patch(&WIDGET, &key("0"), &change, PatchTarget::Object).err();
-    let full = changes.find_map(change).unwrap();
-    assert!(full.is_transport() && full.to_string().contains("maximum bytes exceeded"), "{full}");
-    // Another program leaves no room for the smallest marker. A full bucket of an old server would lose its first entries.
-    let bucket = KvBucket::bind(&connection, "small").unwrap();
-    let mut fillers = (0..).map(|number| format!("fill.{number}"));
-    let is_old = connection.status().version.starts_with("2.9.");
-    for size in [1_000, 1].into_iter().filter(|_| !is_old) {
-        fillers.find_map(|key| bucket.put(&key, &vec![0; size]).err()).unwrap();
-    }
-    for name in &names {
-        client.delete(&WIDGET, &key(name), &DeleteOptions::default()).unwrap();
-    }
-    assert_eq!(client.list(&WIDGET, &Query::all()).unwrap().items.len(), 0);
-    if !removes_markers(&connection) {
-        assert!(client.remove_markers(Duration::ZERO).unwrap_err().is_unsupported());
-        return;
-    }
-    assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), 3);
-    client.create(&WIDGET, large("0", 1)).unwrap();
 }

@@ -7,6 +7,7 @@ mod controllers;
 #[cfg(target_os = "linux")]
 mod divided;
 mod faults;
+mod full;
 mod layout;
 mod scripted;
 mod watch;

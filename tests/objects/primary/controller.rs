@@ -76,7 +76,7 @@ fn refuses_an_existing_object_until_it_is_gone() {
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
         let error = started.failing("a");
         assert!(
-            error.starts_with("Page pages/a-x is invalid: metadata.annotations is \"\", but must name Site default/a"),
+            error.starts_with("Page pages/a-x is invalid: metadata.annotations: must name Site default/a"),
             "{error}"
         );
         world.until_pages(&[("a-x", "here first")]);

@@ -107,9 +107,9 @@ fn refuses_and_keeps_objects_of_other_owners() {
 
         let refused = |error: ClientError, name: &str, owner: &str| {
             let rule = "it already exists, and this controller does not manage it";
-            let text = format!(
-                "Page pages/{name} is invalid: metadata.annotations is {owner:?}, but must name Site default/a: {rule}"
-            );
+            let found = if owner.is_empty() { ":".to_owned() } else { format!(" is {owner:?}, but") };
+            let text =
+                format!("Page pages/{name} is invalid: metadata.annotations{found} must name Site default/a: {rule}");
             assert_eq!((error.to_string(), error.is_invalid()), (text, true));
         };
         for (name, owner) in [("old", ""), ("of-b", "Site.example.com default/b"), ("lost", "")] {
@@ -165,7 +165,7 @@ fn distinguishes_owners() {
     let error = pages.ensure(&one, marked).unwrap_err();
     assert!(error.is_invalid() && world.bare_pages().get(&page_key("r")).unwrap_err().is_not_found());
     let error = pages.ensure(&one, page("", "")).unwrap_err();
-    assert_eq!(error.to_string(), "Page pages/ is invalid: metadata.name is \"\", but must be set");
+    assert_eq!(error.to_string(), "Page pages/ is invalid: metadata.name: must be set");
 }
 
 #[test]

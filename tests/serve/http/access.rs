@@ -91,7 +91,76 @@ fn foreign_hosts_and_pages_are_refused() {
     assert_eq!(ask("localhost", "Origin: http://evil.example\r\n"), "403");
     assert_eq!(ask("localhost", "Sec-Fetch-Site: cross-site\r\n"), "403");
     assert_eq!(ask("localhost", "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n"), "404");
-    assert_eq!(ask("localhost", "Impersonate-User: root\r\n"), "403");
+}
+
+#[test]
+fn a_request_as_another_user_or_with_fewer_rights_is_refused() {
+    let server = start(|builder| builder.token("token", UserInfo::new("ada")));
+    for (headers, expected) in [
+        ("", "404"),
+        ("Impersonate-User: root\r\n", "403"),
+        ("Impersonate-User:\r\n", "403"),
+        ("Impersonate-User: root\r\nImpersonate-User: root\r\n", "403"),
+        ("Impersonate-User: root\r\nImpersonate-Group: viewers\r\n", "403"),
+        ("Impersonate-Group: viewers\r\n", "400"),
+        ("Impersonate-Group: viewers\r\nImpersonate-Group: editors\r\n", "400"),
+        ("Impersonate-Group:\r\n", "400"),
+        ("impersonate-uid: 7\r\n", "400"),
+        ("Impersonate-Extra-Scopes: view\r\n", "400"),
+        ("Impersonate-Extra-\r\n", "400"),
+        ("Impersonate-Whatever: x\r\n", "400"),
+    ] {
+        for path in ["/page", "/apis/a/v1/things"] {
+            let reply = ask(connect(&server), "GET", path, &format!("Authorization: Bearer token\r\n{headers}"));
+            assert_eq!(status(&reply), expected, "{headers}: {reply}");
+        }
+    }
+    let reply = ask(connect(&server), "GET", "/api", "Authorization: Bearer token\r\nImpersonate-Group: viewers\r\n");
+    let message = "the header impersonate-group needs Impersonate-User, and users may not act as other users here";
+    assert!(reply.contains(message) && reply.contains("\"reason\":\"BadRequest\""), "{reply}");
+}
+
+#[test]
+fn encoded_bodies_are_refused() {
+    let server = start(|builder| builder);
+    for (encoding, expected) in [("gzip", "415"), ("GZIP, br", "415"), ("identity", "404"), ("", "404")] {
+        for path in ["/apis/a/v1/things", "/page"] {
+            let headers = format!("Content-Encoding: {encoding}\r\nContent-Length: 2\r\n\r\n{{}}");
+            let reply = ask(connect(&server), "POST", path, &headers);
+            assert_eq!(status(&reply), expected, "{encoding}: {reply}");
+        }
+    }
+}
+
+#[test]
+fn refused_reads_leave_a_damped_line() {
+    let logs = Logs::of("refusing");
+    let server = start(|builder| {
+        let builder = builder.name("refusing").token("my-secret", UserInfo::new("ada"));
+        builder.authorize(|_| Access::Deny("nothing is allowed".to_owned()))
+    });
+    for _ in 0..3 {
+        ask(connect(&server), "GET", "/page%20forged?token=my-query", "Authorization: Bearer my-wrong\r\n");
+        ask(connect(&server), "GET", "/page?token=my-query", "Authorization: Bearer my-secret\r\n");
+    }
+    for _ in 0..3 {
+        ask(connect(&server), "POST", "/page", "Impersonate-Group: viewers\r\n");
+    }
+    drop(server);
+    let lines: Vec<_> = logs.at(Level::Info).into_iter().filter(|line| line.fields.contains_key("method")).collect();
+    let texts: Vec<_> = lines.iter().map(|line| line.message.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "refusing: anonymous at 127.0.0.1: GET /page%20forged: 401: the token is wrong",
+            "refusing: ada at 127.0.0.1: GET /page: 403: ada: get /page is forbidden: nothing is allowed",
+            // Anybody can send such a write.
+            "refusing: anonymous at 127.0.0.1: POST /page: 400, dry run: false (4 similar lines before this one are left out)",
+        ]
+    );
+    let fields = ["user", "client", "method", "path", "status"].map(|field| lines[1].field(field));
+    assert_eq!(fields, ["ada", "127.0.0.1", "GET", "/page", "403"]);
+    assert!(logs.all().iter().all(|line| !format!("{line:?}").contains("my-")), "{:?}", logs.all());
 }
 
 #[test]

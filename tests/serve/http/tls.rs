@@ -143,24 +143,28 @@ fn a_client_without_tls_is_told_to_use_it() {
 fn certificates_name_users() {
     let authority = Authority::new();
     let folder = folder(&authority);
+    let logs = Logs::of("certified");
     let server = start_tls(&folder, |builder| {
-        builder.client_certificates(folder.path().join("clients.pem")).token("token", UserInfo::new("eve")).authorize(
-            |request| match &*request.user.name {
-                "ada" if request.user.groups == ["admins"] => Access::Allow,
-                _ => Access::Deny("only ada may".to_owned()),
-            },
-        )
+        let builder = builder.name("certified").client_certificates(folder.path().join("clients.pem"));
+        builder.token("token", UserInfo::new("eve")).authorize(|request| match &*request.user.name {
+            "ada" if request.user.groups == ["admins"] => Access::Allow,
+            _ => Access::Deny("only ada may".to_owned()),
+        })
     });
-    let ask = |user: Option<&[String; 2]>, header: &str| {
-        let reply = ask(connect_tls(&server, &authority, user).unwrap(), "GET", "/", header);
-        status(&reply).to_owned()
+    let reply_to = |user: Option<&[String; 2]>, header: &str| {
+        ask(connect_tls(&server, &authority, user).unwrap(), "GET", "/", header)
     };
+    let ask = |user: Option<&[String; 2]>, header: &str| status(&reply_to(user, header)).to_owned();
     assert_eq!(ask(Some(&authority.user("ada", "admins")), ""), "404");
     assert_eq!(ask(Some(&authority.user("ada", "guests")), ""), "403");
     assert_eq!(ask(None, ""), "401");
     assert_eq!(ask(None, "Authorization: Bearer token\r\n"), "403");
     assert_eq!(ask(Some(&authority.user("ada", "admins")), "Authorization: Bearer wrong\r\n"), "401");
-    assert_eq!(ask(Some(&authority.issue("nobody", &[])), ""), "401", "a certificate without a name");
+    let nobody = authority.issue("nobody", &[]);
+    let reply = reply_to(Some(&nobody), "");
+    let message = "the client certificate names no user: its subject has no common name (CN)";
+    assert!(reply.starts_with("HTTP/1.1 401") && reply.contains(message), "{reply}");
+    assert_eq!(ask(Some(&nobody), "Authorization: Bearer token\r\n"), "403", "the token names the user");
 
     let stranger = Authority::new().user("ada", "admins");
     let refused = connect_tls(&server, &authority, Some(&stranger)).and_then(|mut stream| {
@@ -169,6 +173,10 @@ fn certificates_name_users() {
         stream.read(&mut [0])
     });
     assert!(refused.is_err(), "{refused:?}");
+    let line = logs.wait_for(Level::Info, "TLS refuses the client at 127.0.0.1: invalid peer certificate");
+    assert_eq!(line.field("client"), "127.0.0.1");
+    assert_eq!(server.counts().failed_handshakes, 1);
+    assert_eq!(server.counts().failed_authentications, 2, "a wrong token, and a certificate without a name");
 }
 
 #[test]

@@ -110,12 +110,27 @@ def event_forms(namespace):
 
     listed = core.list_namespaced_event(namespace, field_selector="involvedObject.name=blue")
     [read] = listed.items
-    equal((read.message, read.count, read.source.component), ("The site is blue now.", 2, "painter"))
-    equal((read.involved_object.kind, read.last_timestamp.minute), ("Site", 9))
+    equal((read.message, read.series.count, read.reporting_component), ("The site is blue now.", 2, "painter"))
+    equal((read.involved_object.kind, read.series.last_observed_time.minute), ("Site", 9))
     equal(core.read_namespaced_event("blue.1", namespace).reason, "Painted")
     equal(len(core.list_event_for_all_namespaces().items), 1)
-    with fails(405, "MethodNotAllowed"):
-        core.delete_namespaced_event("blue.1", namespace)
+
+    older = client.CoreV1Event(
+        metadata=client.V1ObjectMeta(name="blue.2"),
+        involved_object=regarding,
+        type="Normal",
+        reason="Painted",
+        message="The site is blue again.",
+        count=1,
+        first_timestamp="2026-05-01T10:00:00Z",
+        source=client.V1EventSource(component="painter"),
+    )
+    created = core.create_namespaced_event(namespace, older)
+    equal((created.count, created.source.component, created.first_timestamp.hour), (1, "painter", 10))
+    equal(core.patch_namespaced_event("blue.2", namespace, {"count": 2}).count, 2)
+    newer = custom.get_namespaced_custom_object("events.k8s.io", "v1", namespace, "events", "blue.2")
+    equal((newer["deprecatedCount"], newer["note"]), (2, "The site is blue again."))
+    core.delete_namespaced_event("blue.2", namespace)
     equal(events.delete_namespaced_event("blue.1", namespace)["status"], "Success")
     equal(core.list_namespaced_event(namespace).items, [])
 

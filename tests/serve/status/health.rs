@@ -117,3 +117,70 @@ fn the_authorization_is_not_asked_while_all_checks_pass() {
     let site = Site::served(pages, |builder| builder.public_path("/livez").authorize(|_| panic!("no answer")));
     assert_eq!(site.get("/livez?verbose").body, "[+]appliance ok\nlivez check passed\n");
 }
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
+    use std::sync::Arc;
+
+    use homeostat::ManualClock;
+    use homeostat::objects::{ClientError, Kind, ObjectRef};
+    use homeostat::serve::{ObjectApi, ServedResource};
+    use homeostat::testing::{Reactor, TestClient, Verb};
+    use log::Level;
+
+    use crate::logs::Logs;
+
+    const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+    let logs = Logs::of("objects");
+    let clock = ManualClock::new();
+    let client = TestClient::new(clock.clock());
+    let full = |object: &ObjectRef| {
+        ClientError::transport(object.clone(), "cannot write /var/lib/secret-place/db: it is full")
+    };
+    client.react(&Reactor::fail(Verb::Create).error(move |object| full(object)).times(2));
+    let things = ServedResource::new(Kind::namespaced("example.com", "v1", "Thing"));
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(things).clock(clock.clock()).build().unwrap();
+    let manager = Manager::builder().name("appliance").build().unwrap();
+    let running = manager.start().unwrap();
+    let site = Site::served(StatusPages::new(&manager).unwrap(), |builder| builder.objects(&api));
+    let create = || {
+        let body = r#"{"metadata": {"name": "a"}}"#;
+        site.send("POST", THINGS, &format!("Content-Length: {}\r\n\r\n{body}", body.len()))
+    };
+    assert_eq!(site.get("/readyz?verbose").body, "[+]appliance ok\n[+]objects ok\nreadyz check passed\n");
+    let refused = [create(), create()];
+    for answer in &refused {
+        assert_eq!(answer.status, 500);
+        assert!(answer.body.contains("the log of the server has the cause"), "{}", answer.body);
+        assert!(!answer.body.contains("secret-place"), "{}", answer.body);
+    }
+    let warnings = logs.at(Level::Warn);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.message.starts_with("objects: writes of the store fail"), "{warning:?}");
+    assert!(warning.message.contains("cannot write /var/lib/secret-place/db: it is full"), "{warning:?}");
+
+    assert_eq!(site.get(THINGS).status, 200, "reads go on");
+    let answer = site.get("/readyz");
+    let failed = "[-]objects failed: writes of the store have failed for 0 s: ";
+    assert!(answer.status == 503 && answer.body.contains(failed), "{}", answer.body);
+    assert_eq!((site.get("/readyz/objects").status, site.get("/livez").status), (503, 200));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(site.get("/readyz").status, 200, "an old failure tells nothing about the next write");
+    assert_eq!(create().status, 201);
+    logs.wait_for(Level::Info, "objects: writes of the store work again");
+
+    // A read, a list and a watch that fail.
+    client.react(&Reactor::fail(Verb::List).error(move |object| full(object)).times(2));
+    for target in [THINGS.to_owned(), format!("{THINGS}?watch=true")] {
+        let answer = site.get(&target);
+        assert!(answer.status == 500 && !answer.body.contains("secret-place"), "{}", answer.body);
+    }
+    client.react(&Reactor::fail(Verb::Watch).error(move |object| full(object)).once());
+    let answer = site.get(&format!("{THINGS}?watch=true&resourceVersion=1"));
+    assert!(answer.body.contains("\"ERROR\"") && !answer.body.contains("secret-place"), "{}", answer.body);
+    assert!(site.get("/readyz").body.contains("[-]objects failed: reads of the store"));
+    assert_eq!(site.get(THINGS).status, 200);
+    assert_eq!(site.get("/readyz").body, "ok");
+    running.shutdown(Duration::from_secs(10));
+}

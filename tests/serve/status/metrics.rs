@@ -73,6 +73,60 @@ fn the_text_has_what_usual_dashboards_read() {
     running.shutdown(Duration::from_secs(10));
 }
 
+#[test]
+fn the_text_has_the_counts_of_the_server() {
+    use std::sync::Arc;
+
+    use homeostat::objects::{Kind, MemoryClient};
+    use homeostat::serve::{ObjectApi, ServedResource, StatusPages, UserInfo};
+
+    const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+    let things = ServedResource::new(Kind::namespaced("example.com", "v1", "Thing"));
+    let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(things).build().unwrap();
+    let manager = Manager::builder().name("counted").build().unwrap();
+    let site = Site::served(StatusPages::new(&manager).unwrap(), |builder| {
+        builder.objects(&api).token("token", UserInfo::new("ada")).allow_anonymous()
+    });
+    for _ in 0..2 {
+        assert_eq!(site.get_as("token", THINGS).status, 200);
+    }
+    assert_eq!(site.get_as("wrong", THINGS).status, 401);
+    assert_eq!(site.get(&format!("{THINGS}/none")).status, 404);
+    assert_eq!(site.request("DELETE", &format!("{THINGS}/none")).status, 404);
+    assert_eq!(site.request("BREW", "/").status, 405);
+    assert_eq!(site.get("/a//b").status, 400);
+    let families = read(&site.get("/metrics").body);
+    let is = |family: &str, labels: &[(&str, &str)], expected: f64| {
+        let value = value(&families[family], "", labels);
+        assert!((value - expected).abs() < 1e-9, "{family} {labels:?}: {value}");
+    };
+    for (verb, code, count) in [
+        ("LIST", "200", 2.0),
+        ("LIST", "401", 1.0),
+        ("GET", "404", 1.0),
+        ("DELETE", "404", 1.0),
+        ("other", "405", 1.0),
+        ("other", "400", 1.0),
+    ] {
+        is("apiserver_request_total", &[("verb", verb), ("code", code)], count);
+    }
+    is("authentication_attempts", &[("result", "success")], 2.0);
+    is("authentication_attempts", &[("result", "failure")], 1.0);
+    is("homeostat_server_accepted_connections_total", &[], 8.0);
+    is("homeostat_server_connections", &[], 1.0);
+    for limit in ["server", "client"] {
+        is("homeostat_server_refused_connections_total", &[("limit", limit)], 0.0);
+    }
+    for name in [
+        "apiserver_longrunning_requests",
+        "apiserver_terminated_watchers_total",
+        "apiserver_tls_handshake_errors_total",
+        "homeostat_server_reply_bytes",
+    ] {
+        is(name, &[], 0.0);
+    }
+}
+
 /// The same metrics reach the `metrics` facade: names, types and labels.
 #[cfg(feature = "metrics")]
 #[test]

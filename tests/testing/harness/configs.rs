@@ -430,6 +430,7 @@ fn deletes() {
         r#"
   config "test": delete App.example.com default/resource-1 differs (-expected +actual)
        {
+         "gracePeriod": null,
          "propagation": "Background",
       -  "purge": true,
       -  "resourceVersion": "1",
@@ -447,8 +448,8 @@ fn deletes() {
       -delete App.example.com/v1 default/resource-2
       +delete App.example.com/v1 default/resource-1
        {
+         "gracePeriod": null,
          "propagation": "Background",
-         "purge": false
 "#,
     );
     assert!(of(given(), delete).contains("config \"test\": unexpected delete App.example.com default/resource-1\n"));

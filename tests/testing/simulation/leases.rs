@@ -133,7 +133,7 @@ fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
         assert_eq!(leaders(&notes), ["one 0"]);
         assert!(one.manager.is_leading());
         // A stop on top of a renewal would wait for it in vain, so it comes after a quick one.
-        sim.run_until(MINUTE, || updates.load(SeqCst) % 6 == 0);
+        sim.run_until(MINUTE, || updates.load(SeqCst).is_multiple_of(6));
         one.manager.stop();
         sim.run_until(10 * SECOND, || other.manager.is_leading());
         one.running.wait().unwrap();

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod addresses;
+mod certificates;
+mod format;
 #[cfg(unix)]
 mod plugins;
 
@@ -162,6 +165,21 @@ fn settings_that_contradict_each_other_or_are_gone_are_errors() {
         (SERVER, "client-key-data: YQ==", "kubeconfig: user \"u\" has a client key without a client certificate"),
         (
             SERVER,
+            "auth-provider: {name: oidc, config: {id-token: t}}",
+            "kubeconfig: user \"u\" uses the auth-provider \"oidc\", which is built into kubectl, but not into this client; use an exec plugin or a token",
+        ),
+        (
+            SERVER,
+            "auth-provider: {name: mine}",
+            "kubeconfig: user \"u\" uses the auth-provider \"mine\", which this client does not know; use an exec plugin or a token",
+        ),
+        (
+            SERVER,
+            "exec: {apiVersion: client.authentication.k8s.io/v1, command: x, env: [{value: s3cret}]}",
+            "kubeconfig: user \"u\": exec: env has a variable with the name \"\"",
+        ),
+        (
+            SERVER,
             "auth-provider: {name: gcp}",
             "kubeconfig: user \"u\" uses the auth-provider \"gcp\", which Kubernetes has removed; use an exec plugin",
         ),
@@ -229,28 +247,6 @@ fn a_pod_uses_its_service_account() {
     write(&folder, "namespace", "apps\n");
     let config = in_cluster::config(&pod("fd00::1"), &folder).unwrap().unwrap();
     assert_eq!((config.server(), config.namespace()), ("https://[fd00::1]:443", "apps"));
-}
-
-#[test]
-fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
-    let config = ClusterConfig::new("https://api.example.com:6443").unwrap();
-    let plain = ClusterConfig::new("http://api.example.com").unwrap();
-    let set =
-        vars(&[("https_proxy", "proxy:3128"), ("HTTP_PROXY", "http://plain:1"), ("NO_PROXY", "other.example.com")]);
-    assert_eq!(config.chosen_proxy(&set).as_deref(), Some("http://proxy:3128"));
-    assert_eq!(plain.chosen_proxy(&set).as_deref(), Some("http://plain:1"));
-    assert_eq!(config.chosen_proxy(&vars(&[])), None);
-    // The server's address counts, not the proxy's.
-    let direct = vars(&[("HTTPS_PROXY", "http://10.0.0.1:3128"), ("no_proxy", "10.0.0.0/8,.example.com")]);
-    assert_eq!(config.chosen_proxy(&direct), None);
-    let proxied = ClusterConfig::new("https://192.0.2.1").unwrap();
-    assert_eq!(proxied.chosen_proxy(&direct).as_deref(), Some("http://10.0.0.1:3128"));
-    // A variable that is set but empty does not hide the other spelling.
-    let empty = vars(&[("HTTPS_PROXY", ""), ("https_proxy", "proxy:3128"), ("NO_PROXY", "")]);
-    assert_eq!(config.chosen_proxy(&empty).as_deref(), Some("http://proxy:3128"));
-    let except = vars(&[("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", ""), ("no_proxy", ".example.com")]);
-    assert_eq!(config.chosen_proxy(&except), None);
-    assert_eq!(config.proxy("socks5://s:1").chosen_proxy(&direct).as_deref(), Some("socks5://s:1"));
 }
 
 fn authenticator(credentials: Credentials, clock: &ManualClock) -> Authenticator {

@@ -131,6 +131,52 @@ fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
     assert!(error.ends_with("cannot be run: No such file or directory (os error 2); get it at example.com"), "{error}");
 }
 
+/// A device-code login prints its code there.
+#[test]
+fn a_plugin_that_takes_too_long_is_an_error_with_its_messages() {
+    let plugin = ScriptedPlugin::new("printf 'visit \\033[1mexample.com\\n' >&2\nread _ <line");
+    let _line = plugin.open_pipe("line");
+    let (exec, clock, second) = (&plugin.exec, &plugin.clock, Duration::from_secs(1));
+    let error = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| exec.authorization(clock.nanos().after(second), None).unwrap_err().to_string());
+        clock.wait_for_sleepers(1);
+        exec.wait_for_messages();
+        clock.advance(second);
+        waits.join().unwrap()
+    });
+    let expected = "plugin.sh has printed no credentials in time; it says: visit \\u{1b}[1mexample.com";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn the_path_of_a_plugin_does_not_decide_where_its_command_is_found() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    // Two programs that this program's `PATH` has, and has not.
+    for name in ["cat", "only-here"] {
+        let path = write(&folder, name, "#!/bin/sh\necho chosen by env >&2; exit 9\n");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let status = format!("{PRINTED}{{\"token\":\"t\"}}}}");
+    let printed = write(&folder, "printed", &status);
+    let run = |command: &str| {
+        let exec = format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, command: {command}, args: [{:?}], \
+             env: [{{name: PATH, value: {:?}}}], installHint: \"get\\e[31m it\"}}",
+            printed,
+            folder.path()
+        );
+        let config = Kubeconfig::parse(&with(SERVER, &exec), &folder).unwrap().config().unwrap();
+        let exec = authenticator(config.credentials().clone(), &ManualClock::new());
+        exec.authorization(Nanos::NEVER, None).map(|_| value(&exec)).map_err(|error| error.to_string())
+    };
+    assert_eq!(run("cat").unwrap(), "Bearer t");
+    let expected = "the credential plugin only-here cannot be run: no folder of this program's PATH has this command; \
+                    get\\u{1b}[31m it";
+    assert_eq!(run("only-here").unwrap_err(), expected);
+}
+
 /// A plugin in a folder of its own, where it counts its runs, and its clock.
 struct ScriptedPlugin {
     folder: TempDir,

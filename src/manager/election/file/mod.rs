@@ -15,8 +15,9 @@ use std::time::Duration;
 use super::error::ElectorError;
 use super::holder::{Holder, is_ours, text};
 use super::{Candidacy, Candidate, Elector, Leadership, Term};
+use crate::base::process::OwnerProcess;
 use crate::run::context::Context;
-use crate::run::error::BoxError;
+use crate::run::error::{BoxError, Chain};
 
 /// Elects a leader among the processes of one machine with a file lock: `flock` on Unix, `LockFileEx` on Windows.
 ///
@@ -28,8 +29,12 @@ use crate::run::error::BoxError;
 /// hold locks of different files with the same name. If another program deletes or replaces it, the leader notices at its next
 /// [check](Term::check), and its term is [lost](Term::lost). Until then there may be two leaders. A candidate makes the same
 /// check after it has locked the file. (On systems other than Unix, the standard library cannot tell two files apart. There, only
-/// a missing file is noticed.) Put the file in a directory that only the program's user can write, such as one under `/run`. The
-/// directory must exist.
+/// a missing file is noticed.) Put the file in a directory that only the program's user can write, such as one under `/run`, and not
+/// in the temporary directory: many systems delete old files there, also locked ones. The directory must exist.
+///
+/// An error at the first try ends the candidacy: the path is probably wrong. After that, an error is logged as a warning (in a
+/// series the first, second, fourth and so on), and the candidate tries again after its interval. So a standby survives a process
+/// that runs out of file descriptors.
 ///
 /// While a process leads, the file names it; see [`holder`](Self::holder). Afterwards the file names the last leader. The text is
 /// for people: only the lock decides. A full disk does not prevent leadership. A file with foreign content is left as it is, and
@@ -42,8 +47,10 @@ use crate::run::error::BoxError;
 /// - **Not for network file systems.** With NFS and similar systems, server, version and mount options decide whether locks hold
 ///   between machines, or at all. They may be lost without notice.
 /// - The lock belongs to the open file, not to the process. A child process does not inherit it across `exec`, which closes the
-///   file. A process that is forked without `exec` shares the lock: if the leader crashes, no other process leads until the fork
-///   ends. A leader that resigns always releases the lock.
+///   file. A process that is forked without `exec` shares the open file, but does not lead: there, [`Term::check`] fails, and
+///   dropping the copy of the term releases nothing. A leader that resigns releases the lock, even if such a process has the file
+///   open. But if the leader crashes, no other process leads until that process drops its copy or ends. A daemon that forks into
+///   the background must do so before it campaigns.
 /// - Child processes of a killed leader may still work when the next process leads.
 /// - Containers elect one leader if they share the file. An equal path is not enough.
 ///
@@ -139,7 +146,7 @@ impl FileElector {
         };
         let text = text(elector, std::process::id(), cx.clock().time_of_day());
         if let Err(error) = write_to(&lock.file, &text) {
-            log::warn!(elector, path:%, error:%; "{elector}: cannot write to {path} who leads: {error}");
+            log::warn!(elector, path:%, error:%; "{elector}: cannot write the leader's name to {path}: {error}");
         }
         Ok(Candidacy::Elected(Term::new(elector, lock)))
     }
@@ -153,7 +160,8 @@ impl FileElector {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        let lock = Lock { file, path: self.path.clone(), interval: self.interval };
+        let (path, interval, owner) = (self.path.clone(), self.interval, OwnerProcess::current());
+        let lock = Lock { file, path, interval, owner };
         locked();
         // Others lock the file that is at the path now. This file may have been deleted or replaced since it was opened.
         Ok(lock.is_at_its_path()?.then_some(lock))
@@ -165,7 +173,26 @@ impl Elector for FileElector {
         let file = self.clone();
         let (elector, path) = (self.name.as_str(), self.path.display());
         log::info!(elector, path:%; "{elector}: campaigning for {path}");
-        Box::new(move |cx: &Context| file.try_lead(cx))
+        // The errors in a row. `None` until a try has worked.
+        let mut errors: Option<u32> = None;
+        Box::new(move |cx: &Context| {
+            let error = match file.try_lead(cx) {
+                Err(error) if errors.is_some() => error,
+                tried => {
+                    errors = tried.is_ok().then_some(0);
+                    return tried;
+                }
+            };
+            let (elector, shown) = (file.name.as_str(), Chain(&error));
+            let count = errors.unwrap_or_default().saturating_add(1);
+            errors = Some(count);
+            let level = if count.is_power_of_two() { log::Level::Warn } else { log::Level::Debug };
+            log::log!(
+                level, elector, count, error:% = shown;
+                "{elector}: cannot try to lead (errors in a row: {count}), and tries again: {shown}"
+            );
+            Ok(Candidacy::TryAgain(file.interval))
+        })
     }
 
     fn leader(&self) -> Option<Holder> {
@@ -179,6 +206,7 @@ struct Lock {
     file: File,
     path: PathBuf,
     interval: Duration,
+    owner: OwnerProcess,
 }
 
 impl Lock {
@@ -215,12 +243,18 @@ impl Leadership for Lock {
     fn check_interval(&self) -> Duration {
         self.interval
     }
+
+    /// Closes the file. The parent has it open too, so the lock stays.
+    fn drop_copy(self: Box<Self>) {}
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file would release the lock, but not if a forked process also has the file open.
-        let _ = self.file.unlock();
+        // Closing the file would release the lock, but not if a forked process also has the file open. In such a process, unlocking
+        // would release the lock of its parent.
+        if self.owner.is_current() {
+            let _ = self.file.unlock();
+        }
     }
 }
 

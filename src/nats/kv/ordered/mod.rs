@@ -114,7 +114,8 @@ pub(super) struct OrderedState {
     last: u64,
     /// The creation time of the stream.
     identity: String,
-    /// The last time at which nothing was missing.
+    /// The last time at which nothing was missing up to the position: a message that proves it arrived then, perhaps
+    /// long before it was read.
     whole: Option<Nanos>,
     /// The consumers in a row that brought nothing.
     failures: u32,
@@ -249,11 +250,12 @@ impl OrderedState {
         let away = now.since(self.whole?);
         (away > self.times.marker_life).then(|| {
             let life = self.times.marker_life;
-            format!("nothing was heard for {away:?}, longer than delete markers are sure to live ({life:?})")
+            format!("it is complete only up to {away:?} ago, longer than delete markers are sure to live ({life:?})")
         })
     }
 
-    /// Takes a message of consumer `serial`: its number, and its sequence in the stream.
+    /// Takes a message of consumer `serial`, which has arrived at the time `now`: its number, and its sequence in the
+    /// stream.
     pub(super) fn message(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) -> Receipt {
         if serial != self.serial {
             return Receipt::Ignore;
@@ -299,7 +301,7 @@ impl OrderedState {
     }
 
     fn progress(&mut self, now: Nanos) {
-        self.whole = Some(now);
+        self.whole = self.whole.max(Some(now));
         self.failures = 0;
     }
 

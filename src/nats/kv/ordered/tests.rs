@@ -177,9 +177,31 @@ fn possibly_missed_changes_are_told() {
     assert_eq!(text("b", 1, 20, 2), "its stream of a was replaced by one of b");
     assert_eq!(text("a", 1, 7, 2), "its stream ends at revision 7, before revision 8, which was read");
     assert_eq!(text("a", 10, 20, 2), "its stream begins at revision 10, and only revision 8 was read");
-    assert_eq!(text("a", 1, 20, 902), "nothing was heard for 901s, longer than delete markers are sure to live (900s)");
+    let late = "it is complete only up to 901s ago, longer than delete markers are sure to live (900s)";
+    assert_eq!(text("a", 1, 20, 902), late);
     let mut resumed = OrderedState::new(StartAt::After(3), "old", times());
     assert!(matches!(confirm(&mut resumed, at(0), 3, &facts("new", 1, 9)), OrderedStep::Gone(_)));
+}
+
+/// The reader has stalled, and then reads an old message. A marker after it may have been sent, lost and removed
+/// meanwhile.
+#[test]
+fn an_old_message_that_is_read_late_proves_nothing_about_the_time_since() {
+    for (read_at, is_gone) in [(899, false), (902, true)] {
+        let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
+        confirm(&mut state, at(0), 5, &facts("a", 1, 5));
+        assert_eq!(state.message(1, 1, 8, at(1), 0), Receipt::Deliver);
+        state.reconnected(at(read_at));
+        let step = confirm(&mut state, at(read_at), 0, &facts("a", 1, 20));
+        assert_eq!(matches!(step, OrderedStep::Gone(_)), is_gone, "{step:?}");
+    }
+    // A message that was held is older than the confirmation.
+    let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
+    confirm(&mut state, at(800), 5, &facts("a", 1, 5));
+    assert_eq!(state.message(1, 1, 9, at(2), 0), Receipt::Deliver);
+    state.reconnected(at(1_600));
+    let step = confirm(&mut state, at(1_600), 0, &facts("a", 1, 20));
+    assert!(!matches!(step, OrderedStep::Gone(_)), "{step:?}");
 }
 
 #[test]

@@ -258,7 +258,7 @@ fn a_run_of_a_key_that_was_lost_and_comes_back_is_announced_as_lost_until_the_ot
             earlier.iter().map(|(member, has_left)| EarlierMember { member: name(member), has_left: *has_left });
         let members = members.iter().map(|member| name(member)).collect();
         let table = ShardTable { number, me: Some(name("a")), members, earlier: vec![earlier.collect()] };
-        shards.divide(table, ShardStatus::default(), Some(Fence::until(number, Clock::system(), Nanos::NEVER)));
+        shards.divide(table, ShardStatus::default(), Some(Fence::until(number, Clock::system(), Duration::MAX)));
         shards.lost_runs()
     };
     let lost = LostRuns { count: 1, number: Some(1) };

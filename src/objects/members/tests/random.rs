@@ -121,7 +121,7 @@ impl WorldMember {
     /// Lets the latest division take effect, as `MemberTask::divide` does.
     fn divide(&self) {
         let table = self.machine.table();
-        let fence = Fence::until(table.number, Clock::system(), Nanos::NEVER);
+        let fence = Fence::until(table.number, Clock::system(), Duration::MAX);
         self.shards.divide(table, self.machine.status(), Some(fence));
     }
 

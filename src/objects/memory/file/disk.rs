@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
+use crate::base::process::OwnerProcess;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::run::error::BoxError;
 
 /// A file for the database. Tests use a disk in memory.
@@ -19,19 +21,35 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
 
     /// Syncs the folder, so that a new file survives a crash of the system.
     fn sync_folder(&self) -> io::Result<()>;
+
+    /// Takes room on the disk that only deletions use, if there is room and it is not taken already.
+    fn take_reserve(&self);
+
+    /// Gives that room back to the disk. Returns whether there was any.
+    fn release_reserve(&self) -> bool;
 }
+
+/// The bytes of the reserve. A deletion copies the pages on the paths to its rows.
+const RESERVED: usize = 512 << 10;
+/// The first line of the file with the reserve. Another file is left alone.
+const RESERVE_HEAD: &[u8] = b"homeostat reserve for deletions on a full disk\n";
 
 /// A file that this process has locked.
 #[derive(Debug)]
 pub(super) struct LockedFile {
     path: PathBuf,
     bytes: FileBackend,
+    owner: OwnerProcess,
+    has_reserve: AtomicBool,
 }
 
 impl LockedFile {
-    /// Opens and locks a file. Creates it if it does not exist.
+    /// Opens and locks a file. Creates it if it does not exist, for its owner only: objects may be secret.
     pub(super) fn open(path: &Path) -> Result<Self, BoxError> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err("it is not a regular file".into());
+        }
         let bytes = FileBackend::new(file)?;
         match bytes.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
             // If the system has no file locks, the user must take care, as with the database itself.
@@ -41,13 +59,70 @@ impl LockedFile {
             Err(error) => return Err(format!("the file cannot be locked: {error:?}").into()),
         }
         // Resolve the path now, because the process may change its working directory.
-        Ok(Self { path: fs::canonicalize(path)?, bytes })
+        let (path, owner) = (fs::canonicalize(path)?, OwnerProcess::current());
+        Ok(Self { path, bytes, owner, has_reserve: AtomicBool::new(false) })
     }
+
+    /// Returns the path of the file with the reserve.
+    fn reserve(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".reserve");
+        path.into()
+    }
+
+    /// Makes the file with the reserve, if it is not there as a whole.
+    fn make_reserve(&self) -> io::Result<()> {
+        let path = self.reserve();
+        if !self.owns_reserve()? || fs::metadata(&path).is_ok_and(|file| file.len() == RESERVED as u64) {
+            return Ok(());
+        }
+        let mut content = RESERVE_HEAD.to_vec();
+        content.resize(RESERVED, b'.');
+        let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&path)?;
+        file.write_all(&content)?;
+        file.sync_data()
+    }
+
+    /// Returns whether the reserve may be written: its file does not exist, or this crate has made it.
+    fn owns_reserve(&self) -> io::Result<bool> {
+        let mut head = Vec::new();
+        match fs::File::open(self.reserve()) {
+            Ok(file) => file.take(RESERVE_HEAD.len() as u64).read_to_end(&mut head)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        // An end of the process may have left a part of it.
+        Ok(RESERVE_HEAD.starts_with(&head))
+    }
+}
+
+/// Lets only the owner of a new file read and write it.
+fn private(options: &mut OpenOptions) -> &OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 impl Disk for LockedFile {
     fn bytes(&self) -> &dyn StorageBackend {
         &self.bytes
+    }
+
+    fn take_reserve(&self) {
+        if self.has_reserve.load(Ordering::Relaxed) {
+            return;
+        }
+        let Err(error) = self.make_reserve() else { return self.has_reserve.store(true, Ordering::Relaxed) };
+        // A part of it is no reserve.
+        self.release_reserve();
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        // If, for example, the folder is not writable, no later try helps.
+        self.has_reserve.store(!is_full, Ordering::Relaxed);
+    }
+
+    fn release_reserve(&self) -> bool {
+        self.has_reserve.store(false, Ordering::Relaxed);
+        self.owns_reserve().is_ok_and(|owns| owns) && fs::remove_file(self.reserve()).is_ok()
     }
 
     #[cfg(unix)]
@@ -69,34 +144,52 @@ impl Disk for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Unlock explicitly: closing is not enough if a forked process holds the file too.
-        let _ = self.bytes.close();
+        // Unlock explicitly: closing is not enough if a forked process has the file open too. In such a process, unlocking would
+        // unlock the file of its parent.
+        if self.owner.is_current() {
+            let _ = self.bytes.close();
+        }
     }
 }
 
-/// The storage backend for the database. The disk stays locked when the database is closed.
+/// The storage backend for the database. The disk stays locked when the database is closed. In a forked process, nothing is written.
 #[derive(Debug)]
-pub(super) struct Storage(pub(super) Arc<dyn Disk>);
+pub(super) struct Storage {
+    disk: Arc<dyn Disk>,
+    owner: OwnerProcess,
+}
+
+impl Storage {
+    pub(super) fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, owner: OwnerProcess::current() }
+    }
+
+    /// Returns the disk for a write.
+    fn writable(&self) -> io::Result<&dyn StorageBackend> {
+        self.owner.check().map_err(io::Error::other)?;
+        Ok(self.disk.bytes())
+    }
+}
 
 impl StorageBackend for Storage {
     fn len(&self) -> io::Result<u64> {
-        self.0.bytes().len()
+        self.disk.bytes().len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.bytes().read(offset, out)
+        self.disk.bytes().read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.bytes().set_len(len)
+        self.writable()?.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.bytes().sync_data()
+        self.writable()?.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.bytes().write(offset, data)
+        self.writable()?.write(offset, data)
     }
 
     fn try_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {

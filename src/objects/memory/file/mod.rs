@@ -35,6 +35,14 @@ use crate::run::error::BoxError;
 ///
 /// Only one process at a time can open the file. It stays open until the last clone and stream are dropped.
 ///
+/// A new file is readable and writable for its owner only (mode 0600), because objects may hold secrets. The mode of a file that
+/// exists stays as it is. A file that is not empty and not a database is never written.
+///
+/// A process that is forked without `exec` has a copy of the client, which reads the objects as they were at the fork. Its writes
+/// fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and its drop neither writes to the file nor unlocks
+/// it. Until the copy is dropped or the child ends, no process can open the file after the parent has crashed. So fork before you
+/// open the file, or only to call `exec`.
+///
 /// # Failures
 ///
 /// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error,
@@ -45,6 +53,10 @@ use crate::run::error::BoxError;
 ///   next write or when the client is dropped. All writes that share a failed sync fail, and so do writes that were made on top of
 ///   them. After a failed write, expired events stay readable until a write succeeds. If
 ///   their deletion fails, the log says so at *warn*.
+/// - **Deletions on a full disk** have room reserved: 250 KiB of free pages in the file, and a file beside it with the ending
+///   `.reserve`, which is deleted when a deletion finds no room. A write that makes an object or makes it larger makes that file again
+///   if there is room, and fails if it would leave no free pages. A deletion that shares its sync with such a write fails with it:
+///   try it again. There is no reserve until the first write, nor in the file after a [compaction](Self::compact).
 /// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A file from an
 ///   earlier version with such objects can be opened. They can be read and deleted, and written if they do not grow.
 ///
@@ -79,8 +91,8 @@ impl FileClient {
     ///
     /// # Errors
     ///
-    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file of another
-    /// program is left unchanged. The error names the file.
+    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file that is not
+    /// empty and not a database of this client is left unchanged. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }

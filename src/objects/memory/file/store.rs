@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use redb::{
     Database, MultimapTableHandle, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
-    TableDefinition, TableHandle,
+    TableDefinition, TableHandle, WriteTransaction,
 };
 use serde_json::Value;
 
 use super::disk::{Disk, Storage};
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
 use crate::objects::json::text_of;
@@ -35,12 +36,17 @@ const HEAD: &str = "head";
 /// The format of the tables.
 const FORMAT: &str = "format";
 const THIS_FORMAT: u64 = 1;
+/// Never in the file: a transaction that makes this table also deletes it.
+const RESERVE: TableDefinition<(), &[u8]> = TableDefinition::new("reserve");
+/// The free bytes of the file that a deletion may need. It copies the pages on the paths to its rows.
+const RESERVED: usize = 250 << 10;
 
 /// A database in a file. It is closed after a failure, and the next write opens it again.
 pub(super) struct FileStore {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     file: Mutex<File>,
+    owner: OwnerProcess,
 }
 
 struct File {
@@ -75,13 +81,14 @@ impl FileStore {
             return Err(error);
         }
         file.head = state.head;
-        Ok(Self { path, disk, file: Mutex::new(file) })
+        Ok(Self { path, disk, file: Mutex::new(file), owner: OwnerProcess::current() })
     }
 }
 
 impl FileStore {
     /// Moves the contents of the file together and cuts off the free end. Stores meanwhile wait.
     pub(super) fn compact(&self) -> Result<(), BoxError> {
+        self.owner.check()?;
         self.file.lock().compact(&self.disk)
     }
 
@@ -96,6 +103,14 @@ impl FileStore {
 }
 
 impl ChangeJournal for Arc<FileStore> {
+    fn check(&self) -> Result<(), Arc<str>> {
+        self.owner.check().map_err(|forked| {
+            let path = self.path.display();
+            format!("{path}: {forked}: open the file in process {} once the owner has closed it", std::process::id())
+                .into()
+        })
+    }
+
     fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
         let stored = self.file.lock().store(&self.disk, changes);
         stored.map_err(|error| format!("{}: {error}", self.path.display()).into())
@@ -104,6 +119,15 @@ impl ChangeJournal for Arc<FileStore> {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
+        #[cfg(not(loom))]
+        if !self.owner.is_current() {
+            // The owner still writes to the file. The storage refuses what the database would write at its end.
+            if self.file.try_lock().is_none() {
+                // Another thread was in the database when the process was forked, so its locks may be held for ever.
+                std::mem::forget(self.file.get_mut().database.take());
+            }
+            return self.file.get_mut().close();
+        }
         let mut file = self.file.lock();
         if !file.doubtful.is_empty()
             && let Err(error) = file.store(&self.disk, &[])
@@ -117,6 +141,19 @@ impl Drop for FileStore {
 
 impl File {
     fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
+        let needs_room = changes.iter().any(|change| needs_room(change));
+        if needs_room {
+            disk.take_reserve();
+        }
+        let stored = self.write(disk, changes, needs_room);
+        // A full disk has room for deletions, once.
+        if stored.is_err() && !needs_room && disk.release_reserve() {
+            return self.write(disk, changes, false);
+        }
+        stored
+    }
+
+    fn write(&mut self, disk: &Arc<dyn Disk>, changes: &[Arc<ObjectChange>], needs_room: bool) -> Result<(), BoxError> {
         self.reopen(disk)?;
         let Some(database) = &self.database else { return Ok(()) };
         let head = changes.last().map_or(self.head, |change| change.version);
@@ -132,6 +169,9 @@ impl File {
                     put(&mut objects, location, (!removed).then_some(object))?;
                 }
                 writing.open_table(NUMBERS)?.insert(HEAD, head)?;
+            }
+            if needs_room {
+                reserve(&writing)?;
             }
             Ok(writing.commit()?)
         });
@@ -210,30 +250,82 @@ fn guard<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
 
 /// Opens the database and verifies the checksums of all its pages.
 fn open(disk: &Arc<dyn Disk>) -> Result<Database, BoxError> {
-    let storage = Storage(Arc::clone(disk));
+    let storage = Storage::on(Arc::clone(disk));
     Ok(Database::builder().set_check_integrity_on_open(true).create_with_backend(storage)?)
 }
 
-/// Returns whether the process that created the file ended before the database was complete. Then the file has no magic number,
-/// and everything after the first page is empty.
+/// Returns whether the process that created the file ended before the database was complete. Such a file has the length of a new
+/// database, and each of its bytes is zero or a byte of the header that a new database begins with. Only the magic number is missing.
 fn is_unfinished(bytes: &dyn StorageBackend) -> Result<bool, BoxError> {
-    const PAGE: usize = 4_096;
+    const PIECE: usize = 4_096;
+    let mut piece = [0; PIECE];
     let len = bytes.len()?;
-    if len < PAGE as u64 || len % PAGE as u64 != 0 {
+    if len < PIECE as u64 {
         return Ok(false);
     }
-    let mut page = [0; PAGE];
-    bytes.read(0, &mut page)?;
-    if page[..9] != [0; 9] {
+    bytes.read(0, &mut piece)?;
+    if piece[..9] != [0; 9] {
         return Ok(false);
     }
-    for at in (0..len).step_by(PAGE).skip(1) {
-        bytes.read(at, &mut page)?;
-        if page.iter().any(|byte| *byte != 0) {
+    let new = NewDatabase::default();
+    // Fails at the first sync, which comes before the magic number.
+    drop(Database::builder().create_with_backend(new.clone()));
+    let (new_len, header) = new.0.lock().clone();
+    if len != new_len {
+        return Ok(false);
+    }
+    for at in (0..len).step_by(PIECE) {
+        let piece = &mut piece[..usize::try_from(len - at).map_or(PIECE, |left| left.min(PIECE))];
+        bytes.read(at, piece)?;
+        let expected = header.iter().skip(usize::try_from(at)?).chain(std::iter::repeat(&0));
+        if piece.iter().zip(expected).any(|(byte, expected)| *byte != 0 && byte != expected) {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Learns the length and the header of a new database, as they are before the magic number is written.
+#[derive(Clone, Debug, Default)]
+struct NewDatabase(Arc<Mutex<(u64, Vec<u8>)>>);
+
+impl StorageBackend for NewDatabase {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().0)
+    }
+
+    fn read(&self, _offset: u64, out: &mut [u8]) -> io::Result<()> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.lock().0 = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Err(io::Error::other("the header is complete"))
+    }
+
+    fn write(&self, _offset: u64, data: &[u8]) -> io::Result<()> {
+        data.clone_into(&mut self.0.lock().1);
+        Ok(())
+    }
+}
+/// Returns whether a change must leave the reserve for deletions. A deletion, each step of it, and a change that makes an object
+/// smaller need not: a full store can be emptied.
+fn needs_room(change: &ObjectChange) -> bool {
+    let ObjectChange { object, old, removed, .. } = change;
+    let grows = || old.as_ref().is_none_or(|old| old.to_string().len() < object.to_string().len());
+    !removed && !object.is_deleting() && grows()
+}
+
+/// Makes sure that the file has free pages for the next deletion: allocates them, and frees them again.
+fn reserve(writing: &WriteTransaction) -> Result<(), BoxError> {
+    writing.open_table(RESERVE)?.insert_reserve((), RESERVED)?;
+    writing.delete_table(RESERVE)?;
+    Ok(())
 }
 
 fn is_empty(reading: &ReadTransaction) -> Result<bool, BoxError> {

@@ -68,3 +68,8 @@ impl From<Change> for WatchReaction {
 pub(super) fn note(text: &str, error: &ClientError) -> WatchReaction {
     Report::Note(format!("{text}: {}", Chain(error))).into()
 }
+
+/// Returns whether an error of a stream concerns one object, so that the stream goes on.
+pub(super) fn concerns_one_object(error: &ClientError) -> bool {
+    error.is_invalid() && !error.object().key().name().is_empty()
+}

@@ -33,8 +33,8 @@ mod streaming;
 
 use std::time::Duration;
 
-use self::call::note;
 pub(super) use self::call::{Change, Report, WatchCall, WatchReaction};
+use self::call::{concerns_one_object, note};
 use self::listing::{Least, PageEffect, PagedListing, StreamingList};
 use self::pauses::{EndedAttempt, Pauses};
 #[cfg(feature = "kubernetes")]
@@ -214,8 +214,8 @@ impl WatchMachine {
                 WatchReaction::default()
             }
             (WatchPhase::OpeningStreamingList, Err(error)) => self.streaming_failed(now, &error),
-            (WatchPhase::Opening { .. }, Ok(())) => {
-                self.phase = WatchPhase::Following(Following::new(now));
+            (WatchPhase::Opening { is_fresh }, Ok(())) => {
+                self.phase = WatchPhase::Following(Following { is_resumed: !is_fresh, ..Following::new(now) });
                 Report::Resumed.into()
             }
             (WatchPhase::Opening { is_fresh: true }, Err(error)) if error.is_gone() => {
@@ -344,7 +344,12 @@ impl WatchMachine {
     /// Takes an error of a stream of changes.
     fn interrupted(&mut self, now: Nanos, error: &ClientError) -> WatchReaction {
         if error.is_gone() {
-            self.list_again_after(now, true);
+            // A server that works again, but has forgotten the version. The list has a version, so this cannot recur at once.
+            match &self.phase {
+                WatchPhase::Opening { is_fresh: false } => self.list_again(),
+                WatchPhase::Following(stream) if stream.is_resumed && !stream.has_delivered => self.list_again(),
+                _ => self.list_again_after(now, true),
+            }
             return note("listing the objects again", error);
         }
         if error.is_kind_not_served() {
@@ -435,9 +440,4 @@ impl WatchMachine {
         self.in_pages |= has_changed;
         self.pauses.begin(now, &EndedAttempt { lasted, has_changed, has_failed, asked });
     }
-}
-
-/// Returns whether an error of a stream concerns one object, so that the stream goes on.
-fn concerns_one_object(error: &ClientError) -> bool {
-    error.is_invalid() && !error.object().key().name().is_empty()
 }

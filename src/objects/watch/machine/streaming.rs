@@ -29,11 +29,13 @@ pub(super) struct Following {
     pub(super) heard: Nanos,
     pub(super) has_delivered: bool,
     pub(super) has_changed: bool,
+    /// Whether it began at a version that was known before, not at a list that had just come.
+    pub(super) is_resumed: bool,
 }
 
 impl Following {
     pub(super) fn new(now: Nanos) -> Self {
-        Self { began: now, heard: now, has_delivered: false, has_changed: false }
+        Self { began: now, heard: now, has_delivered: false, has_changed: false, is_resumed: false }
     }
 }
 

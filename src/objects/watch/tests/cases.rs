@@ -216,3 +216,33 @@ fn a_stream_without_a_version_is_not_resumed() {
     watch.ends();
     assert_eq!(watch.next(), "list 0");
 }
+
+/// The server was away, and has compacted its history meanwhile.
+#[test]
+fn a_version_that_is_gone_after_an_outage_is_no_further_failure() {
+    let at_once: [fn(&mut Machine) -> WatchReaction; 2] = [
+        |watch| watch.open_fails(gone()),
+        |watch| {
+            watch.opened();
+            watch.breaks(gone())
+        },
+    ];
+    for forgets in at_once {
+        let mut watch = machine(LOCAL, Query::all());
+        watch.follow("5");
+        watch.breaks(transport());
+        for pause in [1, 2, 4] {
+            watch.pauses(pause);
+            watch.open_fails(transport());
+        }
+        watch.pauses(4);
+        assert_eq!(watch.next(), "open 5");
+        assert!(!has_failed(&forgets(&mut watch)));
+        assert_eq!(watch.next(), "list 5", "at once");
+        // A server that forgets each version at once is not asked without a pause.
+        watch.follow("9");
+        watch.breaks(gone());
+        watch.pauses(4);
+        assert_eq!(watch.next(), "list 9");
+    }
+}

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use super::fault::{FaultReason, FieldFault};
-use super::{JsonType, SchemaNode, Uniqueness, ValuePath};
+use super::{ContainedItems, JsonType, SchemaNode, Uniqueness, ValuePath};
 
 /// The most faults that are reported.
 const MOST_FAULTS: usize = 50;
@@ -155,10 +155,17 @@ impl SchemaCheck {
         if let Some(unique) = &schema.unique {
             self.unique(unique, items);
         }
-        if let Some(schema) = &schema.items {
-            for (at, item) in items.iter().enumerate() {
+        for (at, item) in items.iter().enumerate() {
+            if let Some(schema) = schema.of_item(at) {
                 self.in_entry(&at.to_string(), |check| check.value(schema, item));
             }
+        }
+        if let Some(ContainedItems { schema, least, most }) = &schema.contains {
+            let found = items.iter().filter(|item| is_valid(schema, item)).count() as u64;
+            self.require(found >= *least && most.is_none_or(|most| found <= most), value, || {
+                let most = most.map_or_else(String::new, |most| format!(" and at most {most}"));
+                format!("must contain at least {least}{most} of the elements that its schema describes, but contains {found}")
+            });
         }
     }
 
@@ -193,14 +200,25 @@ impl SchemaCheck {
                 self.in_field(name, |check| check.add(FaultReason::Required, &Value::Null, "must be set"));
             }
         }
-        let is_head = |name: &str, path: &ValuePath| HEAD.contains(&name) && (path.0.is_empty() || schema.embedded);
+        for (name, required) in &schema.dependent_required {
+            for missing in required.iter().filter(|other| fields.contains_key(name) && !fields.contains_key(*other)) {
+                self.in_field(missing, |check| {
+                    check.add(FaultReason::Required, &Value::Null, format_args!("must be set beside {name}"));
+                });
+            }
+        }
+        let has_head = self.path.0.is_empty() || schema.embedded;
         for (name, value) in fields {
-            if let Some(schema) = schema.properties.get(name) {
-                self.in_field(name, |check| check.value(schema, value));
-            } else if let Some(schema) = &schema.additional
-                && !is_head(name, &self.path)
-            {
-                self.in_entry(name, |check| check.value(schema, value));
+            let is_named = schema.properties.contains_key(name);
+            if !is_named && has_head && HEAD.contains(&name.as_str()) {
+                continue;
+            }
+            if let Some(names) = &schema.names {
+                self.in_entry(name, |check| check.value(names, &Value::from(name.as_str())));
+            }
+            for schema in schema.of_field(name) {
+                let check = |check: &mut Self| check.value(schema, value);
+                if is_named { self.in_field(name, check) } else { self.in_entry(name, check) }
             }
         }
     }

@@ -45,10 +45,20 @@ struct SchemaNode {
     /// Whether the value is a whole object, with `apiVersion`, `kind` and `metadata`.
     embedded: bool,
     properties: BTreeMap<String, SchemaNode>,
-    /// The schema of the fields that `properties` does not name.
+    /// The schemas of the fields whose names match patterns.
+    patterns: Vec<(Regex, SchemaNode)>,
+    /// The schema of the names of fields.
+    names: Option<Box<SchemaNode>>,
+    /// The schema of the fields that neither `properties` nor `patterns` describe.
     additional: Option<Box<SchemaNode>>,
+    /// The schemas of the first elements.
+    first_items: Vec<SchemaNode>,
+    /// The schema of the other elements.
     items: Option<Box<SchemaNode>>,
+    contains: Option<ContainedItems>,
     required: Vec<String>,
+    /// The fields that are required if a field is there.
+    dependent_required: Vec<(String, Vec<String>)>,
     values: Option<Vec<Value>>,
     minimum: Option<NumberBound>,
     maximum: Option<NumberBound>,
@@ -89,6 +99,14 @@ struct NumberBound {
     exclusive: bool,
 }
 
+/// The elements that an array must have beside others.
+#[derive(Clone, Debug)]
+struct ContainedItems {
+    schema: Box<SchemaNode>,
+    least: u64,
+    most: Option<u64>,
+}
+
 /// The elements of an array that must differ.
 #[derive(Clone, Debug)]
 enum Uniqueness {
@@ -121,9 +139,30 @@ impl StructuralSchema {
         prune::prune(&self.root, object)
     }
 
+    /// Returns whether the schema knows a field at this path: names that are separated by dots.
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        prune::knows(&[&self.root], path.split('.'))
+    }
+
     /// Sets missing fields to their defaults.
     pub(crate) fn fill_in(&self, object: &mut Value) {
         prune::fill_in(&self.root, object);
+    }
+}
+
+impl SchemaNode {
+    /// Returns the schemas of a field.
+    fn of_field<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Self> {
+        let named = self.properties.get(name);
+        let matching = self.patterns.iter().filter(|(pattern, _)| pattern.is_match(name)).map(|(_, schema)| schema);
+        let described: Vec<_> = named.into_iter().chain(matching).collect();
+        let others = self.additional.as_deref().filter(|_| described.is_empty());
+        described.into_iter().chain(others)
+    }
+
+    /// Returns the schema of an element of an array.
+    fn of_item(&self, at: usize) -> Option<&Self> {
+        self.first_items.get(at).or(self.items.as_deref())
     }
 }
 

@@ -6,19 +6,36 @@ use serde_json::{Map, Value, json};
 use super::SchemaFault;
 
 /// Keywords that only describe the schema itself.
-const DROPPED: [&str; 12] = [
+const DROPPED: [&str; 17] = [
+    "$anchor",
     "$comment",
     "$defs",
+    "$dynamicAnchor",
     "$id",
     "$schema",
+    "$vocabulary",
     "contentEncoding",
     "contentMediaType",
+    "contentSchema",
     "definitions",
     "deprecated",
+    "discriminator",
     "examples",
+    "externalDocs",
     "readOnly",
-    "unevaluatedProperties",
     "writeOnly",
+];
+
+/// Keywords that describe a value for people, or set it. They say nothing about which values are valid.
+const ANNOTATIONS: [&str; 4] = ["default", "description", "example", "title"];
+
+/// Keywords that mean something else beside each other than apart.
+const RELATED: [&[&str]; 5] = [
+    &["additionalProperties", "patternProperties", "properties"],
+    &["items", "prefixItems"],
+    &["contains", "maxContains", "minContains"],
+    &["exclusiveMaximum", "maximum"],
+    &["exclusiveMinimum", "minimum"],
 ];
 
 /// Returns the normal form of the schema of a whole object.
@@ -59,12 +76,22 @@ impl<'a> Normal<'a> {
             Value::Bool(false) => return Ok(json!({"not": {}})),
             other => return Err(self.fault(format!("{other} is not a schema"))),
         };
-        let mut out = match fields.get("$ref") {
-            Some(reference) => self.referred(reference)?,
-            None => Map::new(),
-        };
+        let mut out = Map::new();
         for (keyword, value) in fields {
             self.keyword(keyword, value, &mut out)?;
+        }
+        if self.root.get("$schema").is_some() && is_open_object(fields) {
+            out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        }
+        for (bound, exclusive, is_stricter) in [
+            ("minimum", "exclusiveMinimum", f64::ge as fn(&f64, &f64) -> bool),
+            ("maximum", "exclusiveMaximum", f64::le),
+        ] {
+            unite_bounds(&mut out, bound, exclusive, is_stricter);
+        }
+        if let Some(reference) = fields.get("$ref") {
+            let referred = self.referred(reference)?;
+            add(&mut out, referred);
         }
         for keyword in ["oneOf", "anyOf"] {
             simplify(&mut out, keyword);
@@ -74,7 +101,10 @@ impl<'a> Normal<'a> {
 
     fn keyword(&mut self, keyword: &str, value: &'a Value, out: &mut Map<String, Value>) -> Result<(), SchemaFault> {
         let converted = match (keyword, value) {
-            ("$ref", _) | ("default", Value::Null) | ("additionalProperties", Value::Bool(false)) => return Ok(()),
+            ("$ref", _)
+            | ("default", Value::Null)
+            // Unknown fields are removed anyway.
+            | ("additionalProperties" | "unevaluatedProperties", Value::Bool(false)) => return Ok(()),
             ("type", Value::Array(types)) => {
                 let others: Vec<_> = types.iter().filter(|name| *name != "null").cloned().collect();
                 if others.len() < types.len() {
@@ -93,12 +123,7 @@ impl<'a> Normal<'a> {
                 out.insert("nullable".to_owned(), true.into());
                 values.iter().filter(|value| !value.is_null()).cloned().collect()
             }
-            ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
-                let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
-                out.insert(bound.to_owned(), value.clone());
-                true.into()
-            }
-            ("properties", Value::Object(properties)) => {
+            ("properties" | "patternProperties", Value::Object(properties)) => {
                 let each = properties.iter().map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?)));
                 Value::Object(each.collect::<Result<_, SchemaFault>>()?)
             }
@@ -106,14 +131,10 @@ impl<'a> Normal<'a> {
                 out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
                 return Ok(());
             }
-            ("patternProperties", Value::Object(patterns)) => {
-                // Keys of a map with a number as its key.
-                let Some(values) = patterns.values().next() else { return Ok(()) };
-                let values = self.at("*", values)?;
-                out.insert("additionalProperties".to_owned(), values);
-                return Ok(());
+            ("additionalProperties" | "contains" | "items" | "not" | "propertyNames", schema) => self.at(keyword, schema)?,
+            ("prefixItems", Value::Array(schemas)) => {
+                schemas.iter().map(|schema| self.at(keyword, schema)).collect::<Result<_, _>>()?
             }
-            ("additionalProperties" | "items" | "not", schema) => self.at(keyword, schema)?,
             ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => {
                 let branches = branches.iter().filter(|branch| {
                     let is_null = is_null(branch);
@@ -125,7 +146,7 @@ impl<'a> Normal<'a> {
                 let branches: Vec<_> = branches.collect();
                 branches.into_iter().map(|branch| self.normal(branch)).collect::<Result<_, _>>()?
             }
-            _ if DROPPED.contains(&keyword) => return Ok(()),
+            _ if DROPPED.contains(&keyword) || is_foreign(keyword) => return Ok(()),
             _ => value.clone(),
         };
         out.insert(keyword.to_owned(), converted);
@@ -164,6 +185,79 @@ fn is_null(schema: &Value) -> bool {
     schema["type"] == "null" || schema.get("const") == Some(&Value::Null) || schema["enum"] == json!([null])
 }
 
+/// Returns whether a schema of the crate `schemars` describes an object with any fields: it says nothing about them. In
+/// a structural schema of Kubernetes, which does not name its version, such an object has no fields.
+fn is_open_object(schema: &Map<String, Value>) -> bool {
+    let types_only = |name: &String| name == "type" || ANNOTATIONS.contains(&name.as_str());
+    schema.get("type").is_some_and(|of| of == "object") && schema.keys().all(types_only)
+}
+
+/// Returns whether a keyword is an extension that other programs use.
+fn is_foreign(keyword: &str) -> bool {
+    keyword.starts_with("x-") && !keyword.starts_with("x-kubernetes-")
+}
+
+/// Turns an exclusive bound that is a number into the form of Kubernetes: the stricter of two bounds, and whether it is
+/// exclusive.
+fn unite_bounds(out: &mut Map<String, Value>, bound: &str, exclusive: &str, is_stricter: fn(&f64, &f64) -> bool) {
+    let Some(limit @ Value::Number(_)) = out.get(exclusive).cloned() else { return };
+    let inclusive = out.get(bound).and_then(Value::as_f64);
+    if limit.as_f64().zip(inclusive).is_none_or(|(limit, inclusive)| is_stricter(&limit, &inclusive)) {
+        out.insert(bound.to_owned(), limit);
+        out.insert(exclusive.to_owned(), true.into());
+    } else {
+        out.remove(exclusive);
+    }
+}
+
+/// Adds another schema, so that both hold. If they say different things about one matter, the other becomes a part of
+/// `allOf`.
+fn add(out: &mut Map<String, Value>, mut other: Map<String, Value>) {
+    for name in ANNOTATIONS {
+        if let Some(value) = other.remove(name) {
+            out.entry(name).or_insert(value);
+        }
+    }
+    unite(out, &mut other);
+    let conflicts = other.keys().any(|name| {
+        let related = RELATED.iter().find(|names| names.contains(&name.as_str()));
+        related.map_or(out.contains_key(name), |names| names.iter().any(|name| out.contains_key(*name)))
+    });
+    if !conflicts {
+        out.append(&mut other);
+        return;
+    }
+    match out.entry("allOf").or_insert_with(|| json!([])) {
+        Value::Array(all) => all.push(other.into()),
+        single => *single = json!([single.take(), other]),
+    }
+}
+
+/// Moves to the first schema what both say together as well as apart.
+fn unite(out: &mut Map<String, Value>, other: &mut Map<String, Value>) {
+    other.retain(|name, value| {
+        out.get(name) != Some(value) || RELATED.iter().any(|names| names.contains(&name.as_str()))
+    });
+    if let (Some(Value::Array(names)), Some(Value::Array(_))) = (out.get_mut("required"), other.get("required"))
+        && let Some(Value::Array(more)) = other.remove("required")
+    {
+        names.extend(more);
+    }
+    let is_open = |schema: &Map<String, Value>| {
+        ["additionalProperties", "patternProperties"].iter().any(|name| schema.contains_key(*name))
+    };
+    if is_open(out) || is_open(other) {
+        return;
+    }
+    if let (Some(Value::Object(fields)), Some(Value::Object(more))) =
+        (out.get_mut("properties"), other.get("properties"))
+        && !more.keys().any(|name| fields.contains_key(name))
+        && let Some(Value::Object(more)) = other.remove("properties")
+    {
+        fields.extend(more);
+    }
+}
+
 /// Turns alternatives into one schema where that says the same: a single alternative, or alternative values of one type. Gives
 /// alternatives that are all objects that type, so that readers see it.
 fn simplify(out: &mut Map<String, Value>, keyword: &str) {
@@ -171,9 +265,7 @@ fn simplify(out: &mut Map<String, Value>, keyword: &str) {
     if let [Value::Object(only)] = &branches[..] {
         let only = only.clone();
         out.remove(keyword);
-        for (name, value) in only {
-            out.entry(name).or_insert(value);
-        }
+        add(out, only);
         return;
     }
     let of = branches.first().map_or(Value::Null, |first| first["type"].clone());
@@ -188,7 +280,7 @@ fn simplify(out: &mut Map<String, Value>, keyword: &str) {
         let values = branches.iter().flat_map(|branch| branch["enum"].as_array().into_iter().flatten());
         values.cloned().collect::<Vec<_>>()
     });
-    if let Some(values) = values {
+    if let (Some(values), false) = (values, out.contains_key("enum")) {
         out.remove(keyword);
         out.insert("enum".to_owned(), values.into());
     }

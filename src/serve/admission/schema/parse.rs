@@ -4,11 +4,53 @@ use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use super::format::TextFormat;
-use super::{JsonType, NumberBound, SchemaFault, SchemaNode, Uniqueness};
+use super::{ContainedItems, JsonType, NumberBound, SchemaFault, SchemaNode, Uniqueness};
 
 /// Keywords that say nothing about a value.
 const SILENT: [&str; 6] =
     ["default", "description", "nullable", "title", "x-kubernetes-preserve-unknown-fields", "example"];
+
+/// Keywords that say something about a value. All others are refused, so that none is ignored.
+const KNOWN: [&str; 37] = [
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "dependentRequired",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "items",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "not",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "propertyNames",
+    "required",
+    "type",
+    "uniqueItems",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-group-version-kind",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    // How clients merge a map. This server merges maps field by field.
+    "x-kubernetes-map-type",
+];
 
 /// The most levels of a schema.
 const MOST_DEPTH: usize = 100;
@@ -35,12 +77,15 @@ impl<'a> Parse<'a, '_> {
             let fault = "it has rules in CEL (x-kubernetes-validations), which are not evaluated here; use a validate hook instead";
             return Err(self.fault(fault));
         }
-        let is = |name: &str| self.fields.get(name) == Some(&Value::Bool(true));
-        let (int_or_string, embedded) = (is("x-kubernetes-int-or-string"), is("x-kubernetes-embedded-resource"));
-        let bound = |bound: Option<f64>, flag| bound.map(|bound| NumberBound { bound, exclusive: is(flag) });
-        let (minimum, maximum) = (self.number("minimum")?, self.number("maximum")?);
-        let (minimum, maximum) = (bound(minimum, "exclusiveMinimum"), bound(maximum, "exclusiveMaximum"));
-        let (nullable, preserve) = (is("nullable"), is("x-kubernetes-preserve-unknown-fields"));
+        let is_known = |keyword: &str| SILENT.contains(&keyword) || KNOWN.contains(&keyword);
+        if let Some(unknown) = self.fields.keys().find(|keyword| !is_known(keyword)) {
+            let fault =
+                format!("the keyword {unknown:?} is not supported; leave it out and use a validate hook instead");
+            return Err(self.fault(fault));
+        }
+        let (int_or_string, embedded) =
+            (self.flag("x-kubernetes-int-or-string")?, self.flag("x-kubernetes-embedded-resource")?);
+        let (nullable, preserve) = (self.flag("nullable")?, self.flag("x-kubernetes-preserve-unknown-fields")?);
         Ok(SchemaNode {
             is_any: self.fields.keys().all(|keyword| SILENT.contains(&keyword.as_str())),
             types: self.types()?,
@@ -49,19 +94,24 @@ impl<'a> Parse<'a, '_> {
             preserve,
             embedded,
             properties: self.properties()?,
+            patterns: self.patterns()?,
+            names: self.child("propertyNames")?.map(Box::new),
             additional: self.child("additionalProperties")?.map(Box::new),
+            first_items: self.branches("prefixItems")?,
             items: self.child("items")?.map(Box::new),
+            contains: self.contains()?,
             required: self.texts("required")?,
+            dependent_required: self.dependent_required()?,
             values: self.array("enum")?.map(<[_]>::to_vec),
-            minimum,
-            maximum,
-            multiple_of: self.number("multipleOf")?,
+            minimum: self.bound("minimum", "exclusiveMinimum")?,
+            maximum: self.bound("maximum", "exclusiveMaximum")?,
+            multiple_of: self.multiple_of()?,
             length: (self.count("minLength")?, self.count("maxLength")?),
             count: (self.count("minItems")?, self.count("maxItems")?),
             size: (self.count("minProperties")?, self.count("maxProperties")?),
             unique: self.unique()?,
             pattern: self.pattern()?,
-            format: self.fields.get("format").and_then(Value::as_str).and_then(TextFormat::named),
+            format: self.text("format")?.and_then(TextFormat::named),
             default: self.fields.get("default").cloned(),
             all_of: self.branches("allOf")?,
             any_of: self.branches("anyOf")?,
@@ -95,12 +145,65 @@ impl<'a> Parse<'a, '_> {
         names.iter().map(one).collect()
     }
 
-    fn properties(&mut self) -> Result<std::collections::BTreeMap<String, SchemaNode>, SchemaFault> {
-        let properties = match self.fields.get("properties") {
-            None => return Ok(std::collections::BTreeMap::new()),
-            Some(Value::Object(properties)) => properties,
-            Some(other) => return Err(self.fault(format!("its properties are {other}"))),
+    fn flag(&self, keyword: &str) -> Result<bool, SchemaFault> {
+        match self.fields.get(keyword) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.fault(format!("its {keyword} is {other}, not true or false"))),
+        }
+    }
+
+    fn text(&self, keyword: &str) -> Result<Option<&'a str>, SchemaFault> {
+        let text = |value: &'a Value| {
+            value.as_str().ok_or_else(|| self.fault(format!("its {keyword} is {value}, not a text")))
         };
+        self.fields.get(keyword).map(text).transpose()
+    }
+
+    fn bound(&self, keyword: &str, exclusive: &str) -> Result<Option<NumberBound>, SchemaFault> {
+        let exclusive = self.flag(exclusive)?;
+        Ok(self.number(keyword)?.map(|bound| NumberBound { bound, exclusive }))
+    }
+
+    fn multiple_of(&self) -> Result<Option<f64>, SchemaFault> {
+        match self.number("multipleOf")? {
+            Some(step) if step <= 0.0 => Err(self.fault(format!("its multipleOf is {step}, not more than 0"))),
+            step => Ok(step),
+        }
+    }
+
+    fn contains(&mut self) -> Result<Option<ContainedItems>, SchemaFault> {
+        let (least, most) = (self.count("minContains")?.unwrap_or(1), self.count("maxContains")?);
+        let schema = self.child("contains")?.map(Box::new);
+        Ok(schema.map(|schema| ContainedItems { schema, least, most }))
+    }
+
+    fn object(&self, keyword: &str) -> Result<Option<&'a Map<String, Value>>, SchemaFault> {
+        match self.fields.get(keyword) {
+            None => Ok(None),
+            Some(Value::Object(fields)) => Ok(Some(fields)),
+            Some(other) => Err(self.fault(format!("its {keyword} is {other}, not an object"))),
+        }
+    }
+
+    fn patterns(&mut self) -> Result<Vec<(Regex, SchemaNode)>, SchemaFault> {
+        let Some(patterns) = self.object("patternProperties")? else { return Ok(Vec::new()) };
+        patterns.iter().map(|(pattern, schema)| Ok((self.regex(pattern)?, self.at(pattern, schema)?))).collect()
+    }
+
+    fn dependent_required(&self) -> Result<Vec<(String, Vec<String>)>, SchemaFault> {
+        let Some(dependents) = self.object("dependentRequired")? else { return Ok(Vec::new()) };
+        let names = |of: &String, names: &Value| {
+            let texts = names.as_array().into_iter().flatten().map(|name| name.as_str().map(str::to_owned));
+            let texts: Option<Vec<_>> = texts.collect();
+            let texts = texts.filter(|_| names.is_array());
+            texts.ok_or_else(|| self.fault(format!("its dependentRequired of {of} is {names}, not an array of names")))
+        };
+        dependents.iter().map(|(of, required)| Ok((of.clone(), names(of, required)?))).collect()
+    }
+
+    fn properties(&mut self) -> Result<std::collections::BTreeMap<String, SchemaNode>, SchemaFault> {
+        let Some(properties) = self.object("properties")? else { return Ok(std::collections::BTreeMap::new()) };
         properties.iter().map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?))).collect()
     }
 
@@ -146,20 +249,20 @@ impl<'a> Parse<'a, '_> {
     }
 
     fn unique(&self) -> Result<Option<Uniqueness>, SchemaFault> {
-        let list = self.fields.get("x-kubernetes-list-type").and_then(Value::as_str);
-        Ok(match list {
-            Some("map") => Some(Uniqueness::Keys(self.texts("x-kubernetes-list-map-keys")?)),
-            Some("set") => Some(Uniqueness::Elements),
-            _ if self.fields.get("uniqueItems") == Some(&Value::Bool(true)) => Some(Uniqueness::Elements),
-            _ => None,
-        })
+        let is_unique = self.flag("uniqueItems")?;
+        match self.text("x-kubernetes-list-type")? {
+            Some("map") => Ok(Some(Uniqueness::Keys(self.texts("x-kubernetes-list-map-keys")?))),
+            Some("set") => Ok(Some(Uniqueness::Elements)),
+            None | Some("atomic") => Ok(is_unique.then_some(Uniqueness::Elements)),
+            Some(other) => Err(self.fault(format!("its x-kubernetes-list-type is {other:?}, not atomic, map or set"))),
+        }
     }
 
     fn pattern(&self) -> Result<Option<Regex>, SchemaFault> {
-        let Some(pattern) = self.fields.get("pattern").and_then(Value::as_str) else { return Ok(None) };
-        match Regex::new(pattern) {
-            Ok(compiled) => Ok(Some(compiled)),
-            Err(error) => Err(self.fault(format!("its pattern {pattern:?} cannot be used: {error}"))),
-        }
+        self.text("pattern")?.map(|pattern| self.regex(pattern)).transpose()
+    }
+
+    fn regex(&self, pattern: &str) -> Result<Regex, SchemaFault> {
+        Regex::new(pattern).map_err(|error| self.fault(format!("its pattern {pattern:?} cannot be used: {error}")))
     }
 }

@@ -38,16 +38,15 @@ impl Pruned {
                     if has_head && HEAD.contains(&name.as_str()) {
                         return true;
                     }
-                    let named: Vec<_> = all.iter().filter_map(|schema| schema.properties.get(name)).collect();
+                    let described = of_field(&all, name);
+                    let is_named = all.iter().any(|schema| schema.properties.contains_key(name));
                     let mut path = std::mem::take(&mut self.path);
-                    let keeps = if named.is_empty() {
-                        let others: Vec<_> = all.iter().filter_map(|schema| schema.additional.as_deref()).collect();
-                        path.in_entry(name, |path| self.child(&others, value, path));
-                        keeps_unknown || !others.is_empty()
+                    if is_named {
+                        path.in_field(name, |path| self.child(&described, value, path));
                     } else {
-                        path.in_field(name, |path| self.child(&named, value, path));
-                        true
-                    };
+                        path.in_entry(name, |path| self.child(&described, value, path));
+                    }
+                    let keeps = keeps_unknown || !described.is_empty();
                     if !keeps && self.removed.len() < MOST_NAMED {
                         path.in_field(name, |path| self.removed.push(bounded(path.0.clone())));
                     }
@@ -56,8 +55,8 @@ impl Pruned {
                 });
             }
             Value::Array(items) => {
-                let schemas: Vec<_> = all.iter().filter_map(|schema| schema.items.as_deref()).collect();
                 for (at, item) in items.iter_mut().enumerate() {
+                    let schemas: Vec<_> = all.iter().filter_map(|schema| schema.of_item(at)).collect();
                     let mut path = std::mem::take(&mut self.path);
                     path.in_entry(&at.to_string(), |path| self.child(&schemas, item, path));
                     self.path = path;
@@ -75,6 +74,32 @@ impl Pruned {
         self.value(schemas, value, false);
         std::mem::swap(&mut self.path, path);
     }
+}
+
+/// Returns the schemas of a field in schemas with all their alternatives. A schema that names the field goes before
+/// those of all others.
+fn of_field<'a>(all: &[&'a SchemaNode], name: &str) -> Vec<&'a SchemaNode> {
+    let describes = |schema: &SchemaNode| {
+        schema.properties.contains_key(name) || schema.patterns.iter().any(|(pattern, _)| pattern.is_match(name))
+    };
+    let is_described = all.iter().any(|schema| describes(schema));
+    let schemas = all.iter().filter(|schema| !is_described || describes(schema));
+    schemas.flat_map(|schema| schema.of_field(name)).collect()
+}
+
+/// Returns whether one of the schemas knows a field at this path.
+pub(super) fn knows<'p>(schemas: &[&SchemaNode], mut path: impl Iterator<Item = &'p str>) -> bool {
+    let Some(name) = path.next() else { return true };
+    let mut all = Vec::new();
+    for schema in schemas {
+        expand(schema, &mut all);
+    }
+    if schemas.iter().any(|schema| schema.is_any) || all.iter().any(|schema| schema.preserve || schema.embedded) {
+        return true;
+    }
+    let fields = of_field(&all, name);
+    // A trait object, because the type of a path must not grow with each level.
+    !fields.is_empty() && knows(&fields, &mut path as &mut dyn Iterator<Item = &'p str>)
 }
 
 /// Collects a schema and its alternatives.
@@ -97,14 +122,13 @@ pub(super) fn fill_in(schema: &SchemaNode, value: &mut Value) {
                     fill_in(schema, value);
                 }
             }
-            if let Some(additional) = &schema.additional {
-                let others = fields.iter_mut().filter(|(name, _)| !schema.properties.contains_key(*name));
-                others.for_each(|(_, value)| fill_in(additional, value));
+            for (name, value) in fields.iter_mut().filter(|(name, _)| !schema.properties.contains_key(*name)) {
+                schema.of_field(name).for_each(|schema| fill_in(schema, value));
             }
         }
         Value::Array(items) => {
-            if let Some(schema) = &schema.items {
-                for item in items {
+            for (at, item) in items.iter_mut().enumerate() {
+                if let Some(schema) = schema.of_item(at) {
                     fill_in(schema, item);
                 }
             }

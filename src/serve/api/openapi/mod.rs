@@ -6,10 +6,11 @@ mod second;
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
+use http::header::VARY;
+use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::accept::accepts;
+use super::accept::{JSON, accepts};
 use crate::objects::Kind;
 use crate::serve::http::{IncomingRequest, Reply};
 use crate::serve::kinds::{KindRegistry, ServedResource};
@@ -25,8 +26,8 @@ pub(super) struct OpenApiDocuments {
     index: String,
     /// The texts by their place: `api/v1`, `apis/example.com/v1`.
     documents: BTreeMap<String, String>,
-    /// All schemas and paths in the second version.
-    second: Vec<u8>,
+    /// All schemas and paths in the second version, as JSON and in protocol buffers.
+    second: (String, Vec<u8>),
 }
 
 impl OpenApiDocuments {
@@ -46,6 +47,7 @@ impl OpenApiDocuments {
             (place.clone(), json!({"serverRelativeURL": url}))
         };
         let paths: Map<_, _> = documents.iter().map(entry).collect();
+        let second = (second.to_string(), second::encoded(&second));
         Self { index: json!({"paths": paths}).to_string(), documents, second }
     }
 
@@ -57,20 +59,24 @@ impl OpenApiDocuments {
             Some((first, rest)) if first == "v3" => self.documents.get(&rest.join("/"))?,
             _ => return None,
         };
-        Some(Reply::new(StatusCode::OK, "application/json", text.as_str()))
+        Some(Reply::new(StatusCode::OK, JSON, text.as_str()))
     }
 
     fn second_version(&self, request: &IncomingRequest) -> Reply {
-        if V2_ACCEPTED.iter().any(|media| accepts(request, media)) {
-            return Reply::new(StatusCode::OK, V2_MEDIA, self.second.clone());
-        }
-        let info = json!({"title": "homeostat", "version": env!("CARGO_PKG_VERSION")});
-        Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}))
+        let (json, message) = &self.second;
+        let is_message = V2_ACCEPTED.iter().any(|media| accepts(request, media));
+        let mut reply = if is_message {
+            Reply::new(StatusCode::OK, V2_MEDIA, message.clone())
+        } else {
+            Reply::new(StatusCode::OK, JSON, json.as_str())
+        };
+        reply.headers.insert(VARY, HeaderValue::from_static("accept"));
+        reply
     }
 }
 
 /// Returns a number that changes with the text: the 64-bit hash FNV-1a.
-fn hash(text: &[u8]) -> u64 {
+pub(super) fn hash(text: &[u8]) -> u64 {
     text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -28,12 +28,6 @@ pub(super) fn of_resource(resource: &ServedResource) -> Map<String, Value> {
     let namespace = if kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     let many = format!("{root}/{}{namespace}/{}", kind.version(), kind.plural());
     let one = format!("{many}/{{name}}");
-    if resource.source() == ObjectSource::Events {
-        return Map::from_iter([
-            (many, json!({"get": operation(resource, "list", &LIST)})),
-            (one, json!({"get": operation(resource, "get", &[])})),
-        ]);
-    }
     let with_delete = resource.source() != ObjectSource::Namespaces;
     let mut operations =
         json!({"get": operation(resource, "list", &LIST), "post": operation(resource, "post", &WRITE)});

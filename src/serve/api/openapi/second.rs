@@ -1,47 +1,22 @@
-//! The second version of `OpenAPI` in protocol buffers, for clients before Kubernetes 1.29: the schemas for `kubectl explain` and the
-//! checks of `kubectl`, and the operations that tell whether a kind has dry runs.
+//! The second version of `OpenAPI` as JSON and in protocol buffers, for clients before Kubernetes 1.29 and for
+//! generators of clients: the schemas for `kubectl explain` and the checks of `kubectl`, and the operations that tell
+//! whether a kind has dry runs.
 //!
 //! The numbers of the fields come from the message definitions of the project `gnostic`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use crate::serve::api::accept::JSON;
+use crate::serve::api::protobuf::WireBuffer;
 
 /// The prefix of references in the third version.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// A message that is being written.
-#[derive(Clone, Debug, Default)]
-struct WireBuffer(Vec<u8>);
+/// The methods of paths, with the numbers of their fields.
+const METHODS: [(u64, &str); 5] = [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")];
 
-impl WireBuffer {
-    fn number(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value.to_le_bytes()[0]);
-    }
-
-    fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
-        self.number(field << 3 | 2);
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn text(self, field: u64, text: &str) -> Self {
-        if text.is_empty() { self } else { self.bytes(field, text.as_bytes()) }
-    }
-
-    fn message(self, field: u64, message: &Self) -> Self {
-        self.bytes(field, &message.0)
-    }
-
-    fn flag(mut self, field: u64) -> Self {
-        self.number(field << 3);
-        self.number(1);
-        self
-    }
-}
+/// The extensions of operations.
+const EXTENSIONS: [&str; 2] = ["x-kubernetes-action", "x-kubernetes-group-version-kind"];
 
 /// Returns a pair of a name and a message.
 fn named(name: &str, value: &WireBuffer) -> WireBuffer {
@@ -54,110 +29,154 @@ fn extension(name: &str, value: &Value) -> WireBuffer {
 }
 
 /// Returns the document of the second version with the schemas and paths of documents of the third version.
-pub(super) fn document<'a>(documents: impl Iterator<Item = &'a Value>) -> Vec<u8> {
+pub(super) fn document<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
     let (mut schemas, mut paths) = (Map::new(), Map::new());
     let empty = Map::new();
     for document in documents {
         let of = |pointer: &str| document.pointer(pointer).and_then(Value::as_object).unwrap_or(&empty).clone();
-        schemas.extend(of("/components/schemas"));
-        paths.extend(of("/paths"));
+        schemas.extend(of("/components/schemas").into_iter().map(|(name, of)| (name, schema(&of))));
+        paths.extend(of("/paths").into_iter().map(|(path, item)| (path, path_item(&item))));
     }
-    let info = WireBuffer::default().text(1, "homeostat").text(2, env!("CARGO_PKG_VERSION"));
-    let mut all_paths = WireBuffer::default();
-    for (path, item) in &paths {
-        all_paths = all_paths.message(2, &named(path, &path_item(item)));
-    }
-    let mut definitions = WireBuffer::default();
-    for (name, schema) in &schemas {
-        definitions = definitions.message(1, &named(name, &schema_message(schema)));
-    }
-    WireBuffer::default().text(1, "2.0").message(2, &info).message(8, &all_paths).message(9, &definitions).0
+    let info = json!({"title": "homeostat", "version": env!("CARGO_PKG_VERSION")});
+    json!({"swagger": "2.0", "info": info, "paths": paths, "definitions": schemas})
 }
 
-fn path_item(item: &Value) -> WireBuffer {
-    let mut message = WireBuffer::default();
-    for (field, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
-        if item[method].is_object() {
-            message = message.message(field, &operation(&item[method]));
-        }
-    }
-    message
+fn path_item(item: &Value) -> Value {
+    let operations = METHODS.iter().filter(|(_, method)| item[*method].is_object());
+    let operations: Map<_, _> =
+        operations.map(|(_, method)| ((*method).to_owned(), operation(&item[*method]))).collect();
+    operations.into()
 }
 
-fn operation(operation: &Value) -> WireBuffer {
+fn operation(third: &Value) -> Value {
+    let mut parameters: Vec<_> = third["parameters"].as_array().into_iter().flatten().cloned().collect();
+    for parameter in &mut parameters {
+        parameter["type"] = parameter["schema"]["type"].take();
+        parameter.as_object_mut().map(|parameter| parameter.remove("schema"));
+    }
+    let of = |content: &Value| content["content"].get(JSON).map(|content| schema(&content["schema"]));
+    if let Some(body) = of(&third["requestBody"]) {
+        parameters.push(json!({"in": "body", "name": "body", "required": true, "schema": body}));
+    }
+    let mut answer = json!({"description": "OK"});
+    if let Some(schema) = of(&third["responses"]["200"]) {
+        answer["schema"] = schema;
+    }
+    let mut operation = json!({"parameters": parameters, "produces": [JSON], "responses": {"200": answer}});
+    for name in EXTENSIONS {
+        operation[name] = third[name].clone();
+    }
+    operation
+}
+
+/// Returns a schema of the second version. It can say less than the third one.
+fn schema(third: &Value) -> Value {
+    let kept = |names: &[&str]| -> Map<String, Value> {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), third.get(name)?.clone()))).collect()
+    };
+    let reference = third.get("$ref").or(third.pointer("/allOf/0/$ref")).and_then(Value::as_str);
+    if let Some(name) = reference.and_then(|reference| reference.strip_prefix(REFERENCE)) {
+        let mut schema = kept(&["description"]);
+        schema.insert("$ref".to_owned(), format!("#/definitions/{name}").into());
+        return schema.into();
+    }
+    let is = |name: &str| third[name] == true;
+    // The second version cannot express a value of several types, so it says nothing about the value.
+    if is("nullable") || is("x-kubernetes-int-or-string") || third["type"].is_array() {
+        return kept(&["format", "description", "x-kubernetes-group-version-kind"]).into();
+    }
+    let mut schema =
+        kept(&["format", "description", "required", "uniqueItems", "type", "x-kubernetes-group-version-kind"]);
+    let each = |of: &Value| of.is_object().then(|| self::schema(of));
+    for name in ["additionalProperties", "items"] {
+        schema.extend(each(&third[name]).map(|of| (name.to_owned(), of)));
+    }
+    // Clients refuse unknown fields of an object that has known ones.
+    let is_open = is("x-kubernetes-preserve-unknown-fields")
+        || is("x-kubernetes-embedded-resource")
+        || third["patternProperties"].is_object();
+    if let (false, Some(properties)) = (is_open, third["properties"].as_object()) {
+        let properties: Map<_, _> = properties.iter().map(|(name, of)| (name.clone(), self::schema(of))).collect();
+        schema.insert("properties".to_owned(), properties.into());
+    }
+    schema.into()
+}
+
+/// Returns a document in protocol buffers.
+pub(super) fn encoded(document: &Value) -> Vec<u8> {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let info = WireBuffer::default().text(1, text("/info/title")).text(2, text("/info/version"));
+    let entries = |name: &str| document[name].as_object().into_iter().flatten();
+    let paths = entries("paths")
+        .fold(WireBuffer::default(), |all, (path, item)| all.message(2, &named(path, &path_message(item))));
+    let definitions = entries("definitions")
+        .fold(WireBuffer::default(), |all, (name, schema)| all.message(1, &named(name, &schema_message(schema))));
+    let document = WireBuffer::default().text(1, text("/swagger")).message(2, &info);
+    document.message(8, &paths).message(9, &definitions).into_bytes()
+}
+
+fn path_message(item: &Value) -> WireBuffer {
+    let operations = METHODS.iter().filter(|(_, method)| item[*method].is_object());
+    operations
+        .fold(WireBuffer::default(), |all, (field, method)| all.message(*field, &operation_message(&item[*method])))
+}
+
+/// Writes the parameters of the query and the extensions: what clients read.
+fn operation_message(operation: &Value) -> WireBuffer {
     let mut message = WireBuffer::default();
-    for parameter in operation["parameters"].as_array().into_iter().flatten() {
-        let text = |pointer: &str| parameter.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let parameters = operation["parameters"].as_array().into_iter().flatten();
+    for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+        let text = |name: &str| parameter[name].as_str().unwrap_or_default();
         let query = WireBuffer::default()
             .text(2, "query")
-            .text(3, text("/description"))
-            .text(4, text("/name"))
-            .text(6, text("/schema/type"));
+            .text(3, text("description"))
+            .text(4, text("name"))
+            .text(6, text("type"));
         let item = WireBuffer::default().message(3, &query);
         let item = WireBuffer::default().message(2, &item);
         message = message.message(8, &WireBuffer::default().message(1, &item));
     }
-    for name in ["x-kubernetes-action", "x-kubernetes-group-version-kind"] {
-        message = message.message(13, &extension(name, &operation[name]));
-    }
-    message
+    EXTENSIONS.iter().fold(message, |message, name| message.message(13, &extension(name, &operation[*name])))
 }
 
 fn schema_message(schema: &Value) -> WireBuffer {
     let text = |name: &str| schema[name].as_str().unwrap_or_default();
-    let described = WireBuffer::default();
-    let reference = schema.get("$ref").or(schema.pointer("/allOf/0/$ref")).and_then(Value::as_str);
-    if let Some(name) = reference.and_then(|reference| reference.strip_prefix(REFERENCE)) {
-        return described.text(1, &format!("#/definitions/{name}")).text(4, text("description"));
-    }
-    let is = |name: &str| schema[name] == true;
-    let mut message = described.text(2, text("format")).text(4, text("description"));
-    let extended = |message: WireBuffer| {
-        let kinds = schema.get("x-kubernetes-group-version-kind");
-        kinds
-            .into_iter()
-            .fold(message, |message, kinds| message.message(31, &extension("x-kubernetes-group-version-kind", kinds)))
-    };
-    // The second version cannot express a value of several types, so it says nothing about the value.
-    if is("nullable") || is("x-kubernetes-int-or-string") {
-        return extended(message);
-    }
+    let mut message = WireBuffer::default().text(1, text("$ref")).text(2, text("format")).text(4, text("description"));
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         message = message.text(19, name);
     }
-    if is("uniqueItems") {
-        message = message.flag(16);
+    if schema["uniqueItems"] == true {
+        message = message.number(16, 1);
     }
-    let values = schema.get("additionalProperties").filter(|values| values.is_object());
-    // Clients refuse unknown fields of an object that has known ones.
-    let keeps_unknown = is("x-kubernetes-preserve-unknown-fields") || is("x-kubernetes-embedded-resource");
-    if let Some(values) = values {
-        message = message.message(21, &WireBuffer::default().message(1, &schema_message(values)));
+    let inner = |name: &str| schema.get(name).map(|of| WireBuffer::default().message(1, &schema_message(of)));
+    if let Some(values) = inner("additionalProperties") {
+        message = message.message(21, &values);
     }
     if let Some(of) = schema["type"].as_str() {
         message = message.message(22, &WireBuffer::default().text(1, of));
     }
-    if schema["items"].is_object() {
-        message = message.message(23, &WireBuffer::default().message(1, &schema_message(&schema["items"])));
+    if let Some(items) = inner("items") {
+        message = message.message(23, &items);
     }
-    if let (false, Some(properties)) = (keeps_unknown, schema["properties"].as_object()) {
+    if let Some(properties) = schema["properties"].as_object() {
         let each = properties
             .iter()
             .fold(WireBuffer::default(), |all, (name, schema)| all.message(1, &named(name, &schema_message(schema))));
         message = message.message(25, &each);
     }
-    extended(message)
+    let kinds = schema.get("x-kubernetes-group-version-kind");
+    kinds
+        .into_iter()
+        .fold(message, |message, kinds| message.message(31, &extension("x-kubernetes-group-version-kind", kinds)))
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_document_has_the_fields_of_its_messages() {
-        let bytes = document(std::iter::empty());
+        let bytes = encoded(&document(std::iter::empty()));
         let version = env!("CARGO_PKG_VERSION").as_bytes();
         let info = [b"\x0a\x09homeostat\x12", &[u8::try_from(version.len()).unwrap()][..], version].concat();
         let expected =
@@ -167,7 +186,7 @@ mod tests {
 
     #[test]
     fn schemas_keep_types_references_and_descriptions() {
-        let bytes = |schema: Value| schema_message(&schema).0;
+        let bytes = |third: Value| schema_message(&schema(&third)).into_bytes();
         assert_eq!(bytes(json!({"type": "string"})), b"\xb2\x01\x08\x0a\x06string");
         let reference = json!({"allOf": [{"$ref": "#/components/schemas/A"}], "description": "D"});
         assert_eq!(bytes(reference), b"\x0a\x0f#/definitions/A\x22\x01D");

@@ -39,5 +39,39 @@ fn documents_are_found_by_the_index() {
         request("GET /openapi/v2").accept("application/com.github.proto-openapi.spec.v2@v1.0+protobuf").to(&served);
     assert!(old.text.starts_with("\n\u{3}2.0"));
     assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
-    assert_eq!(request("GET /openapi/v2").to(&served).json()["swagger"], "2.0");
+    let json = request("GET /openapi/v2").to(&served).json();
+    assert_eq!(json["swagger"], "2.0");
+    let site = &json["definitions"]["com.example.v1.Site"];
+    assert_eq!(site["properties"]["spec"]["properties"]["pages"]["type"], "integer");
+    assert_eq!(site["properties"]["metadata"]["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    let sites = &json["paths"]["/apis/example.com/v1/namespaces/{namespace}/sites"];
+    assert_eq!(sites["post"]["parameters"][3]["schema"]["$ref"], "#/definitions/com.example.v1.Site");
+    assert_eq!(sites["get"]["responses"]["200"]["schema"]["$ref"], "#/definitions/com.example.v1.SiteList");
+    assert_eq!(sites["get"]["parameters"][0]["type"], "string");
+    let text = json.to_string();
+    for name in text.split("\"#/definitions/").skip(1).filter_map(|part| part.split('"').next()) {
+        assert!(json["definitions"].get(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn documents_have_tags_so_that_clients_need_not_read_them_again() {
+    let served = served();
+    let url = request("GET /openapi/v3").to(&served).json()["paths"]["api/v1"]["serverRelativeURL"].clone();
+    for path in ["/openapi/v2", "/openapi/v3", url.as_str().unwrap(), "/apis", "/api/v1"] {
+        let line = format!("GET {path}");
+        let first = request(&line).to(&served);
+        let tag = first.headers["etag"].to_str().unwrap();
+        assert!(tag.starts_with('"') && tag.ends_with('"') && tag.len() == 18, "{tag}");
+        assert_eq!(request(&line).to(&served).headers["etag"], tag);
+        for known in [tag.to_owned(), format!("\"other\", W/{tag}"), "*".to_owned()] {
+            let again = request(&line).header(IF_NONE_MATCH, &known).to(&served);
+            assert_eq!((again.code, again.bytes.len(), &again.headers["etag"]), (304, 0, &first.headers["etag"]));
+        }
+        let changed = request(&line).header(IF_NONE_MATCH, "\"other\"").to(&served);
+        assert_eq!((changed.code, changed.bytes), (200, first.bytes));
+    }
+    let message = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let (json, message) = (request("GET /openapi/v2"), request("GET /openapi/v2").accept(message));
+    assert_ne!(json.to(&served).headers["etag"], message.to(&served).headers["etag"]);
 }

@@ -3,8 +3,10 @@
 
 mod admission;
 mod discovery;
+mod events;
 mod namespaces;
 mod objects;
+mod protobuf;
 mod reviews;
 mod watches;
 mod writes;
@@ -12,7 +14,7 @@ mod writes;
 use std::sync::Arc;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 
 use super::*;
@@ -43,6 +45,7 @@ pub(super) struct Sent {
 pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) headers: HeaderMap,
+    pub(super) bytes: Vec<u8>,
     pub(super) text: String,
 }
 
@@ -121,6 +124,11 @@ impl Sent {
         self
     }
 
+    pub(super) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        self.request.headers.insert(name, HeaderValue::from_str(value).unwrap());
+        self
+    }
+
     pub(super) fn body(mut self, body: &Value) -> Self {
         self.request.body = body.to_string().into_bytes();
         self
@@ -143,14 +151,19 @@ impl Sent {
     /// Sends the request. Parts of a stream go into the sink.
     pub(super) fn streamed(self, api: &ObjectApi, sink: &mut Kept, gone: &CancellationToken) -> Answer {
         let Reply { status, headers, body, .. } = api.handle(&self.request);
-        let text = match body {
+        let bytes = match body {
             ReplyBody::Full(bytes) => bytes,
+            ReplyBody::Parts(write) => {
+                write(&mut sink.bytes).unwrap();
+                std::mem::take(&mut sink.bytes)
+            }
             ReplyBody::Stream(run) => {
                 run(sink, gone).unwrap();
                 std::mem::take(&mut sink.bytes)
             }
         };
-        Answer { code: status.as_u16(), headers, text: String::from_utf8_lossy(&text).into_owned() }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { code: status.as_u16(), headers, bytes, text }
     }
 }
 
@@ -160,6 +173,8 @@ pub(super) struct Kept {
     bytes: Vec<u8>,
     pub(super) parts: usize,
     pub(super) after: Option<Box<dyn FnMut(usize) + Send>>,
+    /// The most bytes of memory that the body may keep, if they are limited.
+    pub(super) most: Option<usize>,
 }
 
 impl ReplySink for Kept {
@@ -170,6 +185,10 @@ impl ReplySink for Kept {
             after(self.parts);
         }
         Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> bool {
+        self.most.is_none_or(|most| bytes <= most)
     }
 }
 

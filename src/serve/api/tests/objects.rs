@@ -176,7 +176,6 @@ fn the_finalizers_of_an_object_choose_the_propagation_if_the_caller_does_not() {
         (json!(["orphan"]), format!("{HOME}?propagationPolicy=Background"), background),
         (json!(["orphan"]), format!("{HOME}?orphanDependents=false"), background),
         (json!(["foregroundDeletion"]), HOME.to_owned(), foreground),
-        (json!(["foregroundDeletion", "orphan"]), HOME.to_owned(), foreground),
         (json!(["foregroundDeletion"]), format!("{HOME}?orphanDependents=true"), orphan),
         (json!([]), HOME.to_owned(), background),
     ] {
@@ -197,4 +196,66 @@ fn the_finalizers_of_an_object_choose_the_propagation_if_the_caller_does_not() {
         let is_deleted = dependent["metadata"]["deletionTimestamp"].is_string();
         assert_eq!((waits, is_deleted), expected, "{finalizers} {path}");
     }
+}
+
+#[test]
+fn options_of_a_deletion_that_cannot_be_read_are_refused() {
+    let served = served();
+    create(&served, "home", "Home");
+    for (query, body) in [
+        ("?gracePeriodSeconds=abc", json!(null)),
+        ("?gracePeriodSeconds=1.5", json!(null)),
+        ("?orphanDependents=maybe", json!(null)),
+        ("?propagationPolicy=Orphans", json!(null)),
+        ("?dryRun=Some", json!(null)),
+        ("", json!({"gracePeriodSeconds": "abc"})),
+        ("", json!({"propagationPolicy": 3})),
+        ("", json!({"orphanDependents": "true"})),
+        ("", json!({"preconditions": {"uid": 3}})),
+        ("", json!({"preconditions": "u"})),
+        ("", json!({"dryRun": "All"})),
+        ("", json!({"dryRun": ["Some"]})),
+        ("", json!([])),
+    ] {
+        let call = request(&format!("DELETE {HOME}{query}"));
+        let answer = if body.is_null() { call.to(&served) } else { call.body(&body).to(&served) };
+        assert_eq!((answer.code, &answer.json()["reason"]), (400, &json!("BadRequest")), "{query} {body}");
+    }
+    let both =
+        request(&format!("DELETE {HOME}")).body(&json!({"propagationPolicy": "Orphan", "orphanDependents": false}));
+    assert_eq!(both.to(&served).code, 422);
+    let whole = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": {}, "dryRun": null});
+    assert_eq!(request(&format!("DELETE {HOME}?gracePeriodSeconds=5")).body(&whole).to(&served).code, 200);
+}
+
+#[test]
+fn a_field_that_the_schema_does_not_know_selects_nothing() {
+    let served = served();
+    create(&served, "home", "Home");
+    let answer = |path: &str, selector: &str| request(&format!("GET {path}?fieldSelector={selector}")).to(&served);
+    for (path, selector) in [
+        (SITES, "metadata.name=home,spec.title=Home,spec.pages!=7"),
+        (SITES, "spec.tags.any=,status.ready="),
+        (SITES, "metadata.labels.any=,metadata.uid!=x"),
+        ("/api/v1/nodes", "spec.any=x"),
+    ] {
+        assert_eq!(answer(path, selector).code, 200, "{selector}");
+    }
+    assert_eq!(answer(SITES, "spec.title=Home").json()["items"].as_array().unwrap().len(), 1);
+    for (path, selector) in [
+        (SITES, "spec.titel=Home"),
+        (SITES, "metadata.name=home,spec.titel!=Home"),
+        (SITES, "spec.title.deeper=x"),
+        (SITES, "title=Home"),
+        (SITES, "metadata.nmae=home"),
+        ("/api/v1/nodes", "metadata.nmae=x"),
+    ] {
+        let refused = answer(path, selector);
+        let field = selector.rsplit(',').next().unwrap().split(['=', '!']).next().unwrap();
+        let message = format!("field label not supported: {field}");
+        assert_eq!((refused.code, &refused.json()["message"]), (400, &json!(message)), "{selector}");
+    }
+    assert_eq!(request(&format!("DELETE {SITES}?fieldSelector=spec.titel!=x")).to(&served).code, 400);
+    assert_eq!(request(&format!("GET {SITES}?watch=true&fieldSelector=spec.titel=x")).to(&served).code, 400);
+    assert_eq!(request(&format!("GET {HOME}")).to(&served).code, 200);
 }

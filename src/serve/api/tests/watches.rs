@@ -98,6 +98,40 @@ fn a_bookmark_marks_the_end_of_the_initial_events() {
 }
 
 #[test]
+fn a_watch_without_memory_for_its_next_object_ends_properly() {
+    let served = served();
+    create(&served, "small", "A");
+    create(&served, "large", &"B".repeat(10_000));
+    create(&served, "later", "C");
+    let mut sink = Kept { most: Some(5_000), ..Kept::default() };
+    let line = format!("GET {SITES}?watch=1&resourceVersion=1");
+    let answer = request(&line).streamed(&served.api, &mut sink, &CancellationToken::new());
+    let names: Vec<_> = answer.events().iter().map(|event| event["object"]["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["small"], "the client resumes after this one");
+}
+
+#[test]
+fn a_large_event_has_several_parts_and_the_next_one_its_own() {
+    let served = served();
+    create(&served, "a", &"A".repeat(100_000));
+    create(&served, "b", "B");
+    let gone = CancellationToken::new();
+    let stop = gone.clone();
+    let after = move |parts| {
+        if parts == 8 {
+            stop.cancel();
+        }
+    };
+    let mut sink = Kept { after: Some(Box::new(after)), ..Kept::default() };
+    let answer = request(&format!("GET {SITES}?watch=1")).streamed(&served.api, &mut sink, &gone);
+    // The title and the slug have 200,000 bytes, so seven parts of 32 KiB, and the other event is one part.
+    assert_eq!(sink.parts, 8);
+    let events = answer.events();
+    assert_eq!(events[0]["object"]["spec"]["title"].as_str().unwrap().len(), 100_000);
+    assert_eq!(events[1]["object"]["metadata"]["name"], "b");
+}
+
+#[test]
 fn an_error_is_an_event() {
     let served = served();
     let events = watch(&served, "&resourceVersion=12345", 1, |_| {});

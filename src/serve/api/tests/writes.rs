@@ -53,7 +53,8 @@ fn bodies_that_do_not_fit_the_path_are_refused() {
     assert_eq!(send("application/json", b"{"), 400);
     assert_eq!(send("application/json", br#"{"spec": {"pages": 99999999999999999999}}"#), 400);
     assert_eq!(send("application/yaml", b"kind: Site"), 415);
-    let binary = request(&format!("POST {SITES}")).bytes("application/vnd.kubernetes.protobuf", b"k8s\0").to(&served);
+    let pod = b"k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00";
+    let binary = request(&format!("POST {SITES}")).bytes("application/vnd.kubernetes.protobuf", pod).to(&served);
     assert!(binary.code == 415 && binary.text.contains("--dry-run=client -o yaml"), "{binary:?}");
     let deep = format!(r#"{{"spec": {{"title": {}1{}}}}}"#, "[".repeat(5_000), "]".repeat(5_000));
     assert_eq!(send("application/json; charset=utf-8", deep.as_bytes()), 400);
@@ -257,4 +258,60 @@ fn a_kind_without_a_schema_keeps_all_fields() {
     let applied = apply("/api/v1/nodes/n?fieldManager=a", &json!({"data": 1})).to(&served);
     assert_eq!((applied.code, &applied.json()["data"]), (200, &json!(1)));
     assert_eq!(apply("/api/v1/nodes/m?fieldManager=a", &json!({"data": 1})).to(&served).code, 201);
+}
+
+#[test]
+fn a_field_that_a_body_has_twice_is_told_or_refused() {
+    let served = served();
+    let body = r#"{"metadata": {"name": "NAME"}, "spec": {"title": "A", "title": "B", "tags": {"x": "1", "x": "2"}, "odd": 1}}"#;
+    let send = |line: &str, name: &str| {
+        request(line).bytes("application/json", body.replace("NAME", name).as_bytes()).to(&served)
+    };
+    let warnings = |answer: &Answer| -> Vec<_> {
+        answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    let expected = [
+        r#"299 - "duplicate field \"spec.title\"""#,
+        r#"299 - "duplicate field \"spec.tags.x\"""#,
+        r#"299 - "unknown field \"spec.odd\"""#,
+    ];
+    for line in [format!("POST {SITES}"), format!("POST {SITES}?fieldValidation=Warn&dryRun=All")] {
+        let warned = send(&line, if line.contains("dryRun") { "other" } else { "home" });
+        assert_eq!((warned.code, warnings(&warned)), (201, expected.map(str::to_owned).to_vec()), "{warned:?}");
+        assert_eq!(warned.json()["spec"]["title"], "B");
+    }
+    let refused = send(&format!("POST {SITES}?fieldValidation=Strict"), "third");
+    let message = "Site in version \"example.com/v1\" cannot be handled as a Site: strict decoding error: \
+                   duplicate field \"spec.title\", duplicate field \"spec.tags.x\"";
+    assert_eq!((refused.code, &refused.json()["message"]), (400, &json!(message)));
+    let silent = send(&format!("POST {SITES}?fieldValidation=Ignore"), "fourth");
+    assert_eq!((silent.code, warnings(&silent).len()), (201, 0));
+    // Each other write: an update, each patch, a kind without a schema, and a virtual namespace.
+    let twice = r#"{"metadata": {"labels": {"a": "1", "a": "2"}}}"#;
+    let found = r#"299 - "duplicate field \"metadata.labels.a\"""#;
+    let apply = r#"{"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"labels": {"a": "1", "a": "2"}}}"#;
+    let steps = r#"[{"op": "add", "op": "add", "path": "/metadata/labels", "value": {}}]"#;
+    let node = r#"{"metadata": {"name": "n", "labels": {"a": "1", "a": "2"}}}"#;
+    for (line, media, body, found) in [
+        (format!("PATCH {HOME}"), "application/merge-patch+json", twice, found),
+        (format!("PATCH {HOME}"), "application/strategic-merge-patch+json", twice, found),
+        (format!("PATCH {HOME}?fieldManager=m"), "application/apply-patch+yaml", apply, found),
+        (format!("PATCH {HOME}"), "application/json-patch+json", steps, r#"299 - "duplicate field \"[0].op\"""#),
+        ("POST /api/v1/nodes".to_owned(), "application/json", node, found),
+        ("POST /api/v1/namespaces".to_owned(), "application/json", node, found),
+    ] {
+        let warned = request(&line).bytes(media, body.as_bytes()).to(&served);
+        assert!(warned.code < 300 && warnings(&warned).contains(&found.to_owned()), "{line} {media}: {warned:?}");
+        let strict = format!("{line}{}fieldValidation=Strict", if line.contains('?') { '&' } else { '?' });
+        let refused = request(&strict).bytes(media, body.as_bytes()).to(&served);
+        assert!(
+            refused.code == 400 && refused.text.contains("strict decoding error: duplicate"),
+            "{strict}: {refused:?}"
+        );
+    }
+    let mut whole = request(&format!("GET {HOME}")).to(&served).json();
+    whole["spec"]["pages"] = json!(5);
+    let twice = whole.to_string().replace(r#""pages":5"#, r#""pages":5,"pages":6"#);
+    let put = request(&format!("PUT {HOME}")).bytes("application/json", twice.as_bytes()).to(&served);
+    assert_eq!(warnings(&put), [r#"299 - "duplicate field \"spec.pages\"""#], "{put:?}");
 }

@@ -100,8 +100,21 @@ fn heads_tell_what_the_connection_needs() {
 }
 
 #[test]
+fn later_minor_versions_are_read_as_1_1() {
+    let request = |version: &str| {
+        let text =
+            format!("POST /a HTTP/{version}\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n\r\n");
+        outcomes([text.as_bytes()])
+    };
+    assert_eq!(texts(&request("1.1")), ["POST /a b"]);
+    for version in ["1.2", "1.9"] {
+        assert_eq!(request(version), request("1.1"), "{version}");
+    }
+}
+
+#[test]
 fn requests_that_two_readers_may_understand_differently_are_refused() {
-    let cases: [(u16, &str); 38] = [
+    let cases: [(u16, &str); 41] = [
         // Two lengths.
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
         (400, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n"),
@@ -141,7 +154,10 @@ fn requests_that_two_readers_may_understand_differently_are_refused() {
         (400, "GET / HTTP/1.1\r\n\r\n"),
         (400, "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n"),
         (505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        (505, "GET / HTTP/1.2\r\nHost: h\r\n\r\n"),
+        (505, "GET / HTTP/2.0\r\nHost: h\r\n\r\n"),
+        (400, "GET / HTTP/1.10\r\nHost: h\r\n\r\n"),
+        (505, "GET / HTTP/1.\r\nHost: h\r\n\r\n"),
+        (505, "GET / HTTP/0.9\r\nHost: h\r\n\r\n"),
         (417, "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n"),
         (405, "CONNECT h:80 HTTP/1.1\r\nHost: h\r\n\r\n"),
         (405, "TRACE / HTTP/1.1\r\nHost: h\r\n\r\n"),

@@ -71,8 +71,13 @@ impl RawClient {
         RawReply { status, head: head.to_lowercase(), body: String::new() }
     }
 
-    /// Reads a chunk. An empty one is the last.
+    /// Reads a chunk of text. An empty one is the last.
     pub(super) fn chunk(&mut self) -> String {
+        String::from_utf8(self.chunk_bytes()).unwrap()
+    }
+
+    /// Reads a chunk. An empty one is the last.
+    pub(super) fn chunk_bytes(&mut self) -> Vec<u8> {
         let end = loop {
             if let Some(at) = self.buffer.windows(2).position(|bytes| bytes == b"\r\n") {
                 break at;
@@ -84,7 +89,7 @@ impl RawClient {
         self.fill(length + 2);
         let mut chunk: Vec<u8> = self.buffer.drain(..length + 2).collect();
         assert_eq!(chunk.split_off(length), b"\r\n");
-        String::from_utf8(chunk).unwrap()
+        chunk
     }
 
     /// Reads until the server closes the connection, and returns the bytes.

@@ -46,6 +46,20 @@ fn one_client_has_a_bounded_number_of_connections() {
 }
 
 #[test]
+fn one_client_has_a_quarter_of_the_connections_by_default() {
+    let server = echo(|builder| builder.connections(8));
+    let mut clients = [(); 2].map(|()| RawClient::with(&server, get("/")));
+    for client in &mut clients {
+        assert_eq!(client.reply().status, 200);
+    }
+    assert_eq!(RawClient::connect(&server).reply().status, 429);
+    let (streaming, _ended) = waiting(|builder| builder.connections(16));
+    let mut watches = [(); 3].map(|()| RawClient::with(&streaming, get("/watch")));
+    assert!(watches.iter_mut().all(|watch| watch.head().status == 200));
+    assert_eq!(RawClient::with(&streaming, get("/watch")).reply().status, 429, "three quarters may be streams");
+}
+
+#[test]
 fn a_connection_without_a_thread_is_refused() {
     let refusals = Arc::new(crate::base::sync::atomic::AtomicUsize::new(0));
     let options = crate::base::thread::ThreadOptions::new().refusing(Arc::clone(&refusals));

@@ -4,6 +4,8 @@
 mod client;
 #[cfg(unix)]
 mod crowds;
+mod guesses;
+mod replies;
 mod requests;
 mod slow;
 mod stops;

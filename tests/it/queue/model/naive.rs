@@ -393,9 +393,6 @@ impl Model {
             self.wake_at(key, due);
         } else if let Some(delay) = requeued {
             let asked = after(now, delay);
-            if wanted == Wanted::Nothing {
-                record.level = record.level.min(Priority::Normal);
-            }
             record.cap = record.cap.filter(|_| matches!(wanted, Wanted::Debounced(_))).map(|cap| cap.min(asked));
             let due = match wanted {
                 Wanted::Now => now,

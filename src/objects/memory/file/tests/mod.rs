@@ -34,6 +34,8 @@ enum Fault {
     Sync,
     /// The file cannot grow.
     Grow,
+    /// Pages that were written before can be written again, others cannot: the file is sparse.
+    Hole,
     /// The folder cannot be synced.
     Folder,
     /// The driver panics.
@@ -57,6 +59,10 @@ struct ServerState {
     failed: usize,
     /// The names of the calls.
     log: Vec<&'static str>,
+    /// The pages that can still be written although they are holes. `None` while they are reserved.
+    spare: Option<u64>,
+    /// The pages that were written since they became part of the file.
+    written: std::collections::BTreeSet<u64>,
     /// The bytes as they were at the last sync: all that survives a crash of the system. `None` if no test asks for them.
     synced: Option<Arc<Vec<u8>>>,
 }
@@ -115,10 +121,13 @@ impl StorageBackend for TestDisk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let grows = len > self.bytes.len()?;
-        match self.call("set_len", |fault| grows && !matches!(fault, Fault::Sync | Fault::Folder)) {
+        match self.call("set_len", |fault| grows && !matches!(fault, Fault::Sync | Fault::Folder | Fault::Hole)) {
             Some(Fault::Panic) => panic!("the driver fails"),
             Some(_) => Err(no_space()),
-            None => self.bytes.set_len(len),
+            None => {
+                self.state.lock().written.split_off(&len.div_ceil(4_096));
+                self.bytes.set_len(len)
+            }
         }
     }
 
@@ -137,14 +146,30 @@ impl StorageBackend for TestDisk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.call("write", |fault| !matches!(fault, Fault::Sync | Fault::Grow | Fault::Folder)) {
+        let pages = offset / 4_096..(offset + data.len() as u64).div_ceil(4_096);
+        let is_hole = !pages.clone().all(|page| self.state.lock().written.contains(&page));
+        let spare = self.state.lock().spare.unwrap_or_default();
+        let fails = |fault| match fault {
+            Fault::Sync | Fault::Grow | Fault::Folder => false,
+            Fault::Hole => is_hole && spare < pages.end - pages.start,
+            _ => true,
+        };
+        match self.call("write", fails) {
             Some(Fault::Panic) => panic!("the driver fails"),
             Some(Fault::Torn) => {
                 self.bytes.write(offset, &data[..data.len() / 2])?;
                 Err(no_space())
             }
             Some(_) => Err(no_space()),
-            None => self.bytes.write(offset, data),
+            None => {
+                let mut state = self.state.lock();
+                if is_hole && state.fault.is_some_and(|(_, fault)| fault == Fault::Hole) {
+                    state.spare = Some(spare - (pages.end - pages.start));
+                }
+                state.written.extend(pages);
+                drop(state);
+                self.bytes.write(offset, data)
+            }
         }
     }
 }
@@ -152,6 +177,20 @@ impl StorageBackend for TestDisk {
 impl Disk for Arc<TestDisk> {
     fn bytes(&self) -> &dyn StorageBackend {
         &**self
+    }
+
+    fn take_reserve(&self) {
+        let mut state = self.state.lock();
+        if state.fault.is_none() {
+            state.spare = None;
+        }
+    }
+
+    fn release_reserve(&self) -> bool {
+        let mut state = self.state.lock();
+        let had_any = state.spare.is_none();
+        state.spare.get_or_insert(128);
+        had_any
     }
 
     fn sync_folder(&self) -> io::Result<()> {
@@ -386,6 +425,56 @@ fn a_compaction_that_fails_leaves_all_objects() {
             if compacted.is_ok() {
                 break;
             }
+        }
+    }
+}
+
+/// Creates objects of different sizes, then more until the disk is full. Returns their names.
+fn fill(client: &FileClient, disk: &TestDisk, fault: Fault, seed: u64) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut failures = 0;
+    let mut size = 7 + seed;
+    loop {
+        if names.len() == 100 {
+            disk.fail_after(0, fault);
+        }
+        let name = format!("thing-{:08}", (names.len() as u64 * 7_919 + seed) % 1_000_003);
+        let mut object = thing(&name, None);
+        size = (size * 48_271) % 30_011;
+        object["data"] = json!("x".repeat(usize::try_from(size).unwrap() >> (7 * failures)));
+        match client.create(&THING, object) {
+            Ok(_) => names.push(name),
+            // Smaller ones may still fit.
+            Err(error) if failures == 3 => {
+                assert!(error.is_transport(), "{error}");
+                return names;
+            }
+            Err(_) => failures += 1,
+        }
+    }
+}
+
+#[test]
+fn a_full_store_can_be_emptied_without_room_on_the_disk() {
+    for fault in [Fault::Grow, Fault::Hole] {
+        for seed in 0..4 {
+            let disk = Arc::new(TestDisk::default());
+            let client = open(&disk);
+            let mut names = fill(&client, &disk, fault, seed);
+            if seed % 2 > 0 {
+                names.reverse();
+            }
+            let most = names.len();
+            for (deleted, name) in names.iter().enumerate() {
+                if let Err(error) = client.delete(&THING, &key(name), &DeleteOptions::default()) {
+                    panic!("{fault:?}, seed {seed}: {deleted} of {most} can be deleted: {error}");
+                }
+            }
+            assert!(list(&client).items.is_empty());
+            disk.repair();
+            client.create(&THING, thing("after", None)).unwrap();
+            drop(client);
+            assert_eq!(list(&open(&disk)).items.len(), 1);
         }
     }
 }

@@ -1,6 +1,11 @@
 //! The schemas of types of all shapes, and the progress of an installation.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod generated;
+mod kept;
+mod keywords;
+mod server;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +62,12 @@ fn scalars_have_a_type_and_known_formats() {
     assert_eq!(schema_of::<u8>(), json!({"type": "integer", "minimum": 0, "maximum": 255}));
     assert_eq!(schema_of::<f64>(), json!({"type": "number", "format": "double"}));
     assert_eq!(schema_of::<std::net::IpAddr>(), json!({"type": "string"}));
-    assert_eq!(schema_of::<Value>(), json!({"x-kubernetes-preserve-unknown-fields": true}));
+    assert_eq!(schema_of::<Value>(), any_value());
+}
+
+/// The schema of any value. Without `nullable` a server would drop a field that is `null`.
+fn any_value() -> Value {
+    json!({"x-kubernetes-preserve-unknown-fields": true, "nullable": true})
 }
 
 #[test]
@@ -70,7 +80,7 @@ fn options_are_nullable() {
     );
     let nested = schema_of::<Option<Nested>>();
     assert_eq!((&nested["type"], &nested["nullable"]), (&json!("object"), &json!(true)));
-    assert_eq!(schema_of::<()>(), json!({"x-kubernetes-preserve-unknown-fields": true, "nullable": true}));
+    assert_eq!(schema_of::<()>(), any_value());
 }
 
 /// A nested thing.
@@ -290,21 +300,21 @@ fn a_type_that_contains_itself_is_an_error_that_names_it() {
     assert!(error.starts_with("Thing: spec.leaves.items.tree: the type Tree contains itself"), "{error}");
     assert!(error.contains(r#"#[schemars(with = "serde_json::Value")]"#), "{error}");
     // A type may occur twice.
-    assert_eq!(schema_of::<Cut>()["properties"]["below"], json!({"x-kubernetes-preserve-unknown-fields": true}));
+    assert_eq!(schema_of::<Cut>()["properties"]["below"], any_value());
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Extended {
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    conditions: Vec<Condition>,
     #[schemars(extend("if" = {}))]
     odd: String,
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Fine {
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     conditions: Vec<Condition>,
+    maybe: Option<Vec<Condition>>,
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    atomic: Vec<Condition>,
     #[schemars(extend("exclusiveMinimum" = 1))]
     number: i32,
     /// Its type has the bounds 0 and 255.
@@ -315,7 +325,10 @@ struct Fine {
 #[test]
 fn extensions_are_kept_and_unknown_keywords_are_errors() {
     let error = CustomResourceDefinition::of::<Thing<Extended>>().unwrap_err().to_string();
-    assert_eq!(error, r#"Thing: spec.odd: a schema of Kubernetes cannot have the keyword "if""#);
+    assert_eq!(
+        error,
+        "Thing: spec.odd: a schema of Kubernetes cannot have the keyword \"if\"; use a rule in CEL (x-kubernetes-validations) instead"
+    );
     let schema = schema_of::<Fine>();
     let conditions = &schema["properties"]["conditions"];
     assert_eq!(
@@ -323,6 +336,8 @@ fn extensions_are_kept_and_unknown_keywords_are_errors() {
         (&json!("map"), &json!(["type"]))
     );
     assert_eq!(conditions["items"]["required"], json!(["type", "status"]));
+    assert_eq!(schema["properties"]["maybe"]["x-kubernetes-list-map-keys"], json!(["type"]));
+    assert_eq!(schema["properties"]["atomic"]["x-kubernetes-list-type"], "atomic");
     let number = &schema["properties"]["number"];
     assert_eq!((&number["minimum"], &number["exclusiveMinimum"]), (&json!(1), &json!(true)));
     let small = &schema["properties"]["small"];
@@ -407,8 +422,63 @@ fn a_definition_has_names_versions_columns_and_subresources() {
     assert_eq!(read.served().collect::<Vec<_>>(), definition.served().collect::<Vec<_>>());
     assert!(read.served().all(|kind| !kind.is_namespaced()));
     assert!(
-        definition.to_string().starts_with("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n")
+        definition
+            .to_string()
+            .starts_with("---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n")
     );
+}
+
+#[test]
+fn a_version_may_have_selectors() {
+    let version = CrdVersion::of::<Scaled>()
+        .scale_with_selector(".spec.number", ".status.replicas", ".status.selector")
+        .selectable_field(".spec.number")
+        .selectable_field(".spec.text");
+    let definition = CustomResourceDefinition::builder(version).build().unwrap();
+    let version = &definition.to_json()["spec"]["versions"][0];
+    assert_eq!(
+        version["subresources"]["scale"],
+        json!({"specReplicasPath": ".spec.number", "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector"})
+    );
+    assert_eq!(version["selectableFields"], json!([{"jsonPath": ".spec.number"}, {"jsonPath": ".spec.text"}]));
+}
+
+#[test]
+fn definitions_printed_one_after_the_other_are_one_file() {
+    let two = format!("{}{}", scaled(), CustomResourceDefinition::of::<Thing<String>>().unwrap());
+    let parsed: Vec<Value> = serde_saphyr::from_multiple(&two).unwrap();
+    let names: Vec<_> = parsed.iter().map(|definition| &definition["metadata"]["name"]).collect();
+    assert_eq!(names, ["scaleds.example.com", "things.example.com"]);
+}
+
+/// A kind whose source is among the fields of the whole object.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+struct Rooted<S: Default> {
+    metadata: ObjectMeta,
+    #[serde(flatten)]
+    source: External,
+    #[serde(default)]
+    status: S,
+}
+
+mod rooted {
+    use super::{Rooted, ScaledStatus};
+    pub(super) type WithStatus = Rooted<ScaledStatus>;
+    pub(super) type Without = Rooted<()>;
+    crate::object!(WithStatus, namespaced, "example.com", "v1", kind: "Rooted", status: ScaledStatus);
+    crate::object!(Without, namespaced, "example.com", "v1", kind: "Bare");
+}
+
+/// A server allows no alternatives at the root of a kind with a status.
+#[test]
+fn the_root_of_a_kind_with_a_status_has_no_rules() {
+    let schema = |version: CrdVersion| version.schema.unwrap();
+    let bare = schema(CrdVersion::of::<rooted::Without>());
+    assert_eq!(bare["oneOf"], json!([{"required": ["file"]}, {"required": ["url"]}]));
+    let with_status = schema(CrdVersion::of::<rooted::WithStatus>());
+    assert_eq!(with_status.get("oneOf"), None);
+    assert!(with_status["properties"]["file"].is_object());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Cases for each keyword, in the manner of the test suite of JSON schema: a schema, a value, and the fields with faults.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod types;
+
 use serde_json::{Value, json};
 
 use super::StructuralSchema;
@@ -286,5 +288,197 @@ fn unusable_schemas_are_refused_with_their_path() {
     ] {
         let found = fault(schema);
         assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn the_stricter_of_two_bounds_holds() {
+    let of = |bounds: Value| {
+        let mut schema = json!({"type": "number"});
+        schema.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        schema
+    };
+    assert_all(&of(json!({"minimum": 5, "exclusiveMinimum": 3})), &[json!(5), json!(6)], &[json!(4), json!(3)]);
+    assert_all(&of(json!({"minimum": 3, "exclusiveMinimum": 5})), &[json!(6)], &[json!(5), json!(4)]);
+    assert_all(&of(json!({"minimum": 5, "exclusiveMinimum": 5})), &[json!(5.5)], &[json!(5)]);
+    assert_all(&of(json!({"maximum": 3, "exclusiveMaximum": 5})), &[json!(3)], &[json!(4), json!(5)]);
+    assert_all(&of(json!({"maximum": 5, "exclusiveMaximum": 3})), &[json!(2)], &[json!(3), json!(4)]);
+    assert_all(&of(json!({"maximum": 5, "exclusiveMaximum": 5})), &[json!(4)], &[json!(5)]);
+}
+
+#[test]
+fn first_elements_have_schemas_of_their_own() {
+    let pair = json!({
+        "type": "array", "prefixItems": [{"type": "integer"}, {"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}],
+        "minItems": 2, "maxItems": 2,
+    });
+    assert_all(&pair, &[json!([1, {}])], &[json!(["a", {}]), json!([1, 2]), json!([1])]);
+    assert_eq!(faults(&pair, &json!(["a", {}]))[0], "v[0]: Invalid value: \"a\": must be of type integer");
+    let rest = json!({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}});
+    assert_all(&rest, &[json!([1, "a"]), json!([])], &[json!([1, 2]), json!(["a"])]);
+    assert_all(&json!({"prefixItems": [{"type": "integer"}], "items": false}), &[json!([1])], &[json!([1, 2])]);
+    let schema = StructuralSchema::new(&json!({"type": "object", "properties": {"v": pair}})).unwrap();
+    let mut object = json!({"v": [1, {"b": 2}]});
+    assert_eq!(schema.prune(&mut object), ["v[1].b"]);
+    schema.fill_in(&mut object);
+    assert_eq!(object, json!({"v": [1, {"a": "x"}]}));
+}
+
+#[test]
+fn arrays_contain_elements() {
+    let one = json!({"type": "array", "contains": {"type": "integer"}});
+    assert_all(&one, &[json!([1]), json!(["a", 1, 2])], &[json!([]), json!(["a"])]);
+    let some = json!({"type": "array", "contains": {"const": "a"}, "minContains": 2, "maxContains": 3});
+    assert_all(&some, &[json!(["a", "b", "a"])], &[json!(["a"]), json!(["a", "a", "a", "a"])]);
+    assert_all(&json!({"contains": {"const": 1}, "minContains": 0, "maxContains": 1}), &[json!([])], &[json!([1, 1])]);
+}
+
+#[test]
+fn names_of_fields_are_checked() {
+    let names = json!({"type": "object", "propertyNames": {"enum": ["tcp", "udp"]}, "additionalProperties": {"type": "integer"}});
+    assert_all(&names, &[json!({"tcp": 1}), json!({})], &[json!({"http": 1}), json!({"tcp": "1"})]);
+    assert_eq!(
+        faults(&names, &json!({"http": 1})),
+        ["v[http]: Unsupported value: \"http\": supported values: \"tcp\", \"udp\""]
+    );
+    // The head of an object has names of its own.
+    let whole = StructuralSchema::new(&json!({"type": "object", "propertyNames": {"maxLength": 4}})).unwrap();
+    assert_eq!(whole.faults(&json!({"apiVersion": "v1", "metadata": {}, "spec": 1}), None), []);
+    let together = json!({"type": "object", "dependentRequired": {"user": ["password", "realm"], "other": []}});
+    assert_all(
+        &together,
+        &[json!({}), json!({"user": 1, "password": 2, "realm": 3})],
+        &[json!({"user": 1, "realm": 3})],
+    );
+    assert_eq!(
+        faults(&together, &json!({"user": 1, "realm": 2})),
+        ["v.password: Required value: must be set beside user"]
+    );
+}
+
+#[test]
+fn each_pattern_of_names_has_its_schema() {
+    let patterns = json!({
+        "type": "object", "properties": {"n1": {"minimum": 5}},
+        "patternProperties": {
+            "^n": {"type": "integer"}, "^t": {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}, "9$": {"maximum": 3},
+        },
+        "additionalProperties": false,
+    });
+    assert_all(
+        &patterns,
+        &[json!({"n1": 5, "n9": 3, "t": {}})],
+        &[json!({"n2": "a"}), json!({"n1": 4}), json!({"n9": 4})],
+    );
+    let schema = StructuralSchema::new(&json!({"type": "object", "properties": {"v": patterns}})).unwrap();
+    let mut object = json!({"v": {"n1": 5, "t": {"b": 1}, "x": 1}});
+    assert_eq!(schema.prune(&mut object), ["v[t].b", "v.x"]);
+    schema.fill_in(&mut object);
+    assert_eq!(object, json!({"v": {"n1": 5, "t": {"a": 1}}}));
+    let others = json!({"type": "object", "patternProperties": {"^[0-9]+$": {"type": "string"}}, "additionalProperties": {"type": "integer"}});
+    assert_all(&others, &[json!({"1": "a", "b": 1})], &[json!({"1": 1}), json!({"b": "a"})]);
+}
+
+#[test]
+fn a_reference_holds_beside_other_keywords() {
+    let whole = |schema: Value| {
+        StructuralSchema::new(&json!({"type": "object", "properties": {"v": schema}, "$defs": {
+            "Inner": {
+                "type": "object", "description": "Inside.", "required": ["a"],
+                "properties": {"a": {"type": "integer"}, "both": {"minimum": 3}},
+            },
+            "Number": {"type": "integer", "minimum": 3},
+            "Map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        }}))
+        .unwrap()
+    };
+    // The schema that `schemars` writes for an internally tagged variant with a content.
+    let tagged = whole(json!({
+        "$ref": "#/$defs/Inner", "type": "object", "required": ["type"],
+        "properties": {"type": {"type": "string", "const": "A"}},
+    }));
+    let mut object = json!({"v": {"type": "A", "a": 1, "x": 2}});
+    assert_eq!(tagged.prune(&mut object), ["v.x"]);
+    assert_eq!(tagged.faults(&object, None), []);
+    let faults = |schema: &StructuralSchema, value: Value| schema.faults(&json!({"v": value}), None).len();
+    assert_eq!((faults(&tagged, json!({"type": "A"})), faults(&tagged, json!({"a": 1}))), (1, 1));
+    assert_eq!(tagged.json()["properties"]["v"]["description"], "Inside.");
+    let number = whole(json!({"$ref": "#/$defs/Number", "minimum": 1, "maximum": 5}));
+    assert_eq!([1, 3, 6].map(|value| faults(&number, json!(value))), [1, 0, 1]);
+    let same = whole(json!({"$ref": "#/$defs/Inner", "properties": {"both": {"maximum": 5}}}));
+    assert_eq!([2, 4, 6].map(|value| faults(&same, json!({"a": 1, "both": value}))), [1, 0, 1]);
+    let map = whole(json!({"$ref": "#/$defs/Map", "properties": {"text": {"type": "string"}}}));
+    let mut object = json!({"v": {"text": "a", "other": 1}});
+    assert_eq!(map.prune(&mut object), Vec::<String>::new());
+    // Both hold, as JSON schema says: no text is an integer.
+    assert_eq!((faults(&map, object["v"].take()), faults(&map, json!({"other": 1}))), (1, 0));
+    let optional =
+        whole(json!({"anyOf": [{"$ref": "#/$defs/Number"}, {"type": "null"}], "minimum": 4, "description": "Mine."}));
+    assert_eq!([json!(3), json!(4), json!(null)].map(|value| faults(&optional, value)), [1, 0, 0]);
+    assert_eq!(optional.json()["properties"]["v"]["description"], "Mine.");
+}
+
+#[test]
+fn keywords_are_honoured_or_refused_by_name() {
+    let built = |schema: Value| StructuralSchema::new(&json!({"type": "object", "properties": {"spec": schema}}));
+    for keyword in [
+        "$dynamicRef",
+        "$recursiveRef",
+        "additionalItems",
+        "dependencies",
+        "dependentSchemas",
+        "else",
+        "if",
+        "then",
+        "unevaluatedItems",
+        "x-kubernetes-unknown",
+        "minimun",
+    ] {
+        let error = built(json!({keyword: {}})).unwrap_err().to_string();
+        assert!(
+            error.contains("the schema of spec") && error.contains(&format!("{keyword:?} is not supported")),
+            "{error}"
+        );
+    }
+    for (schema, expected) in [
+        (json!({"unevaluatedProperties": {"type": "string"}}), "\"unevaluatedProperties\" is not supported"),
+        (json!({"items": [{"type": "string"}]}), "is not a schema"),
+        (json!({"pattern": 3}), "its pattern is 3"),
+        (json!({"format": true}), "its format is true"),
+        (json!({"uniqueItems": "yes"}), "its uniqueItems is \"yes\""),
+        (json!({"nullable": 1}), "its nullable is 1"),
+        (json!({"exclusiveMinimum": "3"}), "its exclusiveMinimum is \"3\""),
+        (json!({"patternProperties": {"[": {}}}), "its pattern \"[\""),
+        (json!({"patternProperties": []}), "its patternProperties is []"),
+        (json!({"dependentRequired": {"a": "b"}}), "its dependentRequired of a"),
+        (json!({"prefixItems": {}}), "its prefixItems is {}"),
+        (json!({"multipleOf": 0}), "its multipleOf is 0"),
+        (json!({"minContains": "1", "contains": {}}), "its minContains is \"1\""),
+        (json!({"x-kubernetes-list-type": "bag"}), "its x-kubernetes-list-type is \"bag\""),
+    ] {
+        let error = built(schema).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let silent = json!({
+        "$comment": "c", "$anchor": "a", "x-my-tool": 1, "readOnly": true, "externalDocs": {}, "unevaluatedProperties": false,
+        "x-kubernetes-map-type": "atomic", "contentSchema": {}, "format": "my-own", "examples": [],
+    });
+    built(silent).unwrap();
+}
+
+#[test]
+fn a_schema_knows_the_paths_of_its_fields() {
+    let schema = StructuralSchema::new(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"a": {"type": "string"}, "list": {"type": "array", "items": {"type": "string"}}}},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}, "any": true,
+        "either": {"oneOf": [{"type": "object", "properties": {"b": {}}}, {"type": "object", "properties": {"c": {"type": "object"}}}]},
+    }}));
+    let schema = schema.unwrap();
+    for path in ["spec", "spec.a", "spec.list", "map.x", "open.x.y", "any.x", "either.b", "either.b.x", "either.c"] {
+        assert!(schema.knows(path), "{path}");
+    }
+    for path in ["x", "spec.b", "spec.a.x", "spec.list.0", "map.x.y", "either.d", "either.c.x"] {
+        assert!(!schema.knows(path), "{path}");
     }
 }

@@ -1,9 +1,15 @@
 //! The answers of a server, and the typed errors of those that are errors. A plain value.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod text;
+
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use self::text::value_and_rule;
+pub(crate) use self::text::warnings;
 use super::request_error::{RequestError, RequestFault};
 use crate::base::text::{MOST, one_line};
 use crate::objects::{Cause, ClientError, FieldConflict, Kind, ObjectKey, ObjectRef};
@@ -24,6 +30,8 @@ pub(crate) struct ResponseHead {
     pub(crate) request_id: Option<String>,
     /// The target of a redirect.
     pub(crate) location: Option<String>,
+    /// The warnings of the server about the request.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A request, for errors.
@@ -137,6 +145,12 @@ impl ApiStatus {
         self.details.iter().flat_map(|details| details.causes.iter().flatten())
     }
 
+    /// Returns whether the server lacks a right of the user. A quota, a policy or a namespace that ends forbids a call
+    /// too.
+    fn lacks_right(&self) -> bool {
+        self.message.contains("User \"") && self.message.contains("\" cannot ")
+    }
+
     /// Returns the typed error.
     pub(crate) fn error(&self, request: &RequestLine, head: &ResponseHead) -> ClientError {
         let object = request.object.clone();
@@ -147,6 +161,10 @@ impl ApiStatus {
         let code = if head.is_success() { self.code } else { head.code };
         match code {
             401 => ClientError::unauthorized(object, reason()),
+            403 if self.lacks_right() => {
+                let advice = "(grant the user this verb on this kind, for example by a role)";
+                ClientError::forbidden(object, format!("{} {advice}", reason()))
+            }
             403 => ClientError::forbidden(object, reason()),
             404 if self.kind.is_empty() => ClientError::kind_not_served(object, reason()),
             404 => ClientError::not_found(self.missing(object)),
@@ -155,8 +173,7 @@ impl ApiStatus {
             409 if self.message.trim_end().ends_with("UID in object meta:") => ClientError::not_found(object),
             409 => self.conflict(object),
             410 => ClientError::gone(object, request.version.as_str()),
-            // The server has not reached the version, for example after a restore.
-            504 if self.is_behind() => ClientError::gone(object, request.version.as_str()),
+            504 if self.is_behind() => ClientError::ahead(object, request.version.as_str()),
             422 if self.is_immutable_uid() => ClientError::conflict(object, one_line(self.message())),
             // A wrong selector, a broken body, a body that is too large, an unknown content type.
             400 | 405 | 406 | 413 | 415 | 422 => self.invalid(object),
@@ -207,9 +224,12 @@ impl ApiStatus {
     }
 
     fn invalid(&self, object: ObjectRef) -> ClientError {
-        let causes = self.causes().map(|cause| {
+        // The field "<nil>" is no field. Its cause says that the others hide further ones.
+        let has_field = |cause: &StatusCause| cause.field != "<nil>";
+        let all_lack_fields = !self.causes().any(has_field);
+        let causes = self.causes().filter(|cause| all_lack_fields || has_field(cause)).map(|cause| {
             let (value, rule) = value_and_rule(&cause.message);
-            Cause::new(cause.field.as_str(), value, rule)
+            Cause::new(if has_field(cause) { cause.field.as_str() } else { "" }, value, rule)
         });
         // A server may repeat a cause for each of its checks.
         let mut distinct: Vec<Cause> = Vec::new();
@@ -242,139 +262,8 @@ impl ApiStatus {
     }
 
     /// Returns the delay that the server asks for.
-    fn retry_after(&self, head: &ResponseHead) -> Option<Duration> {
+    pub(crate) fn retry_after(&self, head: &ResponseHead) -> Option<Duration> {
         let seconds = self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
         head.retry_after.or(seconds.map(Duration::from_secs))
-    }
-}
-
-/// Splits the message of a cause, such as `Invalid value: "a b": must be a DNS label`, into the value and the rule.
-fn value_and_rule(message: &str) -> (&str, &str) {
-    let value = message.split_once(" value: ").map(|(_, value)| value);
-    let parts = value.and_then(|value| match value.strip_prefix('"') {
-        Some(quoted) => quoted.split_once("\": "),
-        None => value.split_once(": "),
-    });
-    parts.unwrap_or(("", message))
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const WIDGET: Kind = Kind::namespaced("example.com", "v1", "Widget");
-
-    fn line() -> RequestLine {
-        let object = ObjectRef::new(&WIDGET, &ObjectKey::new("default", "a"));
-        RequestLine { verb: "PUT", url: "https://k/apis/example.com/v1/x".to_owned(), object, version: "7".to_owned() }
-    }
-
-    fn error(code: u16, status: &Value) -> ClientError {
-        let head = ResponseHead { code, request_id: Some("id-1".to_owned()), ..ResponseHead::default() };
-        ApiStatus::read(status.to_string().as_bytes()).error(&line(), &head)
-    }
-
-    fn status(code: u16, reason: &str, details: &Value) -> Value {
-        json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "told so", "details": details})
-    }
-
-    /// Answers of kube-apiserver 1.20 and 1.36.
-    #[test]
-    fn each_status_is_a_typed_error() {
-        let named = |kind: &str| json!({"group": "example.com", "kind": kind, "name": "a"});
-        let audited = "PUT https://k/apis/example.com/v1/x: told so (audit id id-1)";
-        let told = |code, reason, details: Value| error(code, &status(code, reason, &details));
-        assert!(told(404, "NotFound", named("widgets")).is_not_found());
-        let missing = told(404, "NotFound", named("namespaces"));
-        assert_eq!(missing.to_string(), "Namespace a is not found");
-        assert!(told(409, "AlreadyExists", named("widgets")).is_already_exists());
-        assert_eq!(told(409, "Conflict", named("widgets")).to_string(), "Widget default/a: conflict: told so");
-        assert!(told(410, "Expired", Value::Null).is_gone());
-        assert!(told(401, "Unauthorized", Value::Null).is_unauthorized());
-        let forbidden = told(403, "Forbidden", named("widgets"));
-        assert!(forbidden.is_forbidden() && forbidden.to_string().contains(audited), "{forbidden}");
-        for code in [400, 405, 406, 413, 415, 422] {
-            assert!(told(code, "Invalid", Value::Null).is_invalid(), "{code}");
-        }
-        let busy = told(429, "TooManyRequests", json!({"retryAfterSeconds": 3}));
-        assert_eq!(busy.retry_after(), Some(Duration::from_secs(3)));
-        assert!(told(503, "ServiceUnavailable", json!({"retryAfterSeconds": 1})).is_too_many_requests());
-        for code in [500, 502, 503, 504] {
-            let failed = told(code, "InternalError", Value::Null);
-            let expected =
-                format!("PUT https://k/apis/example.com/v1/x: the server answered {code}: told so (audit id id-1)");
-            assert!(failed.is_transport() && failed.to_string().ends_with(&expected), "{failed}");
-        }
-    }
-
-    #[test]
-    fn some_internal_errors_are_invalid_requests() {
-        for message in
-            ["resourceVersion should not be set on objects to be created", "etcdserver: request is too large"]
-        {
-            assert!(error(500, &json!({"kind": "Status", "message": message})).is_invalid(), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_plain_404_is_an_unknown_kind() {
-        let head = ResponseHead { code: 404, ..ResponseHead::default() };
-        let status = ApiStatus::read(b"404 page not found\n");
-        assert!(status.is_unknown_path(&head) && status.error(&line(), &head).is_kind_not_served());
-    }
-
-    #[test]
-    fn causes_name_field_value_and_rule_once() {
-        let cause =
-            |message: &str, field: &str| json!({"reason": "FieldValueInvalid", "message": message, "field": field});
-        let causes = json!([
-            cause("Invalid value: \"a b\": must be a word", "spec.x"),
-            cause("Invalid value: \"a b\": must be a word", "spec.x"),
-            cause("Invalid value: 7: must be at most 3", "spec.size"),
-            cause("Required value", "spec.y"),
-        ]);
-        let invalid = error(422, &status(422, "Invalid", &json!({"causes": causes})));
-        let expected = [
-            ("spec.x", "a b", "must be a word"),
-            ("spec.size", "7", "must be at most 3"),
-            ("spec.y", "", "Required value"),
-        ];
-        let expected = expected.map(|(field, value, rule)| Cause::new(field, value, rule));
-        assert_eq!(invalid.causes(), expected);
-        let uid = json!({"causes": [cause("Invalid value: \"u\": field is immutable", "metadata.uid")]});
-        assert!(error(422, &status(422, "Invalid", &uid)).is_conflict());
-    }
-
-    #[test]
-    fn conflicts_of_apply_name_the_owners() {
-        let message = "conflict with \"other\" using example.com/v1";
-        let causes = json!([{"reason": "FieldManagerConflict", "message": message, "field": ".spec.size"}]);
-        let ClientError::Conflict { fields, .. } = error(409, &status(409, "Conflict", &json!({"causes": causes})))
-        else {
-            panic!("no conflict")
-        };
-        assert_eq!(fields, [FieldConflict::new("spec.size", "other")]);
-    }
-
-    #[test]
-    fn an_answer_that_is_no_answer_of_an_api_server_is_refused() {
-        let location = Some("https://login.example.com/?token=s3cret".to_owned());
-        let redirect = ResponseHead { code: 302, location, ..ResponseHead::default() }.fault().unwrap();
-        assert!(redirect.contains("redirects to https://login.example.com/ (302)"), "{redirect}");
-        let html = ResponseHead { code: 200, media_type: "text/html".to_owned(), ..ResponseHead::default() };
-        assert!(html.fault().unwrap().starts_with("the answer is text/html, not application/json"));
-        assert!(
-            ResponseHead { code: 200, ..ResponseHead::default() }.fault().unwrap().contains("without a content type")
-        );
-        // An error may be a plain text.
-        assert_eq!(
-            ResponseHead { code: 500, media_type: "text/plain".to_owned(), ..ResponseHead::default() }.fault(),
-            None
-        );
-        let long = "x".repeat(100_000);
-        assert!(error(500, &json!(long)).to_string().len() < 10_000);
-        assert!(error(500, &json!({"kind": "Status", "message": long})).to_string().len() < 10_000);
     }
 }

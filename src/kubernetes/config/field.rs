@@ -1,0 +1,26 @@
+//! A field of a kubeconfig, which may be null.
+
+use std::ops::Deref;
+
+use serde::{Deserialize, Deserializer};
+
+/// A field. A missing one and null are the default: an empty text, an empty list, false.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Field<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<T>::deserialize(deserializer).map(|value| Self(value.unwrap_or_default()))
+    }
+}
+
+impl<T> Deref for Field<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// A list of entries, each of which may be null.
+pub(super) type FieldList<T> = Field<Vec<Field<T>>>;

@@ -1,0 +1,106 @@
+//! Rules: schemas that only refuse values of another schema. A server allows no other schema in `allOf`, `anyOf`,
+//! `oneOf` and `not`.
+
+use std::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use super::shape::{Fields, properties};
+
+/// Keywords that a rule may have.
+const ALLOWED: [&str; 13] = [
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+];
+
+/// Keywords that refuse no value.
+const SILENT: [&str; 7] = ["$comment", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
+
+/// Returns a schema as a rule for the values of `base`. The rule accepts neither more nor less than the schema.
+///
+/// Fails with a reason if there is no such rule.
+pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String> {
+    let fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Bool(true) => return Ok(Fields::new()),
+        other => return Err(format!("the schema {other}")),
+    };
+    let mut rule = Fields::new();
+    for (keyword, value) in fields {
+        let part = match (&**keyword, value) {
+            ("const", Value::Null) => return Err("the value null".to_owned()),
+            ("enum", Value::Array(values)) if values.contains(&Value::Null) => return Err("the value null".to_owned()),
+            ("const", value) => {
+                rule.insert("enum".to_owned(), json!([value]));
+                continue;
+            }
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => continue,
+            (keyword, value) if ALLOWED.contains(&keyword) => value.clone(),
+            ("required", Value::Array(names)) => {
+                let known = |name: &Value| properties(base).any(|(known, _)| name == known);
+                if let Some(unknown) = names.iter().find(|name| !known(name)) {
+                    return Err(format!("the field {unknown}, which the schema around it does not describe"));
+                }
+                value.clone()
+            }
+            ("properties", Value::Object(fields)) => {
+                let rules = fields.iter().map(|(name, schema)| {
+                    let known =
+                        properties(base).find(|(known, _)| *known == name).and_then(|(_, base)| base.as_object());
+                    match known.filter(|_| name != "metadata") {
+                        Some(base) => Ok((name.clone(), Value::Object(exact_rule(schema, base)?))),
+                        None => Err(format!("the field {name:?}, which the schema around it does not describe")),
+                    }
+                });
+                rules.collect::<Result<Fields, _>>()?.into()
+            }
+            ("items", schema) => match base.get("items") {
+                Some(Value::Object(base)) => exact_rule(schema, base)?.into(),
+                _ => return Err("\"items\"".to_owned()),
+            },
+            ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => {
+                let rules = branches.iter().map(|branch| exact_rule(branch, base).map(Value::Object));
+                rules.collect::<Result<Vec<_>, _>>()?.into()
+            }
+            ("not", schema) => exact_rule(schema, base)?.into(),
+            ("type", of) if base.get("type") == Some(of) => continue,
+            (keyword, _) if SILENT.contains(&keyword) => continue,
+            (keyword, _) => return Err(format!("{keyword:?}")),
+        };
+        rule.insert(keyword.clone(), part);
+    }
+    exclude_bounds(fields, &mut rule);
+    Ok(rule)
+}
+
+/// Turns exclusive bounds that are numbers into marks of the other bounds, unless those are stricter.
+pub(super) fn exclude_bounds(fields: &Fields, out: &mut Fields) {
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
+        let stricter = if bound == "minimum" { Ordering::Greater } else { Ordering::Less };
+        let order = fields.get(bound).and_then(|other| compare(other, limit));
+        if order != Some(stricter) {
+            out.insert(bound.to_owned(), limit.clone());
+            out.insert(exclusive.to_owned(), true.into());
+        }
+    }
+}
+
+/// Compares two numbers. Integers that differ little are equal as floating-point numbers.
+fn compare(one: &Value, other: &Value) -> Option<Ordering> {
+    match (one.as_i64(), other.as_i64()) {
+        (Some(one), Some(other)) => Some(one.cmp(&other)),
+        _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
+    }
+}

@@ -1,0 +1,76 @@
+//! Log lines about requests: warnings of the server, and calls that are repeated for long.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use http::Method;
+
+use super::request_error::RequestFault;
+use crate::base::sync::Mutex;
+use crate::base::text::one_line;
+use crate::base::time::{Nanos, Rounded};
+use crate::objects::repetition::report;
+
+/// A call that is repeated for longer than this is reported.
+pub(super) const LONG: Duration = Duration::from_secs(5);
+/// The time between two log lines about calls that are repeated. Calls of many threads fail together.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The number of warnings that are remembered. Then all are forgotten, and logged again.
+const MOST_WARNINGS: usize = 1_000;
+
+/// The first line of a request, for log lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestLabel<'a> {
+    pub(super) method: &'a Method,
+    pub(super) server: &'a str,
+    /// Without a query.
+    pub(super) path: &'a str,
+}
+
+/// The notices of a client and its clones.
+#[derive(Debug, Default)]
+pub(super) struct RequestNotices {
+    warnings: Mutex<HashSet<String>>,
+    next_line: Mutex<Nanos>,
+}
+
+impl RequestNotices {
+    /// Logs each warning that was not logged before.
+    pub(super) fn warn(&self, target: RequestLabel<'_>, warnings: &[String]) {
+        let RequestLabel { method, server, path } = target;
+        for warning in warnings {
+            let is_new = {
+                let mut known = self.warnings.lock();
+                if known.len() >= MOST_WARNINGS {
+                    known.clear();
+                }
+                known.insert(warning.clone())
+            };
+            if is_new {
+                let message = &*one_line(warning);
+                log::warn!(method:%, server, path, message; "{method} {server}{path}: the server warns: {message}");
+            }
+        }
+    }
+
+    /// Reports that a call is repeated, to the watch that makes it or in the log.
+    pub(super) fn repeats(&self, target: RequestLabel<'_>, now: Nanos, timeout: Duration, error: &RequestFault) {
+        let (RequestLabel { method, server, path }, timeout) = (target, Rounded(timeout));
+        if report(|| format!("{method} {server}{path}: {error}; the call is repeated for up to {timeout}")) {
+            return;
+        }
+        let is_first = {
+            let mut next = self.next_line.lock();
+            let is_first = *next <= now;
+            if is_first {
+                *next = now.after(PERIOD);
+            }
+            is_first
+        };
+        let level = if is_first { log::Level::Warn } else { log::Level::Debug };
+        log::log!(
+            level, method:%, server, path, error:%, timeout:%;
+            "{method} {server}{path}: {error}; the call is repeated for up to {timeout}"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Reports of calls that a client repeats for long. A watch shows them in the status of its source.
+
+use std::cell::RefCell;
+
+type CallObserver = Box<dyn Fn(String)>;
+
+thread_local! {
+    /// Takes the reports of calls on this thread.
+    static OBSERVER: RefCell<Option<CallObserver>> = const { RefCell::new(None) };
+}
+
+/// Passes the reports of calls on this thread to `observer`, until this is dropped.
+pub(super) struct ObservedCalls {
+    outer: Option<CallObserver>,
+}
+
+impl ObservedCalls {
+    pub(super) fn begin(observer: impl Fn(String) + 'static) -> Self {
+        Self { outer: OBSERVER.replace(Some(Box::new(observer))) }
+    }
+}
+
+impl Drop for ObservedCalls {
+    fn drop(&mut self) {
+        OBSERVER.replace(self.outer.take());
+    }
+}
+
+/// Reports that the call on this thread is repeated. Returns whether somebody observes the calls of this thread.
+#[cfg(feature = "kubernetes")]
+pub(crate) fn report(text: impl FnOnce() -> String) -> bool {
+    OBSERVER.with_borrow(|observer| observer.as_ref().map(|observer| observer(text())).is_some())
+}

@@ -1,0 +1,124 @@
+//! An elector of a program, whose terms have a number and an end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
+use homeostat::run::{Cancelled, Fence};
+use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Controller, Elector, Manager, ManualClock};
+
+use crate::stages::just_before;
+use crate::support::SECOND;
+
+const TERM: Duration = Duration::from_secs(10);
+
+/// An elector whose renewals can be made to hang or fail.
+#[derive(Clone, Default)]
+struct RowElector {
+    number: Arc<AtomicU64>,
+    /// Set while renewals do not reach the row.
+    is_cut_off: Arc<std::sync::atomic::AtomicBool>,
+}
+
+struct RowLock {
+    row: RowElector,
+    fence: Fence,
+    clock: Clock,
+}
+
+impl Elector for RowElector {
+    fn candidate(&self) -> Box<dyn Candidate> {
+        let row = self.clone();
+        Box::new(move |cx: &Context| {
+            let clock = cx.clock().clone();
+            let number = row.number.fetch_add(1, SeqCst) + 1;
+            let fence = Fence::until(number, clock.clone(), clock.boot_time() + TERM);
+            let lock = RowLock { row: row.clone(), fence: fence.clone(), clock };
+            Ok(Candidacy::Elected(Term::fenced("row", fence, lock)))
+        })
+    }
+
+    fn stop_margin(&self) -> Option<Duration> {
+        Some(2 * SECOND)
+    }
+}
+
+impl Leadership for RowLock {
+    fn check(&mut self) -> Result<(), BoxError> {
+        if !self.row.is_cut_off.load(SeqCst) {
+            let _ = self.fence.extend(self.clock.boot_time() + TERM);
+        }
+        Ok(())
+    }
+}
+
+fn elected(row: &RowElector, clock: &ManualClock) -> Term {
+    row.campaign(&Context::detached_with(clock.clock(), CancellationToken::new())).unwrap()
+}
+
+#[test]
+fn a_term_has_its_number_and_ends_unless_it_is_renewed() {
+    let (row, clock) = (RowElector::default(), ManualClock::new());
+    let mut term = elected(&row, &clock);
+    let fence = term.fence().clone();
+    assert_eq!((fence.number(), fence.remaining()), (Some(1), Some(TERM)));
+    clock.advance(9 * SECOND);
+    assert_eq!(fence.remaining(), Some(SECOND));
+    term.check().unwrap();
+    assert_eq!(fence.remaining(), Some(TERM));
+    row.is_cut_off.store(true, SeqCst);
+    clock.advance(just_before(TERM));
+    assert!(term.check().is_ok() && fence.check().is_ok());
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(fence.check(), Err(Cancelled::TermEnded));
+    row.is_cut_off.store(false, SeqCst);
+    assert!(!fence.extend(clock.clock().boot_time() + TERM), "a term that has ended never begins again");
+    let lost = term.check().unwrap_err();
+    assert_eq!(lost.to_string(), "the leadership of row is lost");
+    assert!(term.lost().is_cancelled());
+    assert_eq!(elected(&row, &clock).fence().number(), Some(2));
+}
+
+/// The time goes on while the machine sleeps, although timers stand still.
+#[test]
+fn a_term_ends_while_the_machine_sleeps() {
+    let (row, clock) = (RowElector::default(), ManualClock::new());
+    let term = elected(&row, &clock);
+    clock.suspend(TERM);
+    assert_eq!(term.fence().check(), Err(Cancelled::TermEnded));
+}
+
+#[test]
+fn a_fence_needs_neither_a_number_nor_an_end() {
+    let clock = ManualClock::new();
+    let endless = Fence::until(7, clock.clock(), Duration::MAX);
+    clock.advance(1_000_000 * SECOND);
+    assert_eq!((endless.number(), endless.remaining(), endless.check()), (Some(7), None, Ok(())));
+    let end = clock.clock().boot_time() + TERM;
+    let nameless = Fence::until(None, clock.clock(), end);
+    assert_eq!((nameless.number(), nameless.remaining()), (None, Some(TERM)));
+}
+
+#[test]
+fn a_manager_gives_the_number_to_runs_and_fails_when_the_term_runs_out() {
+    let (row, clock) = (RowElector::default(), ManualClock::new());
+    let (report, reported) = crossbeam_channel::unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> Result<Action, BoxError> {
+        report.send(cx.fence()?.number())?;
+        Ok(Action::await_change())
+    };
+    let manager = Manager::builder().clock(clock.clock()).abort_grace(SECOND).elector(row.clone()).build().unwrap();
+    let disks = Controller::builder("disk", reconcile).clock(clock.clock()).build().unwrap();
+    disks.handle().enqueue("disk-1");
+    manager.add(disks).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(reported.recv().unwrap(), Some(1));
+    row.is_cut_off.store(true, SeqCst);
+    clock.wait_for_sleepers(1);
+    // Also if no check finds it: the watchdog ends the term.
+    clock.suspend(TERM);
+    clock.advance(2 * SECOND);
+    let error = running.wait().unwrap_err();
+    assert!(error.to_string().contains("elector"), "{error}");
+}
