@@ -85,7 +85,7 @@ fn peak_over(before: usize, mut server: Running<ServerControl>) -> usize {
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
 /// The system keeps some 4 MiB for a client that reads nothing. Each client lists 12 MiB, and all objects are replaced
-/// before the next client asks. So no two lists share their objects.
+/// before the next client asks. No two lists share objects.
 #[test]
 fn unread_lists_keep_bounded_memory() {
     let (client, server) = start(12, MIB, |builder| builder.reply_memory(40 * MIB));

@@ -66,7 +66,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) own_writes: Arc<OwnWrites<K>>,
     /// The keys of other processes, if keys are divided.
     pub(super) gate: Option<ShardGate<K>>,
-    /// Whether the sources are to be resynced because keys have come to this process.
+    /// Whether a resync is due because keys have moved to this process.
     resync_wanted: AtomicBool,
     pub(super) waiters: Arc<KeyWaiters<K>>,
     pub(super) timeout: Option<Duration>,

@@ -78,7 +78,7 @@ struct Waits<K> {
     changes: Arc<Changes>,
     /// Keys are being dropped: from now on an idle key proves nothing.
     frozen: bool,
-    /// Set once nothing can change any more.
+    /// Set once nothing can change.
     closed: Option<WaitError>,
 }
 

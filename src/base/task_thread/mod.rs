@@ -3,8 +3,8 @@
 //! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is
 //! set. The cost of a wake depends on the tasks with work, not on the other tasks: due times are in an ordered set.
 //!
-//! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer. Under it no other
-//! lock is taken, except that of a held clock. Tasks run and drop outside it.
+//! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer. Under it only the
+//! lock of a held clock is taken. Tasks run and drop outside it.
 
 #[cfg(all(test, loom))]
 mod models;

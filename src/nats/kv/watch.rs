@@ -300,8 +300,8 @@ impl KvWatch {
         }
     }
 
-    /// Takes a message of the inbox, which has arrived at the time `now`. A slow reader takes it later, when it proves
-    /// nothing about what has come since.
+    /// Takes a message of the inbox. `now` is the time of its arrival: a slow reader takes it later, and it proves nothing
+    /// about later messages.
     fn take(&mut self, message: NatsMessage, now: Nanos) -> Result<Option<KvUpdate>, NatsError> {
         let draw = self.draws.next();
         if message.subject.starts_with(&self.prefix) {

@@ -12,7 +12,7 @@ use crate::base::wait::AutoResetEvent;
 use crate::objects::rules::event::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, SharedObject, WatchEvent};
 
-/// The versions that stand for any version. A watch from one of them begins with the objects that exist.
+/// The versions that mean "any". A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
 /// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in
 /// memory until then.

@@ -14,7 +14,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) enum ObjectForm {
     /// Whole objects.
     Whole,
-    /// Whole objects in protocol buffers.
+    /// Complete objects in protocol buffers.
     Protobuf,
     /// `PartialObjectMetadata`.
     MetadataOnly,

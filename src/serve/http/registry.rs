@@ -280,7 +280,7 @@ impl RegistryState {
     }
 }
 
-/// Returns the address that stands for a client. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
+/// Returns the address by which a client is counted. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
 pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),

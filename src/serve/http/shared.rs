@@ -1,4 +1,4 @@
-//! What the connections of one server share.
+//! The state that the connections of one server share.
 
 use std::sync::Arc;
 

@@ -307,7 +307,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the store whose health the pages show.
+    /// Sets the object store for the health checks.
     pub(crate) fn object_store(mut self, store: Arc<StoreHealth>) -> Self {
         self.store = Some(store);
         self

@@ -80,7 +80,7 @@ fn a_term_has_its_number_and_ends_unless_it_is_renewed() {
     assert_eq!(elected(&row, &clock).fence().number(), Some(2));
 }
 
-/// The time goes on while the machine sleeps, although timers stand still.
+/// The time advances while the machine sleeps, although timers do not.
 #[test]
 fn a_term_ends_while_the_machine_sleeps() {
     let (row, clock) = (RowElector::default(), ManualClock::new());

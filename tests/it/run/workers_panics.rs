@@ -192,7 +192,7 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
     workers.shutdown(Duration::ZERO);
 }
 
-/// A key whose `Debug` panics.
+/// A key with a `Debug` that panics.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Undebuggable;
 

@@ -1,5 +1,5 @@
 //! Random types: their JSON schemas as schemars writes them, values as serde writes them, and a reader as strict as
-//! `deny_unknown_fields`. What a server stores must read as what was written.
+//! `deny_unknown_fields`. A stored value must read as the value that was written.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -372,7 +372,7 @@ fn push(schema: &mut Value, keyword: &str, value: Value) {
     }
 }
 
-/// Returns the schema of an enum whose fields are among those of a struct.
+/// Returns the schema of a flattened enum.
 fn flat_enum(of: &Enum, is_optional: bool) -> Value {
     let mut schema = enum_schema(of);
     let unit = |name: &Value| {

@@ -1,4 +1,4 @@
-//! What serde writes survives a server: pruning, defaults and checks leave a value of each type as it was.
+//! Pruning, defaults and checks of a server leave each value as serde wrote it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;

@@ -5,7 +5,7 @@
 ///
 /// The parts are those of `field.Error` of Kubernetes (`apimachinery/pkg/util/validation/field/errors.go`).
 pub(super) fn value_and_rule(message: &str) -> (String, &str) {
-    /// What a server says of a value. Other messages name none.
+    /// The beginnings of messages that name a value.
     const ABOUT_VALUES: [&str; 6] =
         ["Invalid value", "Unsupported value", "Duplicate value", "Not found", "Too many", "Too long"];
     /// Older servers name the type in place of the value, for a rule of the schema.

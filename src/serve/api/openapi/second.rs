@@ -121,7 +121,7 @@ fn path_message(item: &Value) -> WireBuffer {
         .fold(WireBuffer::default(), |all, (field, method)| all.message(*field, &operation_message(&item[*method])))
 }
 
-/// Writes the parameters of the query and the extensions: what clients read.
+/// Writes the parameters of the query and the extensions. Clients read no more.
 fn operation_message(operation: &Value) -> WireBuffer {
     let mut message = WireBuffer::default();
     let parameters = operation["parameters"].as_array().into_iter().flatten();

@@ -4,7 +4,7 @@ use super::*;
 use crate::serve::api::protobuf::{MEDIA, encoded, object};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-/// What client-go sends from version 0.36 on.
+/// The `Accept` header of client-go from version 0.36 on.
 const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 fn with_leases() -> Served {

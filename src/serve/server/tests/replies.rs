@@ -18,7 +18,7 @@ fn lines(out: &mut dyn Write, count: usize) -> std::io::Result<()> {
     (0..count).try_for_each(|number| writeln!(out, "{number:099}"))
 }
 
-/// A server whose paths are numbers of lines.
+/// A server with numbers of lines as paths.
 fn numbered(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
     start(change, |request| {
         let count = request.segments[0].parse().unwrap();

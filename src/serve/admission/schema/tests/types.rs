@@ -1,4 +1,4 @@
-//! What serde writes for a type survives the schema of the type: nothing is removed, added or refused.
+//! The schema of a type removes, adds and refuses nothing that serde writes for the type.
 #![expect(dead_code, reason = "the types are only described")]
 
 use std::collections::{BTreeMap, BTreeSet};
