@@ -84,7 +84,7 @@ impl KvConfig {
     }
 
     /// Sets the bytes of the whole bucket. Writes beyond them fail with an error that is
-    /// [full](super::NatsError::is_full). Default: no limit.
+    /// [full](crate::nats::NatsError::is_full). Default: no limit.
     ///
     /// Deletions are possible in a full bucket, see [`KvBucket::delete`](super::KvBucket::delete). Servers before
     /// version 2.10.5 count too few bytes, and can drop the oldest entry of a bucket that reaches this limit: leave
