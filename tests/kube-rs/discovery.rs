@@ -27,7 +27,7 @@ fn check(found: &Discovery) {
     let (namespace, capabilities) = found.resolve_gvk(&kind("", "Namespace")).unwrap();
     assert_eq!((&*namespace.plural, capabilities.scope), ("namespaces", Scope::Cluster));
     let (_, capabilities) = found.resolve_gvk(&kind("", "Event")).unwrap();
-    assert!(!capabilities.supports_operation(verbs::CREATE));
+    assert!(capabilities.supports_operation(verbs::CREATE));
     assert!(found.resolve_gvk(&kind("example.com", "House")).is_none());
 }
 
