@@ -54,7 +54,7 @@ fn a_day_in_miniature_leaks_nothing() {
             follower.waits_for(&key, true);
         }
         // The calls of the wait below fill the pools of connections. Here they do so too, so that like is compared with like.
-        for _ in 0..20 {
+        for _ in 0..60 {
             for client in [&by_token, &by_certificate] {
                 client.list(&CONFIG_MAP, &query).unwrap();
             }
