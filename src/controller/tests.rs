@@ -114,7 +114,7 @@ fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
 
 /// A claim has asked whether its key is suspended, and ends after the key was resumed and its run cancelled.
 #[test]
-fn a_key_that_is_resumed_and_cancelled_while_a_claim_puts_it_aside_is_not_put_aside_for_ever() {
+fn a_key_resumed_and_cancelled_while_its_claim_waits_does_not_wait_forever() {
     let controller = controller();
     let handle = controller.handle();
     handle.suspend('k');

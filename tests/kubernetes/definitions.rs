@@ -501,7 +501,7 @@ fn an_installation_that_is_forbidden_says_so() {
 
 /// A server may put requests for a new kind off, for as long as a client repeats them.
 #[test]
-fn an_installation_ends_in_time_or_with_its_run_although_the_server_puts_requests_off() {
+fn an_installation_ends_in_time_although_the_server_postpones_requests() {
     let hour = Duration::from_secs(3600);
     let definition = CustomResourceDefinition::of::<Plan>().unwrap();
     let mut established = definition.to_json().clone();

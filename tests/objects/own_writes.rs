@@ -125,7 +125,7 @@ fn a_key_that_waits_for_its_own_writes_runs_once_the_watch_has_stopped() {
 }
 
 #[test]
-fn a_key_that_waits_for_its_own_writes_runs_once_the_source_that_shows_them_was_removed() {
+fn a_key_waiting_for_its_own_writes_runs_when_their_source_is_removed() {
     World::start(Ok(()), |world| {
         assert_eq!(world.handle.remove_source("machines", LONG), Ok(true));
         world.wait(LONG).unwrap();

@@ -152,7 +152,7 @@ fn a_claim_that_takes_its_own_key_again_closes_the_queue() {
 }
 
 #[test]
-fn cancelling_or_discarding_the_last_rerun_closes_the_queue_while_the_claim_goes_on() {
+fn cancelling_the_last_rerun_closes_the_queue_before_its_claim_ends() {
     a_rerun_keeps_consumers_waiting(0, |queue, claim| {
         assert_eq!(queue.cancel(&1), KeyState::Processing(PendingRerun::Soft));
         Some(claim)

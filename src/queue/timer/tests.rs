@@ -150,7 +150,7 @@ fn a_queue_with_a_refused_timer_can_use_a_shared_one() {
 }
 
 #[test]
-fn a_queue_with_a_timer_thread_and_a_queue_on_a_held_clock_do_not_join_a_shared_timer() {
+fn a_queue_with_its_own_timer_or_a_held_clock_joins_no_shared_timer() {
     let timer = shared_timer();
     let queue = WorkQueue::new();
     queue.enqueue_after('h', Duration::from_secs(3600));

@@ -86,7 +86,7 @@ fn steps(first: u64, most: u64) -> Exponential {
 }
 
 #[test]
-fn a_debounced_change_runs_after_its_quiet_time_although_the_key_waits_for_a_requeue() {
+fn a_debounced_change_does_not_wait_for_a_pending_requeue() {
     let rig = Rig::new(|| Ok(Action::requeue_after(HOUR)), |vms| vms.debounce(2 * SECOND, 5 * SECOND));
     assert_eq!(rig.times(), [0]);
     rig.advance_to(60);
@@ -125,7 +125,7 @@ fn a_debounced_change_puts_no_requeue_off() {
 }
 
 #[test]
-fn a_debounced_change_during_a_run_that_asks_for_a_requeue_runs_after_its_quiet_time() {
+fn a_debounced_change_during_a_run_does_not_wait_for_its_requeue() {
     let (actors, director): (_, Director<()>) = stage();
     let outcome = move || {
         actors.enter(());

@@ -146,7 +146,7 @@ fn a_key_that_is_cancelled_while_it_is_suspended_does_not_run_when_it_is_resumed
 }
 
 #[test]
-fn a_failing_key_that_is_dismissed_while_it_is_suspended_is_idle_and_does_not_run_when_it_is_resumed() {
+fn a_failing_key_dismissed_while_suspended_does_not_run_when_resumed() {
     let (clock, _pool, running) = failed();
     running.suspend("vm");
     clock.advance(HOUR);

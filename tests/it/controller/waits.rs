@@ -342,7 +342,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
 }
 
 #[test]
-fn a_wait_for_the_initial_listings_says_whether_the_controller_was_stopped_or_has_failed() {
+fn a_wait_for_the_first_listings_tells_a_stop_from_a_failure() {
     let (clock, pool) = held();
     let start = |timeout| {
         let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();

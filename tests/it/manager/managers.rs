@@ -71,7 +71,7 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
 }
 
 #[test]
-fn all_components_stop_taking_work_at_once_and_a_hanging_one_uses_no_grace_of_the_others() {
+fn all_components_stop_at_once_and_each_has_its_own_grace_period() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(2).shutdown_grace(10 * SECOND).abort_grace(SECOND);
     let manager = manager.build().unwrap();

@@ -85,7 +85,7 @@ fn a_component_can_be_removed_before_the_start() {
 }
 
 #[test]
-fn a_component_that_does_not_end_is_named_its_name_is_free_and_the_manager_waits_for_it() {
+fn a_removed_component_that_does_not_end_is_named_and_awaited() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
     let (go_on, held) = unbounded::<()>();
@@ -324,7 +324,7 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
 
 /// The start of a controller calls the function that makes the subscriber.
 #[test]
-fn a_removal_of_a_component_that_is_still_starting_when_the_manager_gives_up_is_answered_with_its_name() {
+fn removing_a_component_whose_start_never_ends_returns_its_name() {
     let clock = ManualClock::new();
     let manager = patient(&clock, HOUR);
     let running = manager.start().unwrap();

@@ -207,7 +207,7 @@ fn every_marked_error_is_found_at_the_root_of_an_anyhow_error() {
 }
 
 #[test]
-fn a_terminal_error_at_the_root_of_an_anyhow_error_is_not_retried_and_shown_unchanged() {
+fn a_terminal_anyhow_error_is_not_retried_and_shown_unchanged() {
     let logs = Logs::of("terminal-anyhow");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&str| -> anyhow::Result<Action> {

@@ -106,7 +106,7 @@ fn live_names_a_hanging_poll_of_a_controller() {
 }
 
 #[test]
-fn ready_names_missing_listings_also_in_a_suspended_controller_and_of_added_sources() {
+fn ready_names_missing_listings_of_suspended_controllers_and_added_sources() {
     let clock = ManualClock::new();
     let manager = manager(&clock);
     let [disks, nics] = ["disks", "nics"].map(|name| Watch::<_, u32>::builder().name(name).clock(clock.clock()).push());

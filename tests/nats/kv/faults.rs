@@ -24,7 +24,7 @@ struct Written {
 }
 
 #[test]
-fn a_server_that_is_killed_loses_no_acknowledged_write_and_no_change_is_told_twice_or_out_of_order() {
+fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     let kills = scale("HOMEOSTAT_NATS_KILLS", 10);
     let mut server = TestServer::start();
     let base = options(&server.url()).request_timeout(Duration::from_secs(30));

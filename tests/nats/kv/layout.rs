@@ -16,7 +16,7 @@ fn stream(connection: &NatsConnection, config: &serde_json::Value) {
 
 /// `TestCreateKeyValue`, `TestCreateOrUpdateKeyValue`, `TestKeyValueBindStore`.
 #[test]
-fn an_existing_bucket_is_bound_if_it_is_the_same_and_refused_by_the_option_that_differs() {
+fn an_existing_bucket_is_bound_if_equal_and_refused_by_the_differing_option() {
     let (_server, connection, first) = bucket(5);
     first.put("a", b"1").unwrap();
     let again = KvBucket::create(&connection, &KvConfig::new("TEST").history(5)).unwrap();

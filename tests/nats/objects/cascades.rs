@@ -133,7 +133,7 @@ fn a_client_that_is_killed_after_the_removal_of_an_owner_leaves_nothing_for_ever
 }
 
 #[test]
-fn a_client_that_is_killed_after_it_has_created_a_dependent_of_a_removed_owner_leaves_nothing_for_ever() {
+fn a_client_killed_after_it_created_an_orphan_leaves_nothing_behind() {
     let (server, client, bucket) = world();
     let a = create(&client, widget("a", 1));
     let b = create(&client, owned("b", &a));
@@ -266,7 +266,7 @@ fn dependents_that_other_clients_create_during_a_deletion_are_deleted() {
 /// One client orphans the dependents of an owner that waits for them, while another client removes one of them. A conflict between the two
 /// must not leave the owner waiting for ever.
 #[test]
-fn an_owner_that_waits_goes_although_one_client_orphans_and_another_deletes_its_dependents() {
+fn a_waiting_owner_ends_although_two_clients_treat_its_dependents_differently() {
     let (server, one, _bucket) = world();
     let other = client(&server);
     let options = |propagation| DeleteOptions::default().propagation(propagation);

@@ -18,7 +18,7 @@ use crate::support::{LONG, spawn, wait_for};
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
 #[test]
-fn a_primary_controller_makes_and_removes_secondaries_also_after_a_restart_of_the_server() {
+fn a_primary_controller_keeps_its_secondaries_across_a_server_restart() {
     let mut server = TestServer::start();
     let (writer, own) = (client(&server), Arc::new(client(&server)));
     let widgets = Api::<DynamicObject>::of_kind(own.clone(), WIDGET);

@@ -119,7 +119,7 @@ fn remove(client: &NatsClient, name: &str) {
 }
 
 #[test]
-fn a_bucket_that_was_recreated_makes_all_earlier_versions_gone_also_if_it_has_more_revisions() {
+fn a_recreated_bucket_makes_all_earlier_versions_gone() {
     let server = TestServer::start();
     let (connection, client) = (connect(&server), client(&server));
     for name in ["a", "b", "c"] {

@@ -229,7 +229,7 @@ fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<Dynamic
 }
 
 #[test]
-fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_run_for_its_own_status() {
+fn a_primary_controller_of_one_namespace_needs_no_rights_in_others() {
     let world = World::new();
     let client: Arc<dyn Client> = restricted(&world.client);
     let _running = world.start_primary(primary(&world, &client).namespace("a"));

@@ -221,7 +221,7 @@ impl ScriptedPlugin {
 }
 
 #[test]
-fn a_plugin_that_hangs_delays_no_call_beyond_its_time_or_its_stop_and_dies_with_its_client() {
+fn a_hanging_plugin_delays_no_call_past_its_deadline_and_dies_with_its_client() {
     // The plugin ends at the latest when this test does.
     let plugin = ScriptedPlugin::new("exec 3>alive\necho up >&3\nsh -c 'read _ <line'\ntrue");
     let (alive, _line) = (plugin.pipe("alive"), plugin.open_pipe("line"));

@@ -250,7 +250,7 @@ fn a_deleted_division_that_nobody_knows_begins_again_with_a_later_number() {
 
 /// Else the other owner would begin its run as soon as it sees the announcement, perhaps before it sees the last division.
 #[test]
-fn a_run_of_a_key_that_was_lost_and_comes_back_is_announced_as_lost_until_the_other_owner_has_left() {
+fn a_run_of_a_regained_key_counts_as_lost_until_the_other_owner_has_left() {
     let name = |name: &str| ShardHash::of([name]);
     let shards = Shards::new(LEASE);
     let divide = |number, members: &[&str], earlier: &[(&str, bool)]| {

@@ -188,7 +188,7 @@ fn errors_that_concern_lists_too_do_not_count_against_streaming_lists() {
 }
 
 #[test]
-fn a_silent_stream_with_bookmarks_is_reopened_and_the_second_one_followed_by_a_list() {
+fn a_silent_stream_is_reopened_once_and_then_replaced_by_a_list() {
     let mut watch = machine(REMOTE, Query::all());
     watch.stream("5");
     assert_eq!(watch.next(), "read 300s", "the end marker does not show that bookmarks come");

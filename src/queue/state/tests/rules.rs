@@ -235,7 +235,7 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
 /// At the end of the run, a debounced rerun is like a rerun at its time, but a backoff delays it only up to the floor. Later
 /// changes delay it up to the run that it is merged with.
 #[test]
-fn a_debounced_change_during_a_run_waits_for_no_requeue_and_for_a_backoff_only_up_to_its_floor() {
+fn a_debounced_change_during_a_run_ignores_a_requeue_and_respects_the_floor() {
     type Row = (Ending, Is, Is, Option<u64>, bool);
     #[rustfmt::skip]
     const CELLS: [Row; 9] = [
@@ -297,7 +297,7 @@ fn a_debounced_change_brings_other_delays_forward() {
 }
 
 #[test]
-fn a_resync_ends_a_delay_except_a_backoff_a_debounce_and_the_delay_of_a_key_put_aside() {
+fn a_resync_ends_only_plain_delays() {
     let idle = state(Is::Delayed(T));
     let cells = [
         (idle, None, Is::Ready, Queued),

@@ -20,7 +20,7 @@ fn many_delays_each_fire_once_not_early_and_in_due_order_per_level() {
 }
 
 #[test]
-fn many_delays_with_slack_each_fire_once_not_early_and_in_due_order_within_their_slack() {
+fn many_delays_with_slack_fire_once_in_due_order_and_never_early() {
     many_delays(&WorkQueue::new(), |delay| TICK.max(delay / 256));
 }
 

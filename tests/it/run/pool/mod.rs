@@ -180,7 +180,7 @@ fn the_first_thread_to_become_free_serves_a_controller_that_is_due() {
 /// Once a controller is waiting, at most one run of each other controller begins before its own, on any number of
 /// threads.
 #[test]
-fn a_controller_is_served_after_one_run_of_each_of_the_others_however_many_threads_there_are() {
+fn a_controller_waits_for_one_run_of_each_other_with_any_number_of_threads() {
     for (threads, limit) in [(1, 1), (2, 1), (3, 1), (3, 2), (4, 3)] {
         let runs = Runs::new();
         let pool = WorkerPool::builder().threads(threads).start().unwrap();

@@ -45,7 +45,7 @@ fn json_size(client: &KubernetesClient) -> u64 {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test reports real times, and decides nothing by them")]
-fn case_25_ten_thousand_objects_and_fifty_watches_that_stop_while_the_server_is_silent() {
+fn case_25_ten_thousand_objects_and_fifty_watches_stop_under_a_silent_server() {
     let mut servers = cluster::private(&Options::default());
     create(&servers, OBJECTS);
     let client = servers.client();

@@ -193,7 +193,7 @@ fn run(sim: &Simulation) -> ([u64; 3], Faults) {
 }
 
 #[test]
-fn each_key_runs_in_one_process_at_a_time_with_rising_numbers_and_is_settled_at_last() {
+fn each_key_runs_in_one_process_at_a_time_and_settles() {
     let counts = Mutex::new(([0; 3], Faults::default()));
     let worlds = for_seeds(20, |sim| {
         let (found, faults) = run(sim);
@@ -236,7 +236,7 @@ fn runs_for_a_deletion(sim: &Simulation, ends: impl Fn(&mut Process)) -> BTreeSe
 }
 
 #[test]
-fn the_next_owner_of_a_key_handles_a_deletion_that_the_owner_before_has_not_handled() {
+fn the_next_owner_of_a_key_handles_a_deletion_its_predecessor_missed() {
     Simulation::seeds(0..10, |sim| {
         assert_eq!(runs_for_a_deletion(sim, Process::kill).len(), 1);
     });
