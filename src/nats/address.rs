@@ -1,4 +1,4 @@
-//! Addresses of servers.
+//! Server addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,23 +7,23 @@ use super::error::NatsError;
 
 const DEFAULT_PORT: u16 = 4222;
 
-/// The address of a server, and the credentials that stand in it.
+/// The address of a server, with its optional credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ServerAddress {
     pub(super) host: String,
     pub(super) port: u16,
     /// Set by the scheme `tls`.
     pub(super) tls: bool,
-    /// The user name and password, or a token alone.
+    /// The user name and password, or a token in place of the user name.
     pub(super) login: Option<(String, Option<String>)>,
-    /// The name that the server's certificate must have. `None` for the host.
+    /// The name that the server's certificate must have. `None` means the host.
     pub(super) certified: Option<String>,
 }
 
 impl ServerAddress {
     /// Parses `nats://user:password@host:port`. Scheme, credentials and port are optional.
     pub(super) fn parse(text: &str) -> Result<Self, NatsError> {
-        // A password must not reach an error.
+        // Keep the password out of errors.
         let shown = match (text.split_once("://"), text.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
             (None, Some((_, host))) => format!("…@{host}"),
@@ -54,7 +54,7 @@ impl ServerAddress {
                 (host, Some(port.strip_prefix(':').ok_or_else(|| fault("an address such as nats://[::1]:4222"))?))
             }
             Some(None) => return Err(fault("an address with a closing bracket")),
-            // More than one colon: an IPv6 address without brackets.
+            // More than one colon means an IPv6 address without brackets.
             None if place.matches(':').count() > 1 => (place, None),
             None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
         };
@@ -72,8 +72,8 @@ impl ServerAddress {
         self.certified.as_deref().unwrap_or(&self.host)
     }
 
-    /// Returns the address of a server that the server at `self` names: with the same credentials, and, for a numeric address, a
-    /// certificate of the same name.
+    /// Returns the address `other`, which the server at `self` has announced, with the same credentials. If `other` is
+    /// numeric, its certificate must have the name of this server.
     pub(super) fn names(&self, other: &Self) -> Self {
         let is_numeric = |host: &str| host.parse::<IpAddr>().is_ok();
         let takes_name = is_numeric(&other.host) && !is_numeric(self.certified_name());
@@ -81,7 +81,7 @@ impl ServerAddress {
         Self { login: self.login.clone(), certified, ..other.clone() }
     }
 
-    /// Returns whether both addresses are the same place.
+    /// Returns whether both addresses have the same host and port.
     pub(super) fn is_same_place(&self, other: &Self) -> bool {
         self.host.eq_ignore_ascii_case(&other.host) && self.port == other.port
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for ServerAddress {
     }
 }
 
-/// Decodes `%40` and the like.
+/// Decodes percent-encoding such as `%40`.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -30,14 +30,14 @@ pub(super) enum NatsErrorKind {
         value: String,
         rule: String,
     },
-    /// Each server and the reason.
+    /// Each server with the reason why it could not be used.
     Unreachable(Vec<(String, NatsError)>),
-    /// The server has refused the credentials.
+    /// The server refused the credentials.
     Unauthorized {
         server: String,
         reason: String,
     },
-    /// A step of the way to a server has failed.
+    /// A step of connecting failed: the look-up, the socket, TLS or the handshake.
     Connect(String),
     Disconnected {
         server: String,
@@ -73,14 +73,14 @@ pub(super) enum NatsErrorKind {
         err_code: u64,
         description: String,
     },
-    /// A limit of the bucket, the account or the server is reached.
+    /// The bucket, the account or the server reached a limit.
     Full {
         what: String,
         err_code: u64,
         description: String,
         remedy: &'static str,
     },
-    /// The server's answer is not of the expected form.
+    /// The server's answer is malformed.
     Answer {
         what: String,
         fault: String,
@@ -91,12 +91,12 @@ pub(super) enum NatsErrorKind {
         what: String,
         reason: String,
     },
-    /// A watch has possibly missed changes.
+    /// A watch may have missed changes.
     Gone {
         what: String,
         reason: String,
     },
-    /// Deletions that killed clients have begun cannot be finished.
+    /// The client could not finish the deletions that killed clients had begun.
     Unfinished {
         bucket: String,
         reason: String,
@@ -141,13 +141,13 @@ impl NatsError {
         matches!(*self.0, Of::Invalid { .. })
     }
 
-    /// Returns whether no server could be connected to.
+    /// Returns whether the client could not connect to any server.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(*self.0, Of::Unreachable(_))
     }
 
-    /// Returns whether a server has refused the credentials. Also if it was one of several servers that failed.
+    /// Returns whether the server refused the credentials. True if any of several tried servers refused them.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
         match &*self.0 {
@@ -163,43 +163,43 @@ impl NatsError {
         matches!(*self.0, Of::Disconnected { .. })
     }
 
-    /// Returns whether the connection, the subscription or the watch was closed by this program.
+    /// Returns whether this program has closed the connection, the subscription or the watch.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(*self.0, Of::Closed)
     }
 
-    /// Returns whether the time for a call has passed. The server may have executed the request.
+    /// Returns whether a call took longer than its timeout. The server may have executed the request.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(*self.0, Of::TimedOut { .. })
     }
 
-    /// Returns whether nobody listens on the subject of a request.
+    /// Returns whether a request's subject has no subscriber.
     #[must_use]
     pub fn is_no_responders(&self) -> bool {
         matches!(*self.0, Of::NoResponders { .. })
     }
 
-    /// Returns whether the user may not use a subject.
+    /// Returns whether the user lacks the permission for a subject.
     #[must_use]
     pub fn is_permissions_violation(&self) -> bool {
         matches!(*self.0, Of::PermissionsViolation(_))
     }
 
-    /// Returns whether a message exceeds a limit. The text has both sizes.
+    /// Returns whether a message exceeds a size limit. The text names the size and the limit.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         matches!(*self.0, Of::TooLarge { .. })
     }
 
-    /// Returns whether a subscription has lost messages because they were not read in time.
+    /// Returns whether a subscription dropped messages because the program did not read them in time.
     #[must_use]
     pub fn is_slow_consumer(&self) -> bool {
         matches!(*self.0, Of::SlowConsumer { .. })
     }
 
-    /// Returns whether the server or the account has no `JetStream`.
+    /// Returns whether `JetStream` is disabled on the server or for the account.
     #[must_use]
     pub fn is_no_jetstream(&self) -> bool {
         matches!(*self.0, Of::NoJetStream { .. })
@@ -211,19 +211,19 @@ impl NatsError {
         matches!(*self.0, Of::NotFound(_))
     }
 
-    /// Returns whether a key has a value already.
+    /// Returns whether a key already has a value.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(*self.0, Of::AlreadyExists(_))
     }
 
-    /// Returns whether a key has another revision than expected. Read it again and retry.
+    /// Returns whether a key has a different revision than expected. Read it again and retry.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(*self.0, Of::Conflict { .. })
     }
 
-    /// Returns whether a watch has possibly missed changes. List the bucket, compare, and watch again.
+    /// Returns whether a watch may have missed changes. List the bucket, compare, and watch again.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(*self.0, Of::Gone { .. })
@@ -235,15 +235,17 @@ impl NatsError {
         matches!(*self.0, Of::Unsupported { .. })
     }
 
-    /// Returns whether the bucket, the account or the server has reached a limit: of bytes, entries, buckets or
-    /// watches. Nothing was stored. The text names the limit. A deletion is still possible, and makes room.
+    /// Returns whether the bucket, the account or the server has reached a limit, which the text names. Limits count
+    /// bytes, entries, buckets or watches.
+    ///
+    /// Nothing was stored. A deletion still works and makes room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(*self.0, Of::Full { .. })
     }
 
-    /// Returns the code of an error that `JetStream` reports, if it is [full](Self::is_full) or has no other predicate
-    /// here.
+    /// Returns the error code of `JetStream`, if the error is [full](Self::is_full) or no other predicate here is
+    /// true.
     #[must_use]
     pub fn jetstream_code(&self) -> Option<u64> {
         match *self.0 {
@@ -252,10 +254,10 @@ impl NatsError {
         }
     }
 
-    /// Returns whether a write that has failed with this error is certainly not stored: the server has refused it, or
-    /// it was not sent.
+    /// Returns whether a write that failed with this error was certainly not stored. Then the server refused it, or it
+    /// was not sent.
     pub(super) fn is_refusal(&self) -> bool {
-        // A refused subject is not among these: it may be the subject of the answer.
+        // A permissions violation is not in this list, because it may concern the subject of the answer.
         matches!(
             *self.0,
             Of::Invalid { .. }
@@ -313,7 +315,10 @@ impl fmt::Display for NatsError {
             Of::NotFound(what) => write!(f, "{what} does not exist"),
             Of::AlreadyExists(what) => write!(f, "{what} already exists"),
             Of::Unfinished { bucket, reason } => {
-                write!(f, "the markers of bucket {bucket:?} stay, because begun deletions cannot be finished: {reason}")
+                write!(
+                    f,
+                    "cannot remove the markers of bucket {bucket:?} before unfinished deletions are completed: {reason}"
+                )
             }
             Of::Conflict { what, reason } => write!(f, "{what} has another revision than expected: {reason}"),
             Of::Gone { what, reason } => write!(f, "{what} may have missed changes: {reason}"),

@@ -1,7 +1,8 @@
-//! NATS on blocking sockets: the protocol, the connection, `JetStream`'s key-value buckets, and a client of objects in a bucket.
-//! Feature `nats`.
+//! NATS on blocking sockets: protocol, connection, key-value buckets of `JetStream`, and a client that keeps objects
+//! in a bucket. Feature `nats`.
 //!
-//! Start with [`NatsOptions`], which opens a connection. [`NatsClient`] keeps objects in a bucket, [`KvBucket`] plain values.
+//! Start with [`NatsOptions`], which opens a connection. [`NatsClient`] keeps objects in a bucket. [`KvBucket`] keeps
+//! plain values.
 
 mod address;
 mod connection;

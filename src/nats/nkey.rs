@@ -1,7 +1,7 @@
 //! Seeds of `nkeys` and credentials files.
 //!
-//! A seed is base32 of two prefix bytes, 32 bytes of an ed25519 seed, and a CRC-16 (XMODEM). The text is described in
-//! nats-io/nkeys.
+//! A seed is base32 of two prefix bytes, 32 bytes of an ed25519 seed and a CRC-16 (XMODEM), as nats-io/nkeys
+//! describes.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use super::error::NatsError;
 
-/// The prefix of a seed, and the role of a user.
+/// The first prefix byte of a seed. The second one starts with the role, such as a user.
 const SEED: u8 = 18 << 3;
 const USER: u8 = 20 << 3;
 
@@ -20,7 +20,7 @@ const USER: u8 = 20 << 3;
 pub(super) struct UserKey(Ed25519KeyPair);
 
 impl UserKey {
-    /// Reads the text of a seed, such as `SUAC…`. Errors do not contain the text.
+    /// Parses a seed such as `SUAC…`. Errors do not contain the text.
     pub(super) fn from_seed(option: &str, seed: &str) -> Result<Self, NatsError> {
         let fault = |rule: &str| Err(NatsError::invalid(option, Hidden, rule));
         let Ok(bytes) = BASE32_NOPAD.decode(seed.trim_start_matches('\u{feff}').trim().as_bytes()) else {
@@ -45,7 +45,7 @@ impl UserKey {
         }
     }
 
-    /// Returns the text of the public key, such as `UAFH…`.
+    /// Returns the public key as text, such as `UAFH…`.
     pub(super) fn public(&self) -> String {
         let mut bytes = vec![USER];
         bytes.extend_from_slice(self.0.public_key().as_ref());
@@ -53,7 +53,7 @@ impl UserKey {
         BASE32_NOPAD.encode(&bytes)
     }
 
-    /// Signs the challenge of a server.
+    /// Signs a server's challenge.
     pub(super) fn sign(&self, nonce: &str) -> String {
         BASE64URL_NOPAD.encode(self.0.sign(nonce.as_bytes()).as_ref())
     }
@@ -65,7 +65,7 @@ impl fmt::Debug for UserKey {
     }
 }
 
-/// Stands for a secret in an error.
+/// A placeholder for a secret in an error.
 struct Hidden;
 
 impl fmt::Debug for Hidden {
@@ -74,14 +74,14 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// The content of a credentials file.
+/// The contents of a credentials file.
 #[derive(Debug)]
 pub(super) struct FileCredentials {
     pub(super) jwt: String,
     pub(super) key: UserKey,
 }
 
-/// Reads a credentials file: a JWT and a seed, each between lines of dashes.
+/// Reads a credentials file, which has a JWT and a seed, each between lines of dashes.
 pub(super) fn read_credentials(path: &Path) -> Result<FileCredentials, NatsError> {
     let fault = |rule: String| NatsError::invalid("credentials file", path, rule);
     let bytes = fs::read(path).map_err(|error| fault(format!("a readable file: {error}")))?;
@@ -130,14 +130,14 @@ mod tests {
         assert_eq!(crc16(b"123456789"), 0x31c3);
     }
 
-    /// Seed and public key of nats.rs' configuration files (`async-nats/tests/configs`, Apache-2.0).
+    /// Seed and public key come from the configuration files of nats.rs (`async-nats/tests/configs`, Apache-2.0).
     #[test]
     fn a_seed_has_the_public_key_that_servers_know() {
         let seed = "SUACH75SWCM5D2JMJM6EKLR2WDARVGZT4QC6LX3AGHSWOMVAKERABBBRWM";
         let key = UserKey::from_seed("nkey", seed).unwrap();
         assert_eq!(key.public(), "UAFHG6FUD2UU4SDFVAFUL5LDFO2XM4WYM76UNXTPJYJK7EEMYRBHT2VE");
         assert!(!format!("{key:?}").contains("SUAC"));
-        // 64 bytes of a signature in base64.
+        // A signature of 64 bytes in base64.
         assert_eq!(key.sign("nonce").len(), 86);
     }
 

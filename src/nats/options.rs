@@ -75,10 +75,12 @@ pub(super) struct TlsOptions {
 impl NatsOptions {
     /// Creates options with one server, such as `nats://localhost:4222`.
     ///
-    /// The scheme is `nats`, or `tls` to require TLS. User name and password, or a token, may stand before the host.
-    /// They are also used with the servers that this server names, but not with other servers of the options: there
-    /// each address needs its own, or use [`user`](Self::user) for all. If a named server has a numeric address, its
-    /// certificate must have the name of this server. The default port is 4222.
+    /// The scheme is `nats`, or `tls` to require TLS. The default port is 4222.
+    ///
+    /// User name and password, or a token, may precede the host. The connection also uses them for the servers that
+    /// this server announces. It does not use them for other servers of these options: give each address its own, or
+    /// set [`user`](Self::user) for all. If an announced server has a numeric address, its certificate must have the
+    /// name of this server.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],
@@ -110,19 +112,19 @@ impl NatsOptions {
         self
     }
 
-    /// Sets whether the servers of the cluster that a server names are used too. Default: true.
+    /// Sets whether the connection also uses the cluster's other servers, which a server announces. Default: true.
     pub fn discover_servers(mut self, discover: bool) -> Self {
         self.discover = discover;
         self
     }
 
-    /// Sets whether servers are tried in a random order. Default: true. Otherwise they are tried in their given order.
+    /// Sets whether servers are tried in random order. Default: true. Otherwise they are tried in the given order.
     pub fn shuffle_servers(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Sets the name of the connection, for its threads, for logs and for the server. Default: `nats`.
+    /// Sets the connection's name, for threads, logs and the server. Default: `nats`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -146,60 +148,60 @@ impl NatsOptions {
         self
     }
 
-    /// Authenticates with a credentials file, which has a JWT and a seed. Each new connection reads it again.
+    /// Authenticates with a credentials file, which has a JWT and a seed. Each new connection reads the file again.
     pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.login = Login::File(path.into());
         self
     }
 
-    /// Requires TLS with every server.
+    /// Requires TLS for every server.
     ///
-    /// Without it, TLS is used with servers that require it, and with addresses of the scheme `tls`.
+    /// By default, TLS is used for servers that require it, and for addresses of the scheme `tls`.
     pub fn require_tls(mut self) -> Self {
         self.tls.required = true;
         self
     }
 
-    /// Begins with the TLS handshake, before the server's first frame. Servers need the option `handshake_first`.
+    /// Starts the TLS handshake before the server's first frame. The server needs its option `handshake_first`.
     pub fn tls_first(mut self) -> Self {
         self.tls.first = true;
         self.require_tls()
     }
 
-    /// Trusts the certificate authorities of a PEM file. The certificate authorities of the system do not count then.
+    /// Trusts the certificate authorities in a PEM file instead of the system's.
     ///
-    /// A server's own certificate in this file is trusted too, whether it is one of an authority (`CA:TRUE`, as
-    /// `openssl req -x509` makes it) or not. Its names and its period count all the same.
+    /// A server's own certificate in this file is trusted too, with or without `CA:TRUE`, which `openssl req -x509`
+    /// sets. Its names and its validity period are still checked.
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls.roots = Some(path.into());
         self
     }
 
-    /// Shows servers a client certificate. Both files are PEM.
+    /// Presents a client certificate to servers. Both files are PEM.
     ///
-    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
-    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. The curve P-521 and shorter RSA keys, which
-    /// other clients take, are an error.
+    /// The certificate may be X.509 version 1 or 3. The key must not be encrypted. The key is RSA with 2048 to 4096
+    /// bits, EC on the curve P-256 or P-384, or Ed25519. The curve P-521 and shorter RSA keys, which other clients
+    /// accept, are an error.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Sets the time for each attempt to connect, with the look-up of the name and all handshakes. Default: 5 seconds.
+    /// Sets the timeout of each attempt to connect, from the name look-up to the last handshake. Default: 5 seconds.
     ///
-    /// A slower look-up continues on its own thread, which is never joined. The next attempt waits for it.
+    /// A slower look-up continues on its own thread, which is never joined. The next attempt waits for its result.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the time for each request. Default: 5 seconds. A reconnect counts too.
+    /// Sets the timeout of each request. Default: 5 seconds. Time spent reconnecting counts.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// Sets the time after which a server that takes no bytes counts as lost. Default: 10 seconds.
+    /// Sets the time after which a server that accepts no bytes counts as lost. Default: 10 seconds.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout;
         self
@@ -217,51 +219,53 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the delays between rounds through all servers. Default: 50 ms to 8 s, with ± 30 % jitter.
+    /// Sets the delays between rounds. A round tries each server once. Default: 50 ms to 8 s, with ± 30 % jitter.
     ///
-    /// A retry limit ends the connection after so many rounds without success. Without one, it tries for ever.
+    /// A retry limit closes the connection after that many failed rounds. Without a limit, the connection keeps
+    /// trying.
     pub fn backoff(mut self, backoff: Exponential) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Sets whether [`connect`](Self::connect) succeeds while no server can be reached. Default: false.
+    /// Sets whether [`connect`](Self::connect) succeeds while no server is reachable. Default: false.
     ///
-    /// If true, calls block until a server is reached, for at most their time.
+    /// If true, calls wait for a server, for at most their timeout.
     pub fn retry_first_connect(mut self, retry: bool) -> Self {
         self.retry_first = retry;
         self
     }
 
-    /// Sets the first part of the subjects on which answers and changes arrive. Default: `_INBOX`.
+    /// Sets the prefix of the subjects on which answers and changes arrive. Default: `_INBOX`.
     ///
-    /// The user must be allowed to subscribe to `PREFIX.>`. With a prefix for each user, no user can read the answers of others.
+    /// The user needs the permission to subscribe to `PREFIX.>`. Give each user a different prefix, so that no user
+    /// can read another user's answers.
     pub fn inbox_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.inbox_prefix = prefix.into();
         self
     }
 
-    /// Sets the bytes that may wait for the socket. Default: 8 MiB. A call that finds no room blocks.
+    /// Sets how many bytes may wait for the socket. Default: 8 MiB. A call that finds no room blocks.
     pub fn outbound_buffer(mut self, bytes: usize) -> Self {
         self.outbound = bytes;
         self
     }
 
-    /// Sets the messages and bytes that each subscription buffers. Default: 65,536 messages and 64 MiB.
+    /// Sets how many messages and bytes each subscription buffers. Default: 65,536 messages and 64 MiB.
     ///
-    /// A subscription that has reached a limit drops new messages, and reports it.
+    /// A subscription at its limit drops new messages and reports the loss to its reader.
     pub fn subscription_buffer(mut self, messages: usize, bytes: usize) -> Self {
         (self.buffered_messages, self.buffered_bytes) = (messages, bytes);
         self
     }
 
-    /// Sets the largest frames that a server may send.
+    /// Sets the limits for frames from a server.
     pub fn frame_limits(mut self, limits: FrameLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the clock of pings, timeouts and backoff. Socket timeouts always use the system's clock.
+    /// Sets the clock for pings, timeouts and backoff. Socket timeouts always use the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -273,7 +277,7 @@ impl NatsOptions {
         self
     }
 
-    /// Checks everything that needs no file and no server.
+    /// Checks all options that need neither a file nor a server.
     pub(super) fn check(&self) -> Result<(), NatsError> {
         for server in &self.servers {
             ServerAddress::parse(server)?;
@@ -284,7 +288,7 @@ impl NatsOptions {
             ("write_timeout", self.write_timeout),
             ("ping_interval", self.ping_interval),
         ] {
-            // Sockets round a timeout down to microseconds, and take zero for "none".
+            // Sockets round timeouts down to microseconds, and treat zero as "no timeout".
             if value < Duration::from_millis(1) {
                 return Err(NatsError::invalid(option, value, "at least 1ms"));
             }
@@ -320,7 +324,7 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// Shows the kind of a login, without secrets.
+/// Shows the kind of login, without secrets.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The way from an address to a connection: socket, `INFO`, TLS, `CONNECT`.
+//! Connects to an address: socket, `INFO`, TLS, `CONNECT`.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,23 +12,23 @@ use super::super::protocol::{Frame, FrameParser};
 use super::info::{ServerInfo, introduction};
 use super::look_up::NameLookUps;
 use super::tls;
-use super::transport::{Breaker, TimedSocket, Transport, dial};
+use super::transport::{SocketCloser, TimedSocket, Transport, dial};
 
-/// A connection on which the server has accepted the credentials.
+/// A connection after the server has accepted its credentials.
 pub(super) struct Established {
     pub(super) transport: Transport,
     pub(super) info: ServerInfo,
-    /// May hold bytes that came after the handshake.
+    /// Bytes that followed the handshake may already be in the parser.
     pub(super) parser: FrameParser,
     pub(super) is_tls: bool,
 }
 
-/// Connects to a server, within the connect timeout. Passes the handle of the socket to `register`.
+/// Connects to a server within the connect timeout. Passes a handle that closes the socket to `register`.
 pub(super) fn establish(
     options: &NatsOptions,
     address: &ServerAddress,
     look_ups: &NameLookUps,
-    register: impl Fn(Breaker) -> bool,
+    register: impl Fn(SocketCloser) -> bool,
 ) -> Result<Established, NatsError> {
     let deadline = options.clock.nanos().after(options.connect_timeout);
     let places = look_ups.find(address, deadline)?;
@@ -67,7 +67,7 @@ fn greet(
         return Ok((info, None));
     }
     if parser.buffered() > 0 {
-        // An attacker could put frames before the handshake, and they would count as the server's.
+        // An attacker could insert frames before the TLS handshake, and they would appear to come from the server.
         return Err(NatsError::connect("the server sends bytes between INFO and TLS"));
     }
     let mut stream = secure(options, address, socket)?;
@@ -91,7 +91,7 @@ fn secure<'a>(
     Ok(StreamOwned::new(session, socket))
 }
 
-/// Sends `CONNECT`, and reads until the server accepts or refuses it.
+/// Sends `CONNECT` and reads the server's verdict on it.
 fn introduce(
     options: &NatsOptions,
     address: &ServerAddress,
@@ -103,7 +103,7 @@ fn introduce(
     let mut bytes = Vec::new();
     Frame::Connect(introduction(options, address, info, is_tls)?).write(&mut bytes)?;
     Frame::Ping.write(&mut bytes)?;
-    // A server that refuses closes the socket, perhaps before it has read all. Its reason can still be read.
+    // A server that refuses closes the socket, perhaps before it has read everything. Its reason can still be read.
     let written = stream.write_all(&bytes).and_then(|()| stream.flush());
     loop {
         match read_frame(stream, parser) {
@@ -144,7 +144,7 @@ fn read_frame(stream: &mut impl Read, parser: &mut FrameParser) -> Result<Frame,
             Ok(0) => return Err(NatsError::connect("the server closes the connection in the handshake")),
             Ok(count) => parser.push(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A server of TLS 1.3 refuses the client's certificate only after the handshake.
+            // With TLS 1.3, a server refuses the client's certificate only after the handshake.
             Err(error) => return Err(NatsError::connect(tls::described(&error))),
         }
     }

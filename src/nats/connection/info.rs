@@ -1,4 +1,4 @@
-//! The JSON of `INFO` and `CONNECT`.
+//! The JSON of `INFO` and `CONNECT` frames.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::super::error::NatsError;
 use super::super::nkey::{UserKey, read_credentials};
 use super::super::options::{Login, NatsOptions};
 
-/// A server's description of itself.
+/// `INFO`: a server's description of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the server's JSON")]
@@ -21,7 +21,7 @@ pub(super) struct ServerInfo {
     pub(super) tls_available: bool,
     pub(super) nonce: Option<String>,
     pub(super) connect_urls: Option<Vec<String>>,
-    /// Lame duck mode: the server ends soon.
+    /// Lame duck mode: the server will shut down soon.
     pub(super) ldm: bool,
 }
 
@@ -31,7 +31,7 @@ impl ServerInfo {
             .map_err(|error| NatsError::connect(format!("the server's INFO is malformed: {error}")))
     }
 
-    /// Returns the addresses of the cluster's servers. Skips malformed ones.
+    /// Returns the addresses of the cluster's servers, without malformed ones.
     pub(super) fn servers(&self, tls: bool) -> Vec<ServerAddress> {
         let named = self.connect_urls.iter().flatten();
         let addresses = named.filter_map(|server| ServerAddress::parse(server).ok());
@@ -39,7 +39,7 @@ impl ServerInfo {
     }
 }
 
-/// A client's description of itself.
+/// `CONNECT`: a client's description of itself.
 #[derive(Debug, Default, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "the server's JSON")]
 struct Introduction<'a> {

@@ -1,8 +1,8 @@
-//! The addresses of names, within a time.
+//! Host name look-ups with a timeout.
 //!
-//! A call to the system's resolver cannot be ended, and may take a minute. So it runs on its own thread, which is never
-//! joined. The caller stops waiting at its deadline. A later caller waits for the same look-up, so a name has one
-//! thread at most.
+//! A call to the system's resolver cannot be interrupted and may take a minute. It runs on its own thread, which is
+//! never joined. The caller stops waiting at its deadline. A later caller waits for the same look-up, so each name has
+//! at most one thread.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::base::wait::Monitor;
 /// A function that asks the system for the addresses of a host and port.
 type AskForName = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// The look-ups of a connection.
+/// The host name look-ups of a connection.
 #[derive(Debug)]
 pub(super) struct NameLookUps {
     state: Arc<Monitor<LookUpState>>,
@@ -30,7 +30,7 @@ pub(super) struct NameLookUps {
 
 #[derive(Debug, Default)]
 struct LookUpState {
-    /// The look-ups that are under way, without a result, and those that have ended and were not read.
+    /// Look-ups by host and port. `None` while a look-up runs, `Some` once its result is ready to be read.
     by_name: HashMap<String, Option<Result<Vec<SocketAddr>, String>>>,
     is_closed: bool,
 }
@@ -45,7 +45,7 @@ impl NameLookUps {
         Self { state, ask, thread: format!("{}-resolver", options.name) }
     }
 
-    /// Ends all waits.
+    /// Ends all waits with an error.
     pub(super) fn close(&self) {
         self.state.change(|state| state.is_closed = true);
     }
@@ -116,7 +116,7 @@ mod tests {
         ServerAddress::parse(text).unwrap()
     }
 
-    /// Each attempt of a connection waits no longer than its timeout, and leaves no further thread behind.
+    /// Each connection attempt waits no longer than its timeout, and starts no second thread.
     #[test]
     fn a_look_up_that_hangs_ends_at_the_deadline_or_with_the_connection() {
         let clock = ManualClock::new();

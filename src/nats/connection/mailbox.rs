@@ -1,4 +1,4 @@
-//! The messages of one subscription, request or flush, until a thread reads them.
+//! The messages of a subscription, request or flush that no thread has read yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ pub(super) type Mailbox = Monitor<MailboxState>;
 
 #[derive(Debug)]
 pub(super) struct MailboxState {
-    /// The messages, and the times at which they have arrived.
+    /// The messages with their arrival times.
     messages: VecDeque<(NatsMessage, Nanos)>,
     bytes: usize,
     most_messages: usize,
     most_bytes: usize,
-    /// The messages that were dropped since the last report.
+    /// The number of messages dropped since the last report.
     dropped: u64,
     ended: Option<NatsError>,
-    /// No message is kept any more.
+    /// Set by an abort: later messages are dropped.
     aborted: bool,
-    /// A flush has succeeded.
+    /// Set when a flush has succeeded.
     flushed: bool,
-    /// The number of the connection on which the subscription was restored.
+    /// The number of the connection on which the subscription was last restored.
     restored: u64,
-    /// The time of the last message.
+    /// The arrival time of the last message.
     arrived: Nanos,
 }
 
-/// The next content of a mailbox.
+/// An item taken from a mailbox.
 #[derive(Debug)]
 pub(in crate::nats) enum MailboxItem {
-    /// A message, and the time at which it has arrived.
+    /// A message and its arrival time.
     Message(NatsMessage, Nanos),
-    /// Messages were dropped.
+    /// The number of dropped messages.
     Dropped(u64),
     Ended(NatsError),
 }
@@ -81,14 +81,14 @@ impl MailboxState {
         self.ended.get_or_insert(error);
     }
 
-    /// Ends the mailbox at once. Its messages are dropped, and so are those that come later.
+    /// Ends the mailbox at once. Drops its messages and all later ones.
     pub(super) fn abort(&mut self, error: NatsError) {
         self.messages.clear();
         (self.bytes, self.dropped, self.aborted) = (0, 0, true);
         self.ended.get_or_insert(error);
     }
 
-    /// Returns the end, if the mailbox was ended at once.
+    /// Returns the error of an [`abort`](Self::abort).
     pub(super) fn aborted(&self) -> Option<NatsError> {
         self.ended.clone().filter(|_| self.aborted)
     }
@@ -113,7 +113,7 @@ impl MailboxState {
         self.arrived
     }
 
-    /// Takes the next thing: first the report of dropped messages, then the messages, then the end.
+    /// Takes the next item: first the number of dropped messages, then the messages, then the end.
     pub(super) fn take(&mut self) -> Option<MailboxItem> {
         if self.dropped > 0 {
             return Some(MailboxItem::Dropped(std::mem::take(&mut self.dropped)));
@@ -127,7 +127,7 @@ impl MailboxState {
 }
 
 impl MailboxItem {
-    /// Returns the message, or the error that the reader of `subject` gets.
+    /// Converts the item to the result that the reader of `subject` gets.
     pub(super) fn into_result(self, subject: &str) -> Result<NatsMessage, NatsError> {
         match self {
             Self::Message(message, _) => Ok(message),

@@ -1,8 +1,8 @@
 //! Connections: sockets, threads, reconnects, requests and subscriptions.
 //!
-//! `state.rs`, `pool.rs` and `refusals.rs` decide, without sockets or threads. `shared.rs` has the bodies of the two
-//! threads: the reader connects and reads; the writer writes and sends pings. `look_up.rs` asks the system for
-//! addresses, on threads that are never joined.
+//! `state.rs`, `pool.rs` and `refusals.rs` make the decisions, without sockets or threads. `shared.rs` has the state
+//! that calls share with the two threads. `reader.rs` connects and reads. `writer.rs` writes and sends pings.
+//! `look_up.rs` resolves host names on threads that are never joined.
 
 mod handshake;
 mod info;
@@ -42,17 +42,17 @@ use crate::base::sync::Mutex;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 
-/// The time that a close gives the threads to end.
+/// How long a close waits for the threads to end.
 const JOIN: Duration = Duration::from_millis(100);
 
 /// A connection to NATS servers, on two threads: `<name>-reader` and `<name>-writer`.
 ///
-/// Cheap to clone. It reconnects by itself, and restores subscriptions. Calls that find no connection block until there is one, for
-/// at most their time. A request that was sent before a disconnect fails, because the server may have executed it. The drop of the
-/// last clone closes the connection.
+/// Clones are cheap. The connection reconnects by itself and restores subscriptions. Calls without a connection block
+/// until one is established, for at most their timeout. A request that was sent before a disconnect fails, because the
+/// server may have executed it. Dropping the last clone closes the connection.
 ///
-/// A process that is forked without `exec` has a copy without threads, which sends nothing: its calls fail or time out, and its drop
-/// leaves the connection of the parent open. Connect in the child instead.
+/// After a `fork` without `exec`, the child's copy has no threads and sends nothing: its calls fail or time out.
+/// Dropping it leaves the parent's connection open. Connect again in the child.
 ///
 /// # Examples
 ///
@@ -68,15 +68,15 @@ const JOIN: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct NatsConnection {
     handle: Arc<ConnectionHandle>,
-    /// Ends the requests of this handle. `None` if only a close of the connection ends them.
+    /// Cancelling this token ends the requests of this handle. `None` if only a close of the connection ends them.
     stop: Option<CancellationToken>,
 }
 
-/// Closes the connection with its last clone.
+/// Closes the connection when its last clone is dropped.
 struct ConnectionHandle {
     shared: Arc<LinkShared>,
     threads: Mutex<Vec<Joiner>>,
-    /// Only this process has the threads.
+    /// The process that runs the threads of this connection.
     owner: OwnerProcess,
 }
 
@@ -84,36 +84,36 @@ struct ConnectionHandle {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NatsStatus {
-    /// Whether there is a connection.
+    /// Whether the connection is established.
     pub connected: bool,
     /// Whether the connection was closed.
     pub closed: bool,
-    /// The server of the present or last connection. Empty before the first one.
+    /// The current or last server. Empty before the first connection.
     pub server: String,
-    /// The servers that are tried: the given ones, and those that a server has named.
+    /// All servers to try: the configured ones, and the ones that a server has announced.
     pub servers: Vec<String>,
-    /// The name that the server gives itself.
+    /// The name that the server reports for itself.
     pub server_name: String,
     /// The version of the server.
     pub version: String,
-    /// The connections that were made, the first one included.
+    /// The number of connections made so far, including the first.
     pub connects: u64,
-    /// The subscriptions.
+    /// The number of subscriptions.
     pub subscriptions: usize,
-    /// The requests without an answer.
+    /// The number of requests that wait for an answer.
     pub requests: usize,
-    /// The reason for the lack of a connection, or the last refusal on the present one that belongs to no call.
+    /// The reason why the connection is down. If it is up, the last refusal that belongs to no call.
     pub last_error: Option<NatsError>,
 }
 
 impl NatsOptions {
     /// Connects to the first server that accepts.
     ///
-    /// Blocks until a server accepts, or all servers were tried once.
+    /// Blocks until a server accepts, or until each server was tried once.
     ///
     /// # Errors
     ///
-    /// Returns an error if an option is invalid, or if no server accepts. It names each server and its reason.
+    /// Returns an error if an option is invalid, or if no server accepts. The error lists each server with its reason.
     pub fn connect(self) -> Result<NatsConnection, NatsError> {
         self.check()?;
         NatsConnection::start(self)
@@ -121,11 +121,11 @@ impl NatsOptions {
 }
 
 impl NatsConnection {
-    /// Starts the threads, and blocks until a server accepts.
+    /// Starts the threads. Blocks until a server accepts.
     fn start(options: NatsOptions) -> Result<Self, NatsError> {
         let addresses = options.servers.iter().map(|server| ServerAddress::parse(server)).collect::<Result<_, _>>()?;
         let pool = ServerPool::new(addresses, options.shuffle, options.backoff.clone(), options.clock.draws());
-        // Faults of the options are reported at once, not by each attempt.
+        // Report faulty options at once, instead of in each attempt.
         info::check_login(&options.login)?;
         if options.tls.required || options.tls.roots.is_some() || options.tls.client.is_some() {
             tls::config(&options.tls)?;
@@ -141,14 +141,14 @@ impl NatsConnection {
         Ok(Self { handle: Arc::new(handle), stop: None })
     }
 
-    /// Publishes a message. Returns when it is in the outbound buffer, before the server has it.
+    /// Publishes a message. Returns as soon as the message is in the outbound buffer, before the server has it.
     ///
-    /// Blocks while there is no connection or no room, for at most the request timeout. A message may be lost if the connection ends
-    /// before [`flush`](Self::flush) has returned.
+    /// Blocks while the connection is down or the buffer is full, for at most the request timeout. Messages may be
+    /// lost if the connection ends before [`flush`](Self::flush) has returned.
     ///
     /// # Errors
     ///
-    /// Returns an error if the subject is invalid, if the payload exceeds the server's limit, after the timeout, or if the
+    /// Returns an error if the subject is invalid, the payload exceeds the server's limit, the timeout passes, or the
     /// connection is closed.
     pub fn publish(&self, subject: &str, payload: &[u8]) -> Result<(), NatsError> {
         self.publish_with_headers(subject, &NatsHeaders::new(), payload)
@@ -158,7 +158,7 @@ impl NatsConnection {
     ///
     /// # Errors
     ///
-    /// As [`publish`](Self::publish), and returns an error if a header is invalid.
+    /// As [`publish`](Self::publish), and if a header is invalid.
     pub fn publish_with_headers(&self, subject: &str, headers: &NatsHeaders, payload: &[u8]) -> Result<(), NatsError> {
         self.handle.shared.publish(Outgoing { subject, reply: None, headers, payload }, self.request_timeout())
     }
@@ -176,8 +176,8 @@ impl NatsConnection {
     ///
     /// # Errors
     ///
-    /// As [`publish`](Self::publish). Also returns an error if nobody listens on the subject, or if the connection ends before the
-    /// answer: then the request may have been executed.
+    /// As [`publish`](Self::publish), and if the subject has no subscriber, or the connection ends before the answer.
+    /// In the last case the request may have been executed.
     pub fn request(&self, subject: &str, payload: &[u8]) -> Result<NatsMessage, NatsError> {
         self.request_with_headers(subject, &NatsHeaders::new(), payload, self.request_timeout())
     }
@@ -200,7 +200,7 @@ impl NatsConnection {
 
     /// Subscribes to a subject, which may have wildcards. Returns at once.
     ///
-    /// Call [`flush`](Self::flush) to know that the server has the subscription.
+    /// Call [`flush`](Self::flush) to make sure that the server has the subscription.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl NatsConnection {
         self.subscribe_as(subject, None)
     }
 
-    /// Subscribes as a member of a queue group: each message goes to one member.
+    /// Subscribes as a member of a queue group. The server sends each message to one member of the group.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl NatsConnection {
         Ok(NatsSubscription::new(Arc::clone(shared), mailbox, subject, sid))
     }
 
-    /// Blocks until the server has processed everything that was sent before, for at most the request timeout.
+    /// Blocks until the server has processed all earlier messages, for at most the request timeout.
     ///
     /// # Errors
     ///
@@ -236,8 +236,8 @@ impl NatsConnection {
 
     /// Closes the connection. All blocked calls return with an error at once.
     ///
-    /// Messages in the outbound buffer are lost; [`flush`](Self::flush) them first. Blocks until the two threads have ended, for at
-    /// most 100 ms: a thread that resolves a host name ends later.
+    /// Drops the messages in the outbound buffer: call [`flush`](Self::flush) first to keep them. Blocks until the two
+    /// threads have ended, for at most 100 ms. A thread that is resolving a host name ends later.
     pub fn close(&self) {
         self.handle.close();
     }
@@ -259,7 +259,7 @@ impl NatsConnection {
         })
     }
 
-    /// Returns a new connection with the same options and another request timeout. It need not reach a server yet.
+    /// Returns a new connection with the same options and a different request timeout. Does not wait for a server.
     pub(super) fn sibling(&self, request_timeout: Duration) -> Result<Self, NatsError> {
         let options = self.handle.shared.options.clone();
         let name = format!("{}-timed", options.name);
@@ -272,13 +272,13 @@ impl NatsConnection {
         self.handle.shared.describe(|state, _, _, _| state.max_payload())
     }
 
-    /// Returns the default time of a request.
+    /// Returns the default timeout of a request.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         self.handle.shared.options.request_timeout
     }
 
-    /// Returns the first part of the subjects on which answers arrive.
+    /// Returns the prefix of the subjects on which answers arrive.
     pub(super) fn inbox_prefix(&self) -> &str {
         &self.handle.shared.options.inbox_prefix
     }
@@ -287,19 +287,20 @@ impl NatsConnection {
         &self.handle.shared.options.clock
     }
 
-    /// Publishes a message if there are a connection and room. Returns whether it did. If the server refuses the subject, the
-    /// subscription of `reply` receives an answer with the status [`REFUSED`].
+    /// Publishes a message if the connection is up and the buffer has room. Returns whether it did. If the server
+    /// refuses the subject, the subscription of `reply` receives an answer with the status [`REFUSED`].
     pub(super) fn try_publish(&self, subject: &str, reply: Option<&str>, payload: &[u8]) -> bool {
         let headers = NatsHeaders::new();
         self.handle.shared.try_publish(Outgoing { subject, reply, headers: &headers, payload })
     }
 
-    /// Returns a handle of this connection whose requests and pauses end when `stop` is cancelled, with an error that is *closed*.
-    pub(super) fn until(&self, stop: &CancellationToken) -> Self {
+    /// Returns a handle of this connection. Its requests and pauses fail with a *closed* error once `stop` is
+    /// cancelled.
+    pub(super) fn with_stop(&self, stop: &CancellationToken) -> Self {
         Self { handle: Arc::clone(&self.handle), stop: Some(stop.clone()) }
     }
 
-    /// Blocks until `deadline`. Fails if the connection is closed.
+    /// Blocks until `deadline`. Returns an error if the connection is closed.
     pub(super) fn pause(&self, deadline: Nanos) -> Result<(), NatsError> {
         let shared = Arc::clone(&self.handle.shared);
         let _wakeup = self.stop.as_ref().map(|stop| stop.on_cancel(move || shared.wake()));
@@ -310,7 +311,7 @@ impl NatsConnection {
         }
     }
 
-    /// Returns whether the server says that it has `JetStream`.
+    /// Returns whether the server reports that it has `JetStream`.
     pub(super) fn has_jetstream(&self) -> bool {
         self.handle.shared.info().jetstream
     }

@@ -1,20 +1,21 @@
-//! The servers of a connection, and the order and times of attempts.
+//! Decides which server to try next, and when.
 
 use std::time::Duration;
 
 use super::super::address::ServerAddress;
 use crate::base::backoff::{Draws, Exponential, unit};
 
-/// A connection that ends earlier counts as a failed attempt, so that a server that accepts and closes is not called in a loop.
+/// A shorter connection counts as a failed attempt. Otherwise a server that accepts and closes would be called in a
+/// loop.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The servers of a connection. Each attempt takes the next one; after a round without success comes a delay.
+/// The servers of a connection. Each attempt takes the next server. After a round without success, there is a delay.
 #[derive(Debug)]
 pub(super) struct ServerPool {
     entries: Vec<PoolEntry>,
     /// The attempts since the last delay.
     tried: usize,
-    /// The rounds without success.
+    /// The number of rounds without success.
     rounds: u32,
     backoff: Exponential,
     draws: Draws,
@@ -23,26 +24,26 @@ pub(super) struct ServerPool {
 #[derive(Debug)]
 struct PoolEntry {
     address: ServerAddress,
-    /// Given by the user, not by a server.
-    given: bool,
+    /// Whether the options name this server, rather than another server.
+    configured: bool,
 }
 
 /// The next attempt.
 #[derive(Debug, PartialEq)]
 pub(super) enum Attempt {
-    /// Connect to this server, after a delay.
+    /// Connect to this server after a delay.
     Connect(Duration, ServerAddress),
-    /// The backoff allows no further round.
+    /// Stop: the backoff allows no further round.
     GiveUp,
 }
 
 impl ServerPool {
-    /// Creates a pool. `shuffle` mixes the given servers.
+    /// Creates a pool of the configured servers. `shuffle` puts them in random order.
     pub(super) fn new(given: Vec<ServerAddress>, shuffle: bool, backoff: Exponential, draws: Draws) -> Self {
         let mut pool = Self { entries: Vec::new(), tried: 0, rounds: 0, backoff, draws };
         for address in given {
             if !pool.contains(&address) {
-                pool.entries.push(PoolEntry { address, given: true });
+                pool.entries.push(PoolEntry { address, configured: true });
             }
         }
         if shuffle {
@@ -54,7 +55,7 @@ impl ServerPool {
         pool
     }
 
-    /// Returns the next attempt, and puts its server at the end.
+    /// Returns the next attempt, and moves its server to the end.
     pub(super) fn next(&mut self) -> Attempt {
         let mut delay = Duration::ZERO;
         if self.tried >= self.entries.len() {
@@ -80,12 +81,12 @@ impl ServerPool {
         self.tried >= self.entries.len()
     }
 
-    /// Notes that a connection has ended after `lived`. Returns the delay before the next attempt.
+    /// Records that a connection has ended after the time `lived`. Returns the delay before the next attempt.
     pub(super) fn ended(&mut self, lived: Duration) -> Duration {
         if lived >= SHORT {
             self.rounds = 0;
             self.tried = 0;
-            // All clients of a server lose it at the same time.
+            // All clients of a server lose it at the same time, so their delays must differ.
             return self.backoff.first_step().mul_f64(unit(self.draws.next()));
         }
         self.rounds = self.rounds.saturating_add(1);
@@ -93,27 +94,30 @@ impl ServerPool {
         self.backoff.jittered(self.rounds, self.draws.next())
     }
 
-    /// Takes the servers that a server names: adds new ones, and removes those that it names no longer. Given servers stay, and so
-    /// does the last one in the order, to which the connection is. New ones get its credentials and name, as in the official clients.
+    /// Updates the pool with the servers that the current server announces. Adds new ones, and removes announced
+    /// servers that it no longer lists. Configured servers stay, and the current server stays, which is the last
+    /// entry. As in the official clients, new entries get the credentials and the certificate name of the current
+    /// server.
     pub(super) fn update(&mut self, named: &[ServerAddress]) {
         let current = self.entries.last().map(|current| current.address.clone());
         let last = self.entries.len().saturating_sub(1);
         let mut at = 0;
         self.entries.retain(|entry| {
-            let keep = entry.given || at == last || named.iter().any(|address| address.is_same_place(&entry.address));
+            let keep =
+                entry.configured || at == last || named.iter().any(|address| address.is_same_place(&entry.address));
             at += 1;
             keep
         });
         for address in named {
             let named = || current.as_ref().map_or_else(|| address.clone(), |current| current.names(address));
             match self.entries.iter_mut().find(|entry| entry.address.is_same_place(address)) {
-                // A server without credentials has named it first.
-                Some(entry) if !entry.given && entry.address.login.is_none() => entry.address = named(),
+                // A server without credentials announced this one first.
+                Some(entry) if !entry.configured && entry.address.login.is_none() => entry.address = named(),
                 Some(_) => {}
                 None => {
-                    // At a random place, so that not all clients choose the same next server.
+                    // Insert at a random place, so that clients choose different next servers.
                     let (address, place) = (named(), self.draw_below(self.entries.len().max(1)));
-                    self.entries.insert(place, PoolEntry { address, given: false });
+                    self.entries.insert(place, PoolEntry { address, configured: false });
                 }
             }
         }
@@ -162,8 +166,8 @@ mod tests {
         assert_eq!(attempts, ["a:1 0ns", "b:1 0ns", "a:1 100ms", "b:1 0ns", "a:1 200ms", "b:1 0ns", "a:1 400ms"]);
     }
 
-    /// From nats.rs' `server_pool_parity_tests` (Apache-2.0): a server that fails fast does not make the client spin, and a limit
-    /// of attempts ends them.
+    /// From nats.rs' `server_pool_parity_tests` (Apache-2.0): a client does not spin on a server that fails fast, and
+    /// stops at the limit of attempts.
     #[test]
     fn the_limit_of_retries_counts_rounds() {
         let backoff = Exponential::new(Duration::from_millis(100), Duration::from_secs(1)).jitter(0.0).max_retries(1);

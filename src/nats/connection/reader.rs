@@ -1,4 +1,4 @@
-//! The reader thread: connects, reads frames, and connects again.
+//! The reader thread: connects, reads frames, and reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::state::Notice;
 use super::transport::TransportReader;
 
 impl LinkShared {
-    /// The body of the reader: connects, reads until the connection ends, and connects again.
+    /// The body of the reader thread. Connects, reads until the connection ends, and reconnects.
     pub(super) fn read(&self, mut pool: ServerPool) {
         let _end = ThreadEnd(self);
         let mut wait = Duration::ZERO;
@@ -29,7 +29,7 @@ impl LinkShared {
         }
     }
 
-    /// Blocks for `wait`. Returns false if the connection is closed.
+    /// Waits for `wait`. Returns false if the connection is closed.
     fn sleep(&self, wait: Duration) -> bool {
         self.pause(self.options.clock.nanos().after(wait), None)
     }
@@ -46,10 +46,10 @@ impl LinkShared {
             if !self.sleep(delay) {
                 return None;
             }
-            let register = |breaker| {
+            let register = |closer| {
                 self.link.with(|link| {
                     let open = !link.state.is_closed();
-                    link.breaker = open.then_some(breaker);
+                    link.closer = open.then_some(closer);
                     open
                 })
             };
@@ -74,7 +74,8 @@ impl LinkShared {
         }
     }
 
-    /// Publishes an accepted connection to callers and to the writer. Returns `None` if the connection is closed.
+    /// Makes an accepted connection available to callers and to the writer. Returns `None` if the connection is
+    /// closed.
     fn begin(
         &self,
         address: &ServerAddress,
@@ -100,7 +101,7 @@ impl LinkShared {
             link.refusals.forget();
             Some(link.state.connects())
         });
-        // The writer begins to count the time to the next ping.
+        // Wake the writer, which starts the time until the next ping.
         self.work.set();
         self.deliver(notices);
         match connects {
@@ -131,7 +132,7 @@ impl LinkShared {
             let failed = self.take_frames(&mut frames, &mut notices).or(failed);
             if !notices.is_empty() {
                 self.deliver(notices.drain(..));
-                // The first receivers may have sent their next requests meanwhile.
+                // Receivers of the first messages may already have sent their next requests.
                 let turn = self.link.with(|link| {
                     link.delivering = false;
                     link.take_turn()
@@ -164,7 +165,7 @@ impl LinkShared {
         failed
     }
 
-    /// Takes a later `INFO`: other servers, or the server's announcement of its end.
+    /// Handles a later `INFO`, which announces other servers or the server's shutdown.
     fn take_info(&self, json: &str, pool: &mut ServerPool) -> Result<(), NatsError> {
         let info = ServerInfo::parse(json)?;
         let name = self.options.name.as_str();
@@ -196,7 +197,7 @@ impl LinkShared {
             if let Some(transport) = link.transport.take() {
                 transport.shut_down();
             }
-            link.breaker = None;
+            link.closer = None;
             link.last_error = Some(NatsError::connect(reason));
             closed
         });

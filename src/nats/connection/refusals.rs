@@ -1,27 +1,27 @@
-//! The warnings about subjects that the server refuses, as a plain value.
+//! Limits the warnings about refused subjects. A plain value.
 
 use std::time::Duration;
 
 use crate::base::time::Nanos;
 
-/// The warnings of one [`WINDOW`].
+/// The number of warnings in one [`WINDOW`].
 const MOST_WARNINGS: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Decides which refusals are logged. A program may send many messages that are refused.
+/// Decides which refusals to log, because a program may send many messages that the server refuses.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     /// The text of the last warning.
     last: String,
-    /// The time at which the next window begins.
+    /// The start of the next window.
     next_window: Nanos,
     warnings: u32,
     skipped: u64,
 }
 
 impl RefusalLog {
-    /// Returns whether this refusal is logged, with the number of those that were skipped since the last warning. A repetition of the last
-    /// warning is neither logged nor counted.
+    /// Returns whether to log this refusal: the number of refusals skipped since the last warning, or `None`. A
+    /// repetition of the last warning is neither logged nor counted.
     pub(super) fn take(&mut self, text: &str, now: Nanos) -> Option<u64> {
         if self.last == text {
             return None;
@@ -32,7 +32,7 @@ impl RefusalLog {
         }
         if self.warnings == MOST_WARNINGS {
             self.skipped += 1;
-            // It is no repetition if it comes again later.
+            // The same text is not a repetition once another one came between.
             self.last.clear();
             return None;
         }
@@ -41,7 +41,7 @@ impl RefusalLog {
         Some(std::mem::take(&mut self.skipped))
     }
 
-    /// Notes that the connection is a new one, so all refusals are new.
+    /// Starts afresh on a new connection.
     pub(super) fn forget(&mut self) {
         self.last.clear();
     }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn refusals_in_turn_are_counted_instead_of_logged() {
         let mut log = RefusalLog::default();
-        // Ten in each millisecond.
+        // Ten refusals in each millisecond.
         let refused = (0..2_000).flat_map(|time| (0..5).flat_map(move |_| ["a", "b"].map(|text| (text, at(time)))));
         let logged: Vec<_> = refused.filter_map(|(text, time)| log.take(text, time)).collect();
         assert_eq!(logged.len(), 20, "two seconds");

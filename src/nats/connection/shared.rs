@@ -1,6 +1,6 @@
-//! The shared part of a connection: the state behind its lock, and the calls of the program.
+//! The state of a connection behind its lock, and the calls of the program on it.
 //!
-//! Lock order: the state, then a mailbox. The socket's lock is innermost, and never held with the others.
+//! Lock order: the state, then a mailbox. A thread that holds the socket's lock takes no other lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::look_up::NameLookUps;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
 use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
-use super::transport::{Breaker, Transport};
+use super::transport::{SocketCloser, Transport};
 use super::turn::{Turn, TurnBuffers};
 use crate::base::cancel::CancellationToken;
 use crate::base::time::Nanos;
@@ -22,35 +22,35 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 pub(super) struct LinkShared {
     pub(super) options: NatsOptions,
     pub(super) look_ups: NameLookUps,
-    /// Wakes callers that wait for a connection or for room.
+    /// Wakes callers that wait for a connection or for room in the buffer.
     pub(super) link: Arc<Monitor<Link>>,
     /// Wakes the writer thread.
     pub(super) work: Arc<AutoResetEvent>,
 }
 
-/// The state of a connection, and its present socket.
+/// The state of a connection and its current socket.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) state: LinkState<Arc<Mailbox>>,
     pub(super) transport: Option<Arc<Transport>>,
-    /// A thread has the turn to write.
+    /// Set while a thread writes its turn.
     pub(super) writing: bool,
-    /// The reader delivers messages, and takes a turn afterwards.
+    /// Set while the reader delivers messages. It takes a turn afterwards.
     pub(super) delivering: bool,
-    /// A turn that a caller has left to the writer thread.
+    /// A turn that a caller has left to the writer thread to finish.
     pub(super) unfinished: Option<Turn>,
-    /// The buffers of the next turn.
+    /// The buffers for the next turn.
     pub(super) buffers: TurnBuffers,
-    pub(super) breaker: Option<Breaker>,
+    pub(super) closer: Option<SocketCloser>,
     pub(super) info: Arc<ServerInfo>,
     /// The servers of the pool.
     pub(super) servers: Vec<String>,
-    /// The reasons of the first round's servers.
+    /// The servers tried in the first round, each with the reason of its failure.
     pub(super) first_round: Vec<(String, NatsError)>,
     pub(super) first_round_over: bool,
     pub(super) last_error: Option<NatsError>,
     pub(super) refusals: RefusalLog,
-    /// The number of threads that run.
+    /// The number of running threads.
     pub(super) threads: usize,
 }
 
@@ -71,7 +71,7 @@ impl LinkShared {
             delivering: false,
             unfinished: None,
             buffers: TurnBuffers::default(),
-            breaker: None,
+            closer: None,
             info: Arc::default(),
             servers: Vec::new(),
             first_round: Vec::new(),
@@ -86,7 +86,7 @@ impl LinkShared {
         Arc::new(Self { options, look_ups, link, work })
     }
 
-    /// Blocks until a server accepts, or all were tried once.
+    /// Blocks until a server accepts, or until each server was tried once.
     pub(super) fn wait_for_first(&self) -> Result<(), NatsError> {
         let retry = self.options.retry_first;
         let outcome = self.link.wait_for_some(Nanos::NEVER, |link| match link.state.phase() {
@@ -104,8 +104,8 @@ impl LinkShared {
         mailbox(&self.options.clock, self.options.buffered_messages, self.options.buffered_bytes)
     }
 
-    /// Calls `call` under the lock, again after each change, until it can go on. Then writes the outbound bytes, or leaves them to
-    /// the writer thread.
+    /// Calls `call` under the lock, and again after each change, until it is no longer [`Blocked::NotNow`]. Then
+    /// writes the outbound bytes, or leaves them to the writer thread.
     fn until_open<R>(
         &self,
         what: &dyn Fn() -> String,
@@ -142,11 +142,11 @@ impl LinkShared {
     pub(super) fn publish(&self, message: Outgoing<'_>, timeout: Duration) -> Result<(), NatsError> {
         let deadline = self.options.clock.nanos().after(timeout);
         let what = || format!("the publication to {:?}", message.subject);
-        // The writer thread joins the bytes of many publications.
+        // The writer thread combines the bytes of many publications.
         self.until_open(&what, timeout, deadline, SendBy::Writer, |state| state.publish(message))
     }
 
-    /// Sends a request, and blocks until its answer. A cancelled `stop` ends that with an error that is *closed*.
+    /// Sends a request and blocks until its answer. Fails with a *closed* error when `stop` is cancelled.
     pub(super) fn request(
         self: &Arc<Self>,
         message: Outgoing<'_>,
@@ -182,12 +182,13 @@ impl LinkShared {
         }
     }
 
-    /// Publishes a message if there are a connection and room. Returns whether it did.
+    /// Publishes a message if the connection is up and the buffer has room. Returns whether it did.
     pub(super) fn try_publish(&self, message: Outgoing<'_>) -> bool {
         self.change_and_send(|link| link.state.ask(message).is_ok())
     }
 
-    /// Blocks until `deadline`. Returns false if the connection is closed or `stop` is cancelled; call [`wake`](Self::wake) after that.
+    /// Blocks until `deadline`. Returns false if the connection is closed or `stop` is cancelled. After cancelling
+    /// `stop`, call [`wake`](Self::wake).
     pub(super) fn pause(&self, deadline: Nanos, stop: Option<&CancellationToken>) -> bool {
         let is_over = |link: &mut Link| link.state.is_closed() || stop.is_some_and(CancellationToken::is_cancelled);
         self.link.wait_for_some(deadline, |link| is_over(link).then_some(())).is_none()
@@ -227,14 +228,14 @@ impl LinkShared {
         self.link.with(|link| Arc::clone(&link.info))
     }
 
-    /// Ends all calls, and the socket. Returns at once. Only the first call counts.
+    /// Ends all calls and closes the socket. Returns at once. Later calls do nothing.
     pub(super) fn close(&self, error: &NatsError) {
         let mut notices = Vec::new();
         self.link.change(|link| {
             link.state.close(error, &mut notices);
             link.transport = None;
-            if let Some(breaker) = link.breaker.take() {
-                breaker.end();
+            if let Some(closer) = link.closer.take() {
+                closer.end();
             }
         });
         self.look_ups.close();
@@ -242,7 +243,7 @@ impl LinkShared {
         self.deliver(notices);
     }
 
-    /// Puts messages and ends into mailboxes.
+    /// Delivers messages and ends to their mailboxes.
     pub(super) fn deliver(&self, notices: impl IntoIterator<Item = Notice<Arc<Mailbox>>>) {
         let now = self.options.clock.nanos();
         let mut notices = notices.into_iter().peekable();
@@ -250,7 +251,7 @@ impl LinkShared {
             match notice {
                 Notice::Message(mailbox, message) => mailbox.change(|state| {
                     state.push(message, now);
-                    // A subscription often has many messages in sequence.
+                    // A subscription often receives many messages in sequence.
                     let is_next = |next: &_| matches!(next, Notice::Message(other, _) if Arc::ptr_eq(other, &mailbox));
                     while let Some(Notice::Message(_, message)) = notices.next_if(is_next) {
                         state.push(message, now);
@@ -264,7 +265,7 @@ impl LinkShared {
         }
     }
 
-    /// Reports an error that leaves the connection open.
+    /// Logs an error that leaves the connection open.
     fn refused(&self, error: NatsError) {
         let connection = self.options.name.as_str();
         let text = error.to_string();
@@ -287,7 +288,7 @@ impl LinkShared {
         self.link.wait_for_some(deadline, |link| (link.threads == 0).then_some(())).is_some()
     }
 
-    /// Describes the connection, for its status.
+    /// Calls `describe` with the state, for the connection's status.
     pub(super) fn describe<R>(
         &self,
         describe: impl FnOnce(&LinkState<Arc<Mailbox>>, &ServerInfo, &[String], Option<&NatsError>) -> R,
@@ -296,7 +297,7 @@ impl LinkShared {
     }
 }
 
-/// Counts a thread out, also if it panics. The connection needs both threads, so it ends.
+/// Records the end of a thread, even by a panic. The connection needs both threads, so it ends too.
 pub(super) struct ThreadEnd<'a>(pub(super) &'a LinkShared);
 
 impl Drop for ThreadEnd<'_> {

@@ -1,11 +1,11 @@
 //! The state of a connection as a plain value: subscriptions, requests, pings and outbound bytes.
 //!
-//! `S` is the receiver of messages: a mailbox in a connection, a name in a test.
+//! `S` identifies the receiver of messages: a mailbox in a connection, a name in a test.
 //!
 //! # Invariants
 //!
-//! - `out` holds bytes of the present connection only. A new connection begins with its subscriptions.
-//! - A request, and a flush, ends exactly once: by its answer, by the end of the connection, or by its caller.
+//! - `out` holds only bytes for the current connection. A new connection starts with the subscriptions.
+//! - A request or flush ends exactly once: by its answer, by the end of the connection, or by its caller.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -14,12 +14,12 @@ use super::super::protocol::{
     Frame, NatsHeaders, NatsMessage, check_subject, write_publish, write_subscribe, write_unsubscribe,
 };
 
-/// The number of the subscription that receives the answers of all requests.
+/// The subscription number that receives the answers to all requests.
 const INBOX: u64 = 1;
 
-/// The status of an answer that this side makes: the server refuses the subject of the publication.
+/// The status of an answer made on this side because the server refused the subject of the publication.
 pub(in crate::nats) const REFUSED: u16 = 403;
-/// The most publications with a reply that are remembered.
+/// How many publications with a reply subject are remembered.
 pub(super) const MOST_ASKED: usize = 256;
 
 /// The phase of a connection.
@@ -34,22 +34,23 @@ pub(super) enum LinkPhase {
 #[derive(Debug)]
 pub(super) struct LinkState<S> {
     phase: LinkPhase,
-    /// The server of the present or last connection.
+    /// The current or last server.
     server: String,
     max_payload: usize,
     out: Vec<u8>,
     out_limit: usize,
     subscriptions: BTreeMap<u64, Registered<S>>,
     next_sid: u64,
-    /// The subject of answers, up to the number of the request.
+    /// The prefix of the subject of answers. The number of the request follows.
     inbox: String,
-    /// The refusal of that subject, on the present connection. Without it no request can be answered.
+    /// The server's refusal of that subject on the current connection. Without that subject, no request can be
+    /// answered.
     inbox_refused: Option<NatsError>,
     requests: HashMap<u64, PendingRequest<S>>,
     next_request: u64,
-    /// The subjects of the last publications with a reply to a subscription of this connection, and the replies.
+    /// Subject and reply of the last publications that expect an answer on a subscription of this connection.
     asked: VecDeque<(String, String)>,
-    /// The receivers of the pongs that are to come. `None` for a ping of the connection itself.
+    /// The receivers of the outstanding pongs, in order. `None` for a ping of the connection itself.
     pongs: VecDeque<Option<S>>,
     pings_out: u32,
     connects: u64,
@@ -71,15 +72,15 @@ struct PendingRequest<S> {
 /// A message or an end for a receiver.
 #[derive(Debug)]
 pub(super) enum Notice<S> {
-    /// A message for a subscription, or the answer of a request.
+    /// A message for a subscription, or the answer to a request.
     Message(S, NatsMessage),
     /// A flush has succeeded.
     Flushed(S),
-    /// A subscription was restored on the connection with this number. Messages may be missing.
+    /// A subscription was restored on the connection with this number. Messages may have been missed.
     Restored(S, u64),
     /// A subscription, request or flush has ended.
     Ended(S, NatsError),
-    /// The server has refused a subject or a subscription of no known call.
+    /// The server refused a subject or subscription that belongs to no known call.
     Refused(NatsError),
 }
 
@@ -92,10 +93,10 @@ pub(super) struct Outgoing<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// The reason why a call cannot go on.
+/// Why a call cannot proceed.
 #[derive(Debug)]
 pub(super) enum Blocked {
-    /// There is no connection, or no room for outbound bytes. Try again later.
+    /// The connection is down or the outbound buffer is full. Try again later.
     NotNow,
     Failed(NatsError),
 }
@@ -107,7 +108,7 @@ impl From<NatsError> for Blocked {
 }
 
 impl<S: Clone> LinkState<S> {
-    /// Creates the state. `inbox` is a subject that no other client uses.
+    /// Creates the state. `inbox` must be a subject that no other client uses.
     pub(super) fn new(inbox: &str, out_limit: usize) -> Self {
         Self {
             phase: LinkPhase::Connecting,
@@ -156,7 +157,7 @@ impl<S: Clone> LinkState<S> {
         self.requests.len()
     }
 
-    /// Begins with a new connection: restores all subscriptions.
+    /// Starts a new connection by restoring all subscriptions.
     pub(super) fn connected(&mut self, server: &str, max_payload: usize, notices: &mut Vec<Notice<S>>) {
         if self.is_closed() {
             return;
@@ -169,7 +170,7 @@ impl<S: Clone> LinkState<S> {
         self.inbox_refused = None;
         self.asked.clear();
         self.out.clear();
-        // Subjects were checked when they were registered.
+        // Registration has already checked the subjects.
         let _ = write_subscribe(&mut self.out, &format!("{}*", self.inbox), None, INBOX);
         for (sid, Registered { subject, group, receiver }) in &self.subscriptions {
             let _ = write_subscribe(&mut self.out, subject, group.as_deref(), *sid);
@@ -177,7 +178,7 @@ impl<S: Clone> LinkState<S> {
         }
     }
 
-    /// Ends a connection. All requests and flushes fail, because their answers will not come.
+    /// Ends a connection. All requests and flushes fail, because their answers cannot arrive.
     pub(super) fn disconnected(&mut self, reason: &str, notices: &mut Vec<Notice<S>>) {
         if self.is_closed() {
             return;
@@ -187,7 +188,7 @@ impl<S: Clone> LinkState<S> {
         self.fail_pending(&NatsError::new(error), notices);
     }
 
-    /// Ends everything. Only the first call counts.
+    /// Ends everything. Later calls do nothing.
     pub(super) fn close(&mut self, error: &NatsError, notices: &mut Vec<Notice<S>>) {
         if self.is_closed() {
             return;
@@ -205,16 +206,16 @@ impl<S: Clone> LinkState<S> {
         notices.extend(requests.chain(flushes).map(|receiver| Notice::Ended(receiver, error.clone())));
     }
 
-    /// Takes a frame of the server.
+    /// Handles a frame from the server.
     ///
     /// # Errors
     ///
-    /// Returns the reason to end this connection.
+    /// Returns the reason if the connection must end.
     pub(super) fn received(&mut self, frame: Frame, notices: &mut Vec<Notice<S>>) -> Result<(), String> {
         match frame {
             Frame::Message { sid: INBOX, message } => self.answered(message, notices),
             Frame::Message { sid, message } => {
-                // A subscription that was just ended may still receive messages.
+                // The server may still send messages for a subscription that has just ended.
                 let registered = self.subscriptions.get(&sid);
                 notices.extend(registered.map(|registered| Notice::Message(registered.receiver.clone(), message)));
             }
@@ -244,11 +245,12 @@ impl<S: Clone> LinkState<S> {
         });
     }
 
-    /// Takes an error of the server. Only refusals of single subjects and subscriptions leave the connection open.
+    /// Handles an error from the server. Only a refusal of a single subject or subscription leaves the connection
+    /// open.
     fn refused(&mut self, text: &str, notices: &mut Vec<Notice<S>>) -> Result<(), String> {
         let lower = text.to_ascii_lowercase();
         if lower.starts_with("maximum subscriptions exceeded") {
-            // The server keeps the connection. A new one would restore all subscriptions, and be refused again.
+            // The server keeps the connection. On a new one, all subscriptions would be restored and refused again.
             notices.push(Notice::Refused(NatsError::connect(format!("the server reports {text:?}"))));
             return Ok(());
         }
@@ -257,7 +259,7 @@ impl<S: Clone> LinkState<S> {
         }
         let subject = text.split('"').nth(1).unwrap_or_default().to_owned();
         let error = NatsError::new(NatsErrorKind::PermissionsViolation(text.to_owned()));
-        // The subject may have any text.
+        // The subject is text from the server and may contain anything.
         if lower.starts_with("permissions violation for subscription") {
             if subject == format!("{}*", self.inbox) {
                 self.inbox_refused = Some(error.clone());
@@ -285,13 +287,13 @@ impl<S: Clone> LinkState<S> {
         Ok(())
     }
 
-    /// Answers the publications with this subject that have a reply, with [`REFUSED`] and the text of the server.
+    /// Answers the publications to this subject that expect an answer, with [`REFUSED`] and the server's text.
     fn answer_asked(&mut self, subject: &str, text: &str, notices: &mut Vec<Notice<S>>) {
         let asked = std::mem::take(&mut self.asked);
         let (refused, others): (VecDeque<_>, _) = asked.into_iter().partition(|(asked, _)| asked == subject);
         self.asked = others;
         for (_, reply) in refused {
-            // Only the last part of the replies of a subscription varies.
+            // The replies of one subscription differ only in their last part.
             let all = reply.rsplit_once('.').map(|(rest, _)| format!("{rest}.*"));
             let found = self.subscriptions.values().find(|registered| Some(&registered.subject) == all.as_ref());
             let (headers, payload) = (NatsHeaders::with_status(REFUSED, ""), text.as_bytes().to_vec());
@@ -304,7 +306,7 @@ impl<S: Clone> LinkState<S> {
         self.subscriptions.iter().filter(|(_, registered)| accepts(registered)).map(|(sid, _)| *sid).collect()
     }
 
-    /// Checks that there are a connection and room for outbound bytes.
+    /// Checks that the connection is up and the outbound buffer has room.
     fn check_open(&self) -> Result<(), Blocked> {
         match &self.phase {
             LinkPhase::Closed(error) => Err(Blocked::Failed(error.clone())),
@@ -327,8 +329,8 @@ impl<S: Clone> LinkState<S> {
         Ok(write_publish(&mut self.out, subject, reply, headers, payload).map_err(NatsError::from)?)
     }
 
-    /// Appends a publication that a subscription of this connection expects answers to. If the server refuses the subject, an answer
-    /// with the status [`REFUSED`] tells it.
+    /// Appends a publication. Its answers go to a subscription of this connection. If the server refuses the subject,
+    /// that subscription receives an answer with the status [`REFUSED`].
     pub(super) fn ask(&mut self, message: Outgoing<'_>) -> Result<(), Blocked> {
         self.publish(message)?;
         if let Some(reply) = message.reply {
@@ -340,7 +342,7 @@ impl<S: Clone> LinkState<S> {
         Ok(())
     }
 
-    /// Appends a request. Returns its number.
+    /// Appends a request, and returns its number.
     pub(super) fn request(&mut self, message: Outgoing<'_>, receiver: S) -> Result<u64, Blocked> {
         if let Some(error) = self.inbox_refused.as_ref().filter(|_| matches!(self.phase, LinkPhase::Connected)) {
             return Err(Blocked::Failed(error.clone()));
@@ -353,12 +355,12 @@ impl<S: Clone> LinkState<S> {
         Ok(number)
     }
 
-    /// Gives a request up. A late answer is ignored.
+    /// Abandons a request. A late answer is ignored.
     pub(super) fn forget(&mut self, number: u64) {
         self.requests.remove(&number);
     }
 
-    /// Adds a subscription. Without a connection, the next connection begins with it. Returns its number.
+    /// Adds a subscription, and returns its number. If the connection is down, the next connection subscribes.
     pub(super) fn subscribe(&mut self, subject: &str, group: Option<&str>, receiver: S) -> Result<u64, NatsError> {
         if let LinkPhase::Closed(error) = &self.phase {
             return Err(error.clone());
@@ -375,14 +377,14 @@ impl<S: Clone> LinkState<S> {
         Ok(sid)
     }
 
-    /// Ends a subscription. Does nothing if it has ended.
+    /// Ends a subscription. Does nothing if it has already ended.
     pub(super) fn unsubscribe(&mut self, sid: u64) {
         if self.subscriptions.remove(&sid).is_some() && matches!(self.phase, LinkPhase::Connected) {
             write_unsubscribe(&mut self.out, sid, None);
         }
     }
 
-    /// Appends a ping. Its pong is for `receiver`.
+    /// Appends a ping for a flush. `receiver` learns of the pong.
     pub(super) fn flush(&mut self, receiver: S) -> Result<(), Blocked> {
         self.check_open()?;
         self.out.extend_from_slice(b"PING\r\n");
@@ -394,7 +396,7 @@ impl<S: Clone> LinkState<S> {
     ///
     /// # Errors
     ///
-    /// Returns the reason to end this connection: `most` pings have no answer.
+    /// Returns the reason to end this connection if `most` pings are unanswered.
     pub(super) fn keep_alive(&mut self, most: u32) -> Result<(), String> {
         if !matches!(self.phase, LinkPhase::Connected) {
             return Ok(());
@@ -408,12 +410,12 @@ impl<S: Clone> LinkState<S> {
         Ok(())
     }
 
-    /// Returns whether there are outbound bytes.
+    /// Returns whether bytes are waiting to be written.
     pub(super) fn has_output(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Exchanges the outbound bytes for an empty buffer.
+    /// Takes the outbound bytes, and leaves an empty buffer in their place.
     pub(super) fn take_output(&mut self, empty: &mut Vec<u8>) {
         debug_assert!(empty.is_empty(), "the bytes of the last call are written");
         std::mem::swap(&mut self.out, empty);

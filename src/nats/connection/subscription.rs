@@ -10,9 +10,9 @@ use super::mailbox::{Mailbox, MailboxItem, MailboxState};
 use super::shared::LinkShared;
 use crate::base::time::Nanos;
 
-/// A subscription: the messages of a subject. Dropping it unsubscribes.
+/// A subscription to a subject. Dropping it unsubscribes.
 ///
-/// It is restored on each new connection. Messages of the time between are lost. It does not keep the connection open.
+/// It is restored on each new connection; messages sent in between are lost. It does not keep the connection open.
 ///
 /// # Examples
 ///
@@ -39,18 +39,18 @@ impl NatsSubscription {
         Self { shared, mailbox, subject: subject.to_owned(), sid }
     }
 
-    /// Returns the subject, perhaps with wildcards.
+    /// Returns the subject, which may have wildcards.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// Blocks until a message arrives. The end of the connection wakes it.
+    /// Blocks until a message arrives or the connection is closed.
     ///
     /// # Errors
     ///
-    /// Returns an error if messages were dropped because they were not read in time. The next call continues. Returns an error if
-    /// the server refuses the subject, or if the connection is closed.
+    /// Returns an error if messages were dropped because they were not read in time. The next call continues with the
+    /// next message. Also returns an error if the server refuses the subject, or if the connection is closed.
     pub fn recv(&self) -> Result<NatsMessage, NatsError> {
         self.recv_until(Nanos::NEVER, Duration::MAX)
     }
@@ -59,12 +59,12 @@ impl NatsSubscription {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), and returns an error after `timeout`.
+    /// As [`recv`](Self::recv), and if `timeout` passes.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<NatsMessage, NatsError> {
         self.recv_until(self.mailbox.clock().nanos().after(timeout), timeout)
     }
 
-    /// Returns the next message that has arrived. `None` without a message.
+    /// Returns the next message if one has arrived, and `None` otherwise.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ impl NatsSubscription {
         }
     }
 
-    /// Blocks until something is found or `deadline` has passed. Returns it with the number of the connection
-    /// on which the subscription was restored, and the time of the last message.
+    /// Blocks until an item arrives or `deadline` passes. Returns it with the number of the connection on which the
+    /// subscription was last restored, and the arrival time of the last message.
     pub(in crate::nats) fn take_until(&self, deadline: Nanos, restored: u64) -> (Option<MailboxItem>, u64, Nanos) {
         let found = self.mailbox.wait_for_some(deadline, |state| match state.take() {
             None if state.restored() == restored => None,
@@ -92,23 +92,23 @@ impl NatsSubscription {
         found.unwrap_or_else(|| self.mailbox.with(|state| (None, state.restored(), state.arrived())))
     }
 
-    /// Subscribes to another subject. This subscription receives its messages too.
+    /// Subscribes to another subject as well. This subscription receives its messages.
     pub(in crate::nats) fn also(&self, subject: &str) -> Result<Self, NatsError> {
         let sid = self.shared.subscribe(subject, None, &self.mailbox)?;
         Ok(Self::new(Arc::clone(&self.shared), Arc::clone(&self.mailbox), subject, sid))
     }
 
-    /// Returns the time at which the last message has arrived.
+    /// Returns the arrival time of the last message.
     pub(in crate::nats) fn arrived(&self) -> Nanos {
         self.mailbox.with(|state| state.arrived())
     }
 
-    /// Ends the waits of all threads, and the subscription. Messages that were not read are dropped.
+    /// Ends the subscription and the waits of all threads. Unread messages are dropped.
     pub(in crate::nats) fn abort(&self, error: NatsError) {
         self.mailbox.change(|state| state.abort(error));
     }
 
-    /// Returns the error with which the subscription was ended.
+    /// Returns the error that was passed to [`abort`](Self::abort).
     pub(in crate::nats) fn aborted(&self) -> Option<NatsError> {
         self.mailbox.with(|state| state.aborted())
     }

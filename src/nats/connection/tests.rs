@@ -19,7 +19,7 @@ fn message(subject: &str, reply: Option<String>) -> NatsMessage {
     NatsMessage { subject: subject.to_owned(), reply, headers: NatsHeaders::new(), payload: b"x".to_vec() }
 }
 
-/// A step of the test: a call of the program, or an event of the network.
+/// A step of the test: a call by the program, or an event in the network.
 #[derive(Clone, Debug)]
 enum Event {
     Publish(u8),
@@ -29,7 +29,7 @@ enum Event {
     Unsubscribe(prop::sample::Index),
     Flush,
     KeepAlive,
-    /// The server reads the written bytes, and answers this many of its pending frames.
+    /// The server reads the written bytes and answers this many pending frames.
     Serve(usize),
     Connect,
     Disconnect,
@@ -52,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A server: it echoes publications to subscribers, and answers requests and pings.
+/// A server that echoes publications to subscribers, and answers requests and pings.
 #[derive(Default)]
 struct Server {
     parser: FrameParser,
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// The waiting receivers, by number.
+/// The waiting receivers by number.
 #[derive(Default)]
 struct World {
     next: u32,
@@ -104,7 +104,7 @@ impl World {
         self.next
     }
 
-    /// Checks that each notice is expected, and removes ended calls.
+    /// Checks that each notice is expected, and removes the calls that have ended.
     fn take(&mut self, notices: Vec<Notice<u32>>) {
         for notice in notices {
             match notice {
@@ -127,7 +127,7 @@ impl World {
 }
 
 proptest! {
-    /// Each request and flush ends exactly once, and a server only ever sees whole and valid frames.
+    /// Each request and flush ends exactly once, and the server reads only complete, valid frames.
     #[test]
     fn calls_end_once_and_servers_see_valid_frames(events in vec(event(), 0..60)) {
         let mut state = LinkState::new("_INBOX.me", 10_000);
@@ -198,7 +198,7 @@ proptest! {
                     state.disconnected("cut", &mut notices);
                     server = None;
                     world.take(std::mem::take(&mut notices));
-                    prop_assert!(world.requests.is_empty() && world.flushes.is_empty(), "nothing waits in vain");
+                    prop_assert!(world.requests.is_empty() && world.flushes.is_empty(), "every call has ended");
                 }
                 Event::Close => {
                     state.close(&NatsError::new(super::NatsErrorKind::Closed), &mut notices);
@@ -213,7 +213,7 @@ proptest! {
             prop_assert_eq!(state.requests(), world.requests.len());
             prop_assert_eq!(state.subscriptions(), world.subscriptions.len());
         }
-        // A server that reads everything knows exactly the subscriptions of the program.
+        // A server that reads everything knows exactly the program's subscriptions.
         if let Some(mut server) = server {
             let mut bytes = Vec::new();
             state.take_output(&mut bytes);

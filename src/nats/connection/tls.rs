@@ -1,4 +1,4 @@
-//! TLS by `rustls`.
+//! TLS with `rustls`.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::super::error::NatsError;
 use super::super::options::TlsOptions;
 use crate::tls::{Identity, Trust, advice, client_config};
 
-/// Creates the configuration. Reads the certificates of the options, or else of the system.
+/// Creates the configuration from the certificates of the options, or else of the system.
 pub(super) fn config(options: &TlsOptions) -> Result<Arc<ClientConfig>, NatsError> {
     let trust = if let Some(path) = &options.roots {
         let invalid = |error| NatsError::invalid("root_certificates", path, format!("valid certificates: {error}"));
@@ -43,7 +43,7 @@ fn identity(certificate: &Path, key_path: &Path) -> Result<Identity, NatsError> 
     Identity::new(chain, &key).map_err(|error| fault(format!("a PEM file with the key of the certificate: it {error}")))
 }
 
-/// Describes an error of a connection. If TLS is the cause, adds advice.
+/// Describes a connection error. Adds advice if TLS is the cause.
 pub(super) fn described(error: &io::Error) -> String {
     match advice(error) {
         "" => error.to_string(),
@@ -58,7 +58,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     if certificates.is_empty() { Err(fault("it has none".to_owned())) } else { Ok(certificates) }
 }
 
-/// Creates the client's side of a session with a server whose certificate must have this name.
+/// Creates a client session. The server's certificate must have the name `host`.
 pub(super) fn session(config: Arc<ClientConfig>, host: &str) -> Result<ClientConnection, NatsError> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| NatsError::invalid("server", host, "a host name or an IP address"))?;

@@ -1,6 +1,7 @@
 //! The socket of a connection, with or without TLS.
 //!
-//! One thread reads and one thread writes. Both use one TLS session behind a lock, which neither holds while the socket blocks.
+//! One thread reads and another one writes. They share a TLS session behind a lock, which neither holds while the
+//! socket blocks.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +17,7 @@ use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
-/// The bytes that one call reads from a socket.
+/// How many bytes one call reads from the socket.
 const PIECE: usize = 64 << 10;
 
 /// A connected socket.
@@ -26,35 +27,35 @@ pub(super) struct Transport {
     tls: Option<Mutex<ClientConnection>>,
 }
 
-/// A handle that ends a socket, from any thread.
+/// Closes a socket from any thread.
 #[derive(Debug)]
-pub(super) struct Breaker(Socket, OwnerProcess);
+pub(super) struct SocketCloser(Socket, OwnerProcess);
 
-impl Breaker {
-    /// Ends the socket. Blocked calls return.
+impl SocketCloser {
+    /// Shuts the socket down. Blocked calls on it return.
     pub(super) fn end(&self) {
-        // A forked process has the socket too, and must not end its parent's connection.
+        // A forked process has a copy of the socket, and must not close its parent's connection.
         if self.1.is_current() {
-            // Fails if the socket has ended.
+            // Fails if the socket is already closed.
             let _ = self.0.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Connects to the first of the addresses that accepts. An address that does not answer takes only its part of the
-/// time. Passes the handle of each socket to `register`, which returns false to give up.
+/// Connects to the first address that accepts. Each address gets a share of the remaining time, so one that does not
+/// answer leaves time for the next. Passes each socket's handle to `register`, which returns false to give up.
 pub(super) fn dial(
     places: &[SocketAddr],
     clock: &Clock,
     deadline: Nanos,
-    register: impl Fn(Breaker) -> bool,
+    register: impl Fn(SocketCloser) -> bool,
 ) -> Result<TcpStream, NatsError> {
     let mut last = NatsError::connect("the name has no addresses");
     for (places_left, place) in (1..=u32::try_from(places.len()).unwrap_or(u32::MAX)).rev().zip(places.iter().copied())
     {
         let attempt = || -> io::Result<Option<Socket>> {
             let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
-            if !register(Breaker(socket.try_clone()?, OwnerProcess::current())) {
+            if !register(SocketCloser(socket.try_clone()?, OwnerProcess::current())) {
                 return Ok(None);
             }
             socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)? / places_left)?;
@@ -71,10 +72,10 @@ pub(super) fn dial(
     Err(last)
 }
 
-/// Returns the time to a deadline.
+/// Returns the time until a deadline.
 fn left(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
     let left = deadline.since(clock.nanos());
-    // A shorter timeout would be rounded to zero, which means none.
+    // A shorter timeout would be rounded to zero, which means "no timeout".
     if left < Duration::from_micros(10) { Err(timed_out()) } else { Ok(left) }
 }
 
@@ -109,7 +110,7 @@ impl Write for TimedSocket<'_> {
     }
 }
 
-/// Gives the error of a passed timeout a text for people.
+/// Replaces the text of a timeout error with one for people.
 fn readable(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(),
@@ -130,14 +131,14 @@ impl Transport {
         self.tls.is_some()
     }
 
-    /// Ends the socket. Blocked calls of both threads return.
+    /// Shuts the socket down. Blocked calls of both threads return.
     pub(super) fn shut_down(&self) {
         if self.owner.is_current() {
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Encrypts bytes for the socket. Returns false without TLS: then the bytes are sent as they are.
+    /// Encrypts bytes for the socket into `cipher`. Returns false without TLS, when the bytes are sent as they are.
     pub(super) fn seal(&self, bytes: &[u8], cipher: &mut Vec<u8>) -> io::Result<bool> {
         let Some(tls) = &self.tls else { return Ok(false) };
         for piece in bytes.chunks(PIECE) {
@@ -150,14 +151,14 @@ impl Transport {
         Ok(true)
     }
 
-    /// Writes all bytes, which were sealed before.
+    /// Writes all bytes, which [`seal`](Self::seal) has already encrypted.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         self.owner.check().map_err(io::Error::other)?;
         let mut socket = &self.socket;
         socket.write_all(bytes).map_err(readable)
     }
 
-    /// Writes bytes, which were sealed before, as far as the socket takes them at once. Returns their number.
+    /// Writes as many already encrypted bytes as the socket accepts without blocking. Returns their number.
     #[cfg(unix)]
     pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         use rustix::io::Errno;
@@ -170,7 +171,7 @@ impl Transport {
         }
     }
 
-    /// Takes no bytes, because the system has no write that does not block. The writer thread writes them.
+    /// Writes nothing, because this system has no write that does not block. The writer thread writes the bytes.
     #[cfg(not(unix))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the signature of other systems")]
     pub(super) fn write_now(&self, _: &[u8]) -> io::Result<usize> {
@@ -178,10 +179,10 @@ impl Transport {
     }
 }
 
-/// The reading side of a [`Transport`].
+/// The reading half of a [`Transport`].
 pub(super) struct TransportReader {
     transport: Arc<Transport>,
-    /// The bytes from the socket, before TLS.
+    /// Bytes from the socket that TLS has not decrypted yet.
     cipher: Vec<u8>,
     start: usize,
     end: usize,
@@ -215,7 +216,7 @@ impl TransportReader {
             }
             let count = retry_interrupted(|| socket.read(&mut self.cipher))?;
             if count == 0 {
-                // Without TLS' own end, an attacker may have cut the connection.
+                // Without TLS' closing message, an attacker may have cut the connection.
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended without TLS' end"));
             }
             (self.start, self.end) = (0, count);
@@ -242,14 +243,14 @@ mod tests {
     fn a_forked_process_neither_ends_nor_uses_the_socket_of_its_parent() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (clock, place) = (Clock::system(), server.local_addr().unwrap());
-        let breaker = std::cell::RefCell::new(None);
+        let closer = std::cell::RefCell::new(None);
         let deadline = clock.nanos().after(Duration::from_secs(60));
-        let socket = dial(&[place], &clock, deadline, |handle| breaker.replace(Some(handle)).is_none()).unwrap();
+        let socket = dial(&[place], &clock, deadline, |handle| closer.replace(Some(handle)).is_none()).unwrap();
         let transport = Transport::new(socket, None, Duration::from_secs(60)).unwrap();
         let (mut peer, _) = server.accept().unwrap();
         match fork::fork().unwrap() {
             fork::Fork::Child => {
-                breaker.take().unwrap().end();
+                closer.take().unwrap().end();
                 transport.shut_down();
                 let has_written = transport.write(b"child").is_ok() || transport.write_now(b"child").is_ok();
                 std::process::exit(i32::from(has_written));
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(text, "parent");
     }
 
-    /// The first address does not answer, because the queue of its listening socket is full.
+    /// The first address does not answer, because the accept queue of its listening socket is full.
     #[test]
     fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
         let any = || SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -1,11 +1,11 @@
-//! The outbound bytes of one turn at the socket.
+//! The outbound bytes that a thread writes in one turn.
 
 use std::io;
 use std::sync::Arc;
 
 use super::transport::Transport;
 
-/// The memory that a buffer keeps. One large message must not hold its memory for ever.
+/// The capacity that an unused buffer keeps. One large message must not occupy its memory permanently.
 const KEPT: usize = 1 << 20;
 
 /// The outbound bytes that one thread writes.
@@ -16,7 +16,7 @@ pub(super) struct Turn {
     progress: TurnProgress,
 }
 
-/// The buffers of turns, which are used again.
+/// The buffers that successive turns reuse.
 #[derive(Debug, Default)]
 pub(super) struct TurnBuffers {
     pub(super) plain: Vec<u8>,
@@ -26,7 +26,7 @@ pub(super) struct TurnBuffers {
 #[derive(Debug)]
 enum TurnProgress {
     New,
-    /// The bytes for the socket are ready, and so many of them are written. `tls` tells which buffer has them.
+    /// The bytes for the socket are ready, and this many are written. `tls` says which buffer has them.
     Sealed {
         tls: bool,
         written: usize,
@@ -42,7 +42,7 @@ impl Turn {
         &self.transport
     }
 
-    /// Returns the buffers, which are empty, for the next turn.
+    /// Returns the emptied buffers, for the next turn.
     pub(super) fn into_buffers(self) -> TurnBuffers {
         let mut buffers = self.buffers;
         for buffer in [&mut buffers.plain, &mut buffers.cipher] {
@@ -52,7 +52,7 @@ impl Turn {
         buffers
     }
 
-    /// Returns the bytes that are not written.
+    /// Returns the bytes that are still to be written.
     fn rest(&mut self) -> io::Result<&[u8]> {
         if let TurnProgress::New = self.progress {
             let TurnBuffers { plain, cipher } = &mut self.buffers;
@@ -63,7 +63,7 @@ impl Turn {
         Ok(&bytes[written..])
     }
 
-    /// Writes as much as the socket takes at once. Returns whether everything is written.
+    /// Writes as much as the socket accepts without blocking. Returns whether everything is written.
     pub(super) fn write_now(&mut self) -> io::Result<bool> {
         let transport = Arc::clone(&self.transport);
         let rest = self.rest()?;

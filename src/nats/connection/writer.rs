@@ -1,9 +1,12 @@
-//! Writes: by the thread that has something to send, or by the writer thread.
+//! Writing: on the thread that has something to send, or on the writer thread.
 //!
-//! One thread at a time has the *turn*: it takes the outbound bytes and writes them. A caller takes the turn if it is free, so that
-//! a request needs no other thread on its way out, and never blocks at the socket: if the socket is full, it leaves the rest of its
-//! turn to the writer thread. Bytes that arrive during a turn are written in the next one, by the same thread. While the reader
-//! delivers messages, no turn begins: the reader writes the requests that its receivers send next, in one turn.
+//! One thread at a time has the *turn*: it takes the outbound bytes and writes them. The thread with the turn also
+//! writes the bytes that arrive meanwhile, in the next turn.
+//!
+//! A caller takes the turn if it is free, so a request needs no other thread on its way out. A caller never blocks at
+//! the socket: if the socket is full, the caller leaves the rest of its turn to the writer thread. No turn starts
+//! while the reader delivers messages. Afterwards the reader writes in one turn the requests that the receivers have
+//! sent meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +16,11 @@ use super::transport::Transport;
 use super::turn::Turn;
 use crate::base::time::Nanos;
 
-/// The turns that a caller takes in sequence, before it leaves the bytes of others to the writer thread.
+/// How many turns a caller takes in sequence before it leaves the bytes of others to the writer thread.
 const TURNS: usize = 4;
 
 impl Link {
-    /// Takes the turn, if it is free and there are outbound bytes.
+    /// Takes the turn if it is free and bytes are waiting.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
         let is_free = !self.writing && !self.delivering;
         let transport = self.transport.as_ref().filter(|_| is_free && self.state.has_output())?;
@@ -35,14 +38,15 @@ impl Link {
 }
 
 impl LinkShared {
-    /// Changes the state, and writes the outbound bytes on this thread if the turn is free. Blocks at no socket.
+    /// Changes the state. If the turn is free, also writes the outbound bytes on this thread. Never blocks at the
+    /// socket.
     pub(super) fn change_and_send<R>(&self, change: impl FnOnce(&mut Link) -> R) -> R {
         let (result, turn) = self.link.change(|link| (change(link), link.take_turn()));
         self.send(turn);
         result
     }
 
-    /// Writes the bytes of a turn, and of the next ones. Blocks at no socket.
+    /// Writes the bytes of a turn and of the next ones. Never blocks at the socket.
     pub(super) fn send(&self, mut turn: Option<Turn>) {
         for _ in 0..TURNS {
             let Some(mut current) = turn else { return };
@@ -62,7 +66,7 @@ impl LinkShared {
         }
     }
 
-    /// Ends a turn, and takes the next one if there are bytes. Wakes callers that wait for room.
+    /// Ends a turn, and takes the next one if bytes are waiting. Wakes callers that wait for room.
     fn next_turn(&self, turn: Turn) -> Option<Turn> {
         self.link.change(|link| {
             link.end_turn(turn);
@@ -70,7 +74,7 @@ impl LinkShared {
         })
     }
 
-    /// The body of the writer: writes outbound bytes that no caller writes, and sends pings.
+    /// The body of the writer thread. Writes outbound bytes that no caller writes, and sends pings.
     pub(super) fn write(&self) {
         let _end = ThreadEnd(self);
         let clock = &self.options.clock;
@@ -99,7 +103,7 @@ impl LinkShared {
         }
     }
 
-    /// Appends a ping, or ends a connection that does not answer.
+    /// Appends a ping. Ends a connection that leaves too many pings unanswered.
     fn ping(&self) {
         let stale = self.link.with(|link| {
             let stale = link.state.keep_alive(self.options.pings_out).err();
@@ -114,10 +118,10 @@ impl LinkShared {
         }
     }
 
-    /// Ends a connection that cannot be written to. The reader finds its end.
+    /// Shuts down a connection after a failed write. The reader notices the end.
     fn lose(&self, transport: &Arc<Transport>, error: &io::Error) {
         transport.shut_down();
         let name = self.options.name.as_str();
-        log::debug!(connection = name, error:%; "{name}: the connection cannot be written to: {error}");
+        log::debug!(connection = name, error:%; "{name}: cannot write to the connection: {error}");
     }
 }

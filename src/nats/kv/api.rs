@@ -1,4 +1,4 @@
-//! The requests of `JetStream`'s API, and their JSON.
+//! The requests of the `JetStream` API and their JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +12,20 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::{NatsHeaders, NatsMessage};
 use crate::base::time::Nanos;
 
-/// The start of the names of all consumers of watches.
+/// The prefix of the names of all consumers that watches create.
 pub(super) const WATCHES: &str = "homeostat-";
 
 pub(super) const STREAM_NOT_FOUND: u64 = 10_059;
 pub(super) const STREAM_EXISTS: u64 = 10_058;
 pub(super) const NO_MESSAGE: u64 = 10_037;
 pub(super) const CONSUMER_NOT_FOUND: u64 = 10_014;
-/// The second one comes from a replicated stream while another write of the subject is under way (nats.go, pull request 2098).
+/// The second code comes from a replicated stream while it stores another write of the subject (nats.go, pull request
+/// 2098).
 pub(super) const WRONG_LAST_SEQUENCE: [u64; 2] = [10_071, 10_164];
 const NOT_ENABLED: [u64; 3] = [10_035, 10_039, 10_076];
-/// The stream cannot store a message. The description has the reason.
+/// The stream cannot store a message. The error's description has the reason.
 const STORE_FAILED: u64 = 10_077;
-/// Limits of the account, of the number of watches and of buckets in it, and of the server: its disk or memory.
+/// Limits of the account, of its watches and buckets, and of the server's disk or memory.
 const FULL: [(u64, &str); 6] = [
     (10_002, "the account is full: delete keys in any of its buckets, or raise its limits"),
     (10_026, "end other watches, or raise the limit of the bucket or the account"),
@@ -36,11 +37,11 @@ const FULL: [(u64, &str); 6] = [
 const SERVER_FULL: &str = "the server is full: delete keys, or raise its limits of memory or storage";
 const BUCKET_FULL: &str = "the bucket is full: delete keys, or raise its limit";
 
-/// The pause before a request is repeated that nobody heard.
+/// The pause before an unheard request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 const REPEATS: u32 = 3;
 
-/// The part of a stream's configuration that a bucket needs.
+/// The part of a stream's configuration that concerns a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the server's JSON")]
@@ -54,7 +55,7 @@ pub(super) struct StreamConfig {
     pub(super) max_msgs: i64,
     pub(super) max_msgs_per_subject: i64,
     pub(super) max_bytes: i64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) max_age: u64,
     pub(super) max_msg_size: i64,
     pub(super) storage: String,
@@ -66,7 +67,7 @@ pub(super) struct StreamConfig {
     pub(super) allow_direct: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) allow_msg_ttl: bool,
-    /// Nanoseconds.
+    /// In nanoseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) subject_delete_marker_ttl: u64,
     #[serde(skip_serializing)]
@@ -86,14 +87,14 @@ pub(super) struct StreamState {
     pub(super) first_seq: u64,
     pub(super) last_seq: u64,
     pub(super) consumer_count: usize,
-    /// The messages of each subject, if they were asked for.
+    /// The number of messages by subject, if the request asked for it.
     pub(super) subjects: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StreamInfo {
     pub(super) config: StreamConfig,
-    /// The time of the stream's creation, which identifies it.
+    /// The stream's creation time, which identifies it.
     pub(super) created: String,
     #[serde(default)]
     pub(super) state: StreamState,
@@ -117,7 +118,7 @@ pub(super) struct ConsumerConfig<'a> {
     pub(super) max_deliver: i64,
     pub(super) filter_subject: &'a str,
     pub(super) flow_control: bool,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) idle_heartbeat: u64,
     pub(super) inactive_threshold: u64,
     pub(super) headers_only: bool,
@@ -131,7 +132,7 @@ pub(super) struct ConsumerInfo {
     pub(super) num_pending: u64,
 }
 
-/// The error of an answer.
+/// The error in an answer.
 #[derive(Debug, Deserialize)]
 pub(super) struct ApiError {
     #[serde(default)]
@@ -147,7 +148,7 @@ struct Refused {
     error: Option<ApiError>,
 }
 
-/// Parses an answer: a value or an error. `what` names the request in errors.
+/// Parses an answer, which is a value or an error. `what` names the request in errors.
 pub(super) fn parse<R: DeserializeOwned>(what: &str, payload: &[u8]) -> Result<Result<R, ApiError>, NatsError> {
     let fault = |error| NatsError::answer(what, error);
     if let Some(error) = serde_json::from_slice::<Refused>(payload).map_err(fault)?.error {
@@ -170,10 +171,10 @@ impl ApiError {
     }
 }
 
-/// Returns the way out, if this is the error of a limit.
+/// Returns advice if this error reports a limit.
 fn remedy(err_code: u64, description: &str) -> Option<&'static str> {
     if err_code == STORE_FAILED {
-        // Other reasons are "message size exceeds maximum allowed" and failures of the disk.
+        // Other reasons are "message size exceeds maximum allowed" and disk failures.
         let is_limit = description.starts_with("maximum ") && description.ends_with(" exceeded");
         return is_limit.then_some(BUCKET_FULL);
     }
@@ -184,7 +185,7 @@ pub(super) fn no_jetstream(connection: &NatsConnection) -> NatsError {
     NatsError::new(NatsErrorKind::NoJetStream { server: connection.status().server })
 }
 
-/// Sends a request to the API, and parses its answer. `is_read` allows to repeat it after a disconnect.
+/// Sends an API request, and parses its answer. If `is_read`, repeats it after a disconnect.
 pub(super) fn call<R: DeserializeOwned>(
     connection: &NatsConnection,
     method: &str,
@@ -201,9 +202,9 @@ pub(super) fn call<R: DeserializeOwned>(
     }
 }
 
-/// Sends a request, within `timeout`. Repeats it if nobody has heard it, and a read also after a disconnect.
+/// Sends a request within `timeout`. Repeats it if it was not heard. Repeats a read after a disconnect too.
 ///
-/// `JetStream` does not listen while a leader is elected, or while the servers that have it cannot be reached.
+/// `JetStream` does not listen during the election of a leader, or while its servers are unreachable.
 pub(super) fn send(
     connection: &NatsConnection,
     subject: &str,
@@ -232,12 +233,12 @@ pub(super) fn send(
     }
 }
 
-/// Returns a duration in the nanoseconds of the API.
+/// Converts a duration to the nanoseconds of the API.
 pub(super) fn nanos(duration: Duration) -> u64 {
     Nanos::ZERO.after(duration).0
 }
 
-/// Checks that the server has at least this version, which an option needs.
+/// Checks that the server has at least this version, which the feature `what` needs.
 pub(in crate::nats) fn need_version(
     connection: &NatsConnection,
     option: &str,
@@ -251,13 +252,13 @@ pub(in crate::nats) fn need_version(
     Err(NatsError::new(NatsErrorKind::Unsupported { what: option.to_owned(), needs, server }))
 }
 
-/// Returns the numbers of a version such as `2.11.0-beta`.
+/// Parses the numbers of a version such as `2.11.0-beta`.
 fn numbers(version: &str) -> [u32; 3] {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or_default());
     [0; 3].map(|none| numbers.next().unwrap_or(none))
 }
 
-/// The first version that knows entries with a time to live.
+/// The first version that supports entries with a time to live.
 pub(super) const TTL: &str = "2.11";
 
 #[cfg(all(test, not(loom)))]

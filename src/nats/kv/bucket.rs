@@ -17,11 +17,12 @@ use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT};
 
 /// A key-value bucket of `JetStream`.
 ///
-/// Cheap to clone. Keys are parts of letters, digits and `- / _ =`, joined by dots. Each write gives the key a revision, which rises
-/// over the whole bucket. If the error of a write [is disconnected](NatsError::is_disconnected) or
-/// [is a timeout](NatsError::is_timeout), the write may have been executed. Reads are repeated after a reconnect.
+/// Clones are cheap. A key has parts of letters, digits and `- / _ =`, joined by dots. Each write gives its key a
+/// revision, which rises across the whole bucket. Reads are repeated after a reconnect. If a write fails with an error
+/// that [is disconnected](NatsError::is_disconnected) or [is a timeout](NatsError::is_timeout), it may have been
+/// executed.
 ///
-/// The bucket is in the `JetStream` that answers the account on the connected server. A domain cannot be chosen:
+/// The bucket is in the `JetStream` that answers the account on the connected server. A domain cannot be chosen here:
 /// connect to a server of that domain, or set `default_js_domain` for the account on a leaf node.
 ///
 /// # Examples
@@ -40,9 +41,9 @@ use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT};
 pub struct KvBucket {
     pub(in crate::nats) connection: NatsConnection,
     pub(in crate::nats) name: String,
-    /// The subject of the keys, up to the key.
+    /// The prefix of the keys' subjects.
     pub(in crate::nats) prefix: String,
-    /// The server allows reads from any copy.
+    /// Whether the server allows reads from any copy.
     pub(in crate::nats) direct: bool,
     pub(in crate::nats) max_value_size: Option<usize>,
     pub(in crate::nats) max_bytes: Option<usize>,
@@ -52,25 +53,25 @@ pub struct KvBucket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KvStatus {
-    /// The stored entries, with history and markers.
+    /// The number of stored entries, including history and markers.
     pub entries: u64,
-    /// The stored bytes.
+    /// The size of the bucket in bytes.
     pub bytes: u64,
     /// The revision of the last write.
     pub revision: u64,
-    /// The revisions that are kept of each key.
+    /// How many revisions of each key the bucket keeps.
     pub history: u64,
-    /// The consumers, such as watches.
+    /// The number of consumers, such as watches.
     pub consumers: usize,
 }
 
 impl KvBucket {
-    /// Creates a bucket, or binds it if it exists with this configuration.
+    /// Creates a bucket, or opens it if it exists with this configuration.
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration is invalid, if the bucket exists with another one, or if the server has no `JetStream`
-    /// or is too old for an option.
+    /// Returns an error if the configuration is invalid, the bucket exists with a different one, or the server has no
+    /// `JetStream` or is too old for an option.
     pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
         let wanted = config.stream()?;
         if wanted.allow_msg_ttl {
@@ -88,12 +89,12 @@ impl KvBucket {
         }
     }
 
-    /// Binds an existing bucket. A mirror cannot be bound, because it cannot be written to: bind its origin.
+    /// Opens an existing bucket. A mirror cannot be opened, because it is read-only: open its origin.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket does not exist, if its stream does not have the layout of a bucket, or if the server has no
-    /// `JetStream`.
+    /// Returns an error if the bucket does not exist, its stream does not have the layout of a bucket, or the server
+    /// has no `JetStream`.
     pub fn bind(connection: &NatsConnection, name: &str) -> Result<Self, NatsError> {
         check_bucket(name)?;
         let info = info(connection, name)?;
@@ -101,7 +102,7 @@ impl KvBucket {
         Ok(Self::of(connection, name, &info))
     }
 
-    /// Deletes a bucket with all its keys. Its watches are *gone*.
+    /// Deletes a bucket with all its keys. Its watches end as *gone*.
     ///
     /// # Errors
     ///
@@ -136,7 +137,7 @@ impl KvBucket {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket does not exist, or if the server cannot be asked.
+    /// Returns an error if the bucket does not exist, or if the server does not answer.
     pub fn status(&self) -> Result<KvStatus, NatsError> {
         let StreamInfo { config, state, .. } = info(&self.connection, &self.name)?;
         Ok(KvStatus {
@@ -148,19 +149,19 @@ impl KvBucket {
         })
     }
 
-    /// Returns the last value of a key. `None` if it does not exist or was deleted.
+    /// Returns the current value of a key, or `None` if the key does not exist or was deleted.
     ///
-    /// Any server with a copy of the bucket may answer, so the value may be old for a moment. Before a retry after a conflict, read
-    /// with [`get_latest`](Self::get_latest).
+    /// Any server with a copy of the bucket may answer, so the value may be slightly old. After a conflict, read with
+    /// [`get_latest`](Self::get_latest) before you retry.
     ///
     /// # Errors
     ///
-    /// Returns an error if the key is invalid, or if the server cannot be asked.
+    /// Returns an error if the key is invalid, or if the server does not answer.
     pub fn get(&self, key: &str) -> Result<Option<KvEntry>, NatsError> {
         Ok(self.entry(key)?.filter(|entry| !entry.is_marker()))
     }
 
-    /// Returns the last entry of a key, which may be a marker. Otherwise like [`get`](Self::get).
+    /// Returns the last entry of a key, which may be a marker, with the same guarantees as [`get`](Self::get).
     ///
     /// # Errors
     ///
@@ -171,7 +172,8 @@ impl KvBucket {
         self.read(key, &subject, b"", &self.last_of(key))
     }
 
-    /// Returns the last value of a key, from the server that orders all writes. `None` if it does not exist or was deleted.
+    /// Returns the current value of a key from the server that orders all writes. `None` if the key does not exist or
+    /// was deleted.
     ///
     /// # Errors
     ///
@@ -182,7 +184,8 @@ impl KvBucket {
         Ok(entry.filter(|entry| !entry.is_marker()))
     }
 
-    /// Returns a revision of a key. `None` if it is no longer kept, is of another key, or is a marker.
+    /// Returns one revision of a key. `None` if the bucket no longer keeps it, or if it is a marker or belongs to
+    /// another key.
     ///
     /// # Errors
     ///
@@ -198,7 +201,8 @@ impl KvBucket {
         Ok(entry.filter(|entry| entry.key == key && !entry.is_marker()))
     }
 
-    /// Reads from any copy. If none answers within half of the time, reads from the leader, which also knows if there is no bucket.
+    /// Reads from any copy. If none answers within half of the timeout, reads from the leader, which also knows
+    /// whether the bucket exists.
     pub(super) fn read(
         &self,
         key: &str,
@@ -217,7 +221,7 @@ impl KvBucket {
         self.read_leader(key, ask_leader)
     }
 
-    /// Returns the request for the last entry of a key.
+    /// Returns the request body for the last entry of a key.
     pub(super) fn last_of(&self, key: &str) -> Value {
         json!({"last_by_subj": format!("{}{key}", self.prefix)})
     }
@@ -232,11 +236,11 @@ impl KvBucket {
         }
     }
 
-    /// Starts a watch. Returns before its first answer arrives.
+    /// Starts a watch. Returns before the watch's first answer arrives.
     ///
     /// # Errors
     ///
-    /// Returns an error if an option is invalid, if the bucket does not exist, or if the server cannot be asked.
+    /// Returns an error if an option is invalid, the bucket does not exist, or the server does not answer.
     pub fn watch(&self, options: &KvWatchOptions) -> Result<KvWatch, NatsError> {
         self.start_watch(options, false)
     }
@@ -245,7 +249,7 @@ impl KvBucket {
         let found = info(&self.connection, &self.name)?;
         let mut options = options.clone();
         if is_listing {
-            // If the last entries were removed meanwhile, only a heartbeat shows that nothing more is to come.
+            // If the last entries have just been removed, only a heartbeat shows that nothing follows.
             options.heartbeat = options.heartbeat.min(self.connection.request_timeout() / 4).max(SHORTEST_HEARTBEAT);
         }
         KvWatch::start(&self.connection, &self.name, &found, &options)
@@ -261,17 +265,18 @@ impl KvBucket {
         Ok(self.list_with(&options)?.entries.into_iter().map(|entry| entry.key).collect())
     }
 
-    /// Returns all values whose keys match `filter`, sorted by key, and the position from which a watch continues.
+    /// Lists the values of all keys that match `filter`, sorted by key. The listing has a position from which a watch
+    /// can continue.
     ///
     /// # Errors
     ///
-    /// Returns an error if the filter is invalid, if the bucket does not exist, or if the server cannot be asked within the request
-    /// timeout. The timeout begins again with each entry.
+    /// Returns an error if the filter is invalid, the bucket does not exist, or the server does not answer within the
+    /// request timeout, which starts again with each entry.
     pub fn list(&self, filter: &str) -> Result<KvListing, NatsError> {
         self.list_with(&KvWatchOptions::new().filter(filter).ignore_deletes())
     }
 
-    /// Returns the kept revisions of a key in order, markers included. Empty if the key was never written.
+    /// Returns the kept revisions of a key in order, including markers. Empty if the key was never written.
     ///
     /// # Errors
     ///
@@ -283,7 +288,7 @@ impl KvBucket {
     }
 
     pub(in crate::nats) fn list_with(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
-        // A marker that comes while the bucket is listed removes an entry that came before.
+        // A marker that arrives during the listing removes the entry listed before it.
         let with_markers = KvWatchOptions { ignore_deletes: false, ..options.clone() };
         let mut listing = listing::collect(self.start_watch(&with_markers, true)?, &self.connection)?.last_of_each();
         if options.ignore_deletes {

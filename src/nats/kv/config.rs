@@ -1,4 +1,4 @@
-//! The configuration of a bucket, as a stream.
+//! The configuration of a bucket, and its translation to a stream.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::error::NatsError;
 use super::api::{StreamConfig, nanos};
 use super::key::check_bucket;
 
-/// The most revisions that a bucket keeps of a key.
+/// The largest number of revisions of a key that a bucket can keep.
 pub(super) const MOST_HISTORY: u8 = 64;
 
 /// The configuration of a bucket.
@@ -35,9 +35,9 @@ pub struct KvConfig {
 }
 
 impl KvConfig {
-    /// Creates the configuration of a bucket that keeps the last revision of each key, on disk, on one server.
+    /// Creates a configuration that keeps the last revision of each key, on disk, on one server.
     ///
-    /// The name has letters, digits, `-` and `_`.
+    /// The name consists of letters, digits, `-` and `_`.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -60,33 +60,34 @@ impl KvConfig {
         self
     }
 
-    /// Sets the revisions that the bucket keeps of each key, from 1 to 64. Default: 1.
+    /// Sets how many revisions of each key the bucket keeps, from 1 to 64. Default: 1.
     #[must_use]
     pub fn history(mut self, revisions: u8) -> Self {
         self.history = revisions;
         self
     }
 
-    /// Sets the time after which entries expire. Default: never.
+    /// Sets the age at which entries expire. Default: never.
     ///
-    /// Servers write no marker for an expired entry, so no watch reports it, unless [`marker_ttl`](Self::marker_ttl) is set.
+    /// Servers write no marker for an expired entry, so watches do not report it, unless
+    /// [`marker_ttl`](Self::marker_ttl) is set.
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
     }
 
-    /// Sets the largest value in bytes. Default: the server's limit for messages.
+    /// Sets the largest value in bytes. Default: the server's limit for a message.
     #[must_use]
     pub fn max_value_size(mut self, bytes: usize) -> Self {
         self.max_value_size = Some(bytes);
         self
     }
 
-    /// Sets the bytes of the whole bucket. Writes beyond them fail with an error that is
+    /// Sets the largest size of the bucket in bytes. Writes beyond it fail with an error that is
     /// [full](crate::nats::NatsError::is_full). Default: no limit.
     ///
-    /// Deletions are possible in a full bucket, see [`KvBucket::delete`](super::KvBucket::delete). Servers before
+    /// Deletions still work in a full bucket, see [`KvBucket::delete`](super::KvBucket::delete). Servers before
     /// version 2.10.5 count too few bytes, and can drop the oldest entry of a bucket that reaches this limit: leave
     /// some room, or use a newer server.
     #[must_use]
@@ -95,37 +96,37 @@ impl KvConfig {
         self
     }
 
-    /// Keeps the bucket in memory. It ends with the server.
+    /// Keeps the bucket in the server's memory. It is lost when the server stops.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.memory = true;
         self
     }
 
-    /// Sets the number of servers that keep the bucket, from 1 to 5. Default: 1.
+    /// Sets how many servers keep a copy of the bucket, from 1 to 5. Default: 1.
     ///
-    /// Servers before version 2.10.19 can accept several writes of a replicated bucket that [expect](super::KvBucket::update) the same
-    /// revision.
+    /// Servers before version 2.10.19 can accept several writes of a replicated bucket that
+    /// [expect](super::KvBucket::update) the same revision.
     ///
-    /// A leader that has lost the other servers answers reads for some seconds, until it notices. A watch that starts
-    /// there meanwhile is [synced](super::KvUpdate::Synced) with the entries that this server has. The changes since
-    /// follow after the reconnect.
+    /// A leader that has lost contact with the other servers answers reads for some seconds, until it notices. A watch
+    /// that starts there meanwhile reports [synced](super::KvUpdate::Synced) with the entries that this server has. It
+    /// reports later changes after the reconnect.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Allows entries with a time to live, and sets how long the markers of expired entries stay, at least one second.
+    /// Allows entries with a time to live. Sets how long the markers of expired entries stay, at least one second.
     ///
-    /// Needs a server of version 2.11.
+    /// Needs server version 2.11.
     #[must_use]
     pub fn marker_ttl(mut self, ttl: Duration) -> Self {
         self.marker_ttl = ttl;
         self
     }
 
-    /// Returns the stream's configuration.
+    /// Returns the configuration of the bucket's stream.
     pub(super) fn stream(&self) -> Result<StreamConfig, NatsError> {
         check_bucket(&self.name)?;
         if self.history == 0 || self.history > MOST_HISTORY {
@@ -180,7 +181,7 @@ pub(super) fn stream_name(bucket: &str) -> String {
     format!("KV_{bucket}")
 }
 
-/// Returns the subject of a bucket's keys, up to the key.
+/// Returns the subject prefix of a bucket's keys.
 pub(super) fn subject_prefix(bucket: &str) -> String {
     format!("$KV.{bucket}.")
 }
@@ -204,7 +205,7 @@ pub(super) fn check_layout(bucket: &str, found: &StreamConfig) -> Result<(), Nat
     Ok(())
 }
 
-/// Checks that an existing stream is configured as wanted.
+/// Checks that an existing stream has the wanted configuration.
 pub(super) fn check_same(bucket: &str, found: &StreamConfig, wanted: &StreamConfig) -> Result<(), NatsError> {
     check_layout(bucket, found)?;
     let differ = |option: &str, found: String, wanted: String| {

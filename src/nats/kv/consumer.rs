@@ -1,4 +1,4 @@
-//! The requests of a watch about its consumers, and about the end of its bucket.
+//! The requests of a watch about its consumers and its bucket's last revision.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::watch::KvWatch;
 use crate::base::time::Nanos;
 
 impl KvWatch {
-    /// Sends the creation of a consumer, and the deletion of the one before.
+    /// Requests the creation of a consumer, and the deletion of the previous one.
     pub(super) fn create(&mut self, serial: u64, start: StartAt, now: Nanos, draw: u64) -> Result<(), NatsError> {
         self.delete_consumers();
         self.held.clear();
@@ -22,7 +22,7 @@ impl KvWatch {
         let (deliver_policy, opt_start_seq) = match start {
             StartAt::LastOfEach => ("last_per_subject", None),
             StartAt::All => ("all", None),
-            // An empty bucket is at 0, and sequences begin at 1.
+            // An empty bucket has position 0, and sequences start at 1.
             StartAt::After(position) => ("by_start_sequence", Some(position.saturating_add(1))),
         };
         let deliver_subject = format!("{}.m{serial}", self.inbox);
@@ -72,7 +72,7 @@ impl KvWatch {
         }
     }
 
-    /// Takes the answer to a question about the last revision of the watched keys.
+    /// Handles the answer about the last revision of the watched keys.
     pub(super) fn take_end(&mut self, number: u64, message: &NatsMessage, now: Nanos) -> Result<(), NatsError> {
         if message.headers.status().is_some() {
             self.progress.unheard(number, now);
@@ -90,7 +90,7 @@ impl KvWatch {
         Ok(())
     }
 
-    /// Takes the refusal of a request. The same request would be refused again.
+    /// Returns the error for a request that the server refused. Repeating it would not help.
     pub(super) fn forbidden(&self, kind: char, number: u64, message: &NatsMessage) -> Result<(), NatsError> {
         let is_needed = match kind {
             'l' => !self.progress.is_synced(),
@@ -106,8 +106,8 @@ impl KvWatch {
 
     /// Asks the server to delete all consumers of this watch.
     ///
-    /// A request may be lost with its connection, so each creation is preceded by the deletion of all consumers that may exist.
-    /// Without a connection, the server deletes them after a while.
+    /// A request may be lost with its connection. Each creation therefore follows a deletion of all consumers that may
+    /// exist. Without a connection, the server deletes them after a while.
     pub(super) fn delete_consumers(&self) {
         let stream = stream_name(&self.bucket);
         for serial in &self.present {

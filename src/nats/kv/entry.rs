@@ -1,4 +1,4 @@
-//! Entries of buckets, from messages of all kinds.
+//! Entries of buckets, converted from messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,16 +9,16 @@ use super::super::error::NatsError;
 use super::super::protocol::{NatsHeaders, NatsMessage};
 
 pub(super) const OPERATION: &str = "KV-Operation";
-/// The header of the note that a client of objects adds to its writes.
+/// The header of the note that a client of objects attaches to its writes.
 pub(in crate::nats) const NOTE: &str = "Homeostat-Change";
 
-/// An entry of a bucket: a value or the marker of a deletion.
+/// An entry of a bucket: a value, or the marker of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KvEntry {
     /// The key.
     pub key: String,
-    /// The value. Empty for markers, and in watches without values.
+    /// The value. Empty in a marker, and in watches without values.
     pub value: Vec<u8>,
     /// The sequence number in the bucket's stream. It rises with each write to the bucket.
     pub revision: u64,
@@ -26,7 +26,7 @@ pub struct KvEntry {
     pub created: SystemTime,
     /// The kind of the write.
     pub operation: KvOperation,
-    /// The note of a client of objects.
+    /// The note that a client of objects attached.
     pub(in crate::nats) note: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub enum KvOperation {
     Put,
     /// The key was deleted. Earlier revisions stay in the history.
     Delete,
-    /// The key was deleted with its history, or has expired.
+    /// The key was deleted together with its history, or it expired.
     Purge,
 }
 
@@ -51,7 +51,7 @@ impl KvEntry {
 }
 
 impl KvOperation {
-    /// Returns the kind of a message. Servers name the reason of the markers that they write themselves.
+    /// Returns the kind of a message. In their own markers, servers give a reason.
     pub(super) fn of(headers: &NatsHeaders) -> Self {
         match (headers.get(OPERATION), headers.get("Nats-Marker-Reason")) {
             (Some("DEL"), _) | (None, Some("Remove")) => Self::Delete,
@@ -61,20 +61,20 @@ impl KvOperation {
     }
 }
 
-/// The place of a message in a stream and in a consumer, from the subject of its acknowledgement.
+/// The position of a message in a stream and a consumer, as its acknowledgement subject tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placement<'a> {
     pub(super) consumer: &'a str,
     pub(super) stream_seq: u64,
     pub(super) consumer_seq: u64,
-    /// Nanoseconds since 1970.
+    /// In nanoseconds since 1970.
     pub(super) time: u64,
     pub(super) pending: u64,
 }
 
 impl<'a> Placement<'a> {
-    /// Parses `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`. Newer servers put domain and
-    /// account before the stream, and a random part at the end.
+    /// Parses `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`. Newer servers
+    /// insert domain and account before the stream, and append a random part.
     pub(super) fn parse(reply: &'a str) -> Option<Self> {
         let rest = reply.strip_prefix("$JS.ACK.")?;
         let before = match rest.bytes().filter(|byte| *byte == b'.').count() + 1 {
@@ -89,7 +89,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Creates an entry from a message of a consumer.
+/// Converts a message from a consumer to an entry.
 pub(super) fn from_consumer(key: String, headers: &NatsHeaders, value: Vec<u8>, place: Placement<'_>) -> KvEntry {
     KvEntry {
         key,
@@ -101,7 +101,7 @@ pub(super) fn from_consumer(key: String, headers: &NatsHeaders, value: Vec<u8>, 
     }
 }
 
-/// Creates an entry from the answer of a direct get. Returns `None` if there is no message.
+/// Converts the answer of a direct get to an entry. Returns `None` if there is no message.
 pub(super) fn from_direct(what: &str, prefix: &str, answer: NatsMessage) -> Result<Option<KvEntry>, NatsError> {
     let NatsMessage { headers, payload, .. } = answer;
     match headers.status() {
@@ -122,7 +122,7 @@ pub(super) fn from_direct(what: &str, prefix: &str, answer: NatsMessage) -> Resu
     Ok(Some(KvEntry { key: key.to_owned(), value: payload, revision, created, operation, note }))
 }
 
-/// A message in the answer of a read from the leader.
+/// A message in the leader's answer to a read.
 #[derive(Debug, Deserialize)]
 pub(super) struct StoredMessage {
     message: StoredFields,
@@ -145,7 +145,7 @@ impl StoredMessage {
     }
 }
 
-/// Creates an entry from the answer of a read from the leader.
+/// Converts the leader's answer to an entry.
 pub(super) fn from_stored(what: &str, prefix: &str, stored: StoredMessage) -> Result<KvEntry, NatsError> {
     let StoredFields { subject, seq, data, hdrs, time } = stored.message;
     let Some(key) = subject.strip_prefix(prefix) else {

@@ -1,4 +1,4 @@
-//! Calls for the client of objects, which needs more than keys and values: markers, notes, and the life of the stream.
+//! Calls for the client of objects, which also needs markers, notes and the identity of the stream.
 
 use serde_json::{Value, json};
 
@@ -9,17 +9,17 @@ use super::config::stream_name;
 use super::entry::KvEntry;
 use super::key::{check_filter, check_key};
 
-/// The first version of servers that purge one key without an effect on other keys. Before it, each consumer with a wider filter skipped
-/// all entries that it had not sent.
+/// The first server version that can purge one key without affecting other keys. Before it, each consumer with a wider
+/// filter skipped all entries that it had not sent.
 const PURGES: &str = "2.9.12";
 
-/// The description of a bucket that keeps objects.
+/// The description of a bucket for objects.
 pub(in crate::nats) const OBJECTS: &str = "objects of homeostat, layout 1";
 
-/// The facts about a bucket at one time.
+/// A bucket's identity and last revision at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::nats) struct BucketFacts {
-    /// The time of its creation, which identifies it.
+    /// The time of the bucket's creation, which identifies it.
     pub(in crate::nats) created: String,
     /// The revision of the last write.
     pub(in crate::nats) revision: u64,
@@ -38,18 +38,19 @@ impl KvBucket {
         self.read_leader(key, &self.last_of(key))
     }
 
-    /// Returns the entry with this revision, which may be a marker. `None` if it is no longer kept or is of another key.
+    /// Returns the entry with this revision, which may be a marker. `None` if the bucket no longer keeps it, or if it
+    /// belongs to another key.
     pub(in crate::nats) fn entry_at(&self, key: &str, revision: u64) -> Result<Option<KvEntry>, NatsError> {
         check_key(key)?;
         let body = json!({"seq": revision});
         let subject = format!("$JS.API.DIRECT.GET.{}", stream_name(self.name()));
         let found = self.read(key, &subject, body.to_string().as_bytes(), &body)?;
-        // A copy that lags behind may not have it yet.
+        // A copy that lags behind may not have the entry yet.
         let entry = if found.is_some() { found } else { self.read_leader(key, &body)? };
         Ok(entry.filter(|entry| entry.key == key))
     }
 
-    /// Returns the keys that match a filter and have any entry, sorted.
+    /// Returns the keys that match a filter and have an entry of any kind, sorted.
     pub(in crate::nats) fn keys_with_entries(&self, filter: &str) -> Result<Vec<String>, NatsError> {
         check_filter(filter)?;
         let subjects = format!("{}{filter}", self.prefix);
@@ -72,20 +73,20 @@ impl KvBucket {
         }
     }
 
-    /// Returns whether any key that matches a filter has, or has had, an entry.
+    /// Returns whether a key that matches a filter has, or ever had, an entry.
     pub(in crate::nats) fn has_entries(&self, filter: &str) -> Result<bool, NatsError> {
         check_filter(filter)?;
         let body = json!({"last_by_subj": format!("{}{filter}", self.prefix)});
         Ok(self.read_leader(filter, &body)?.is_some())
     }
 
-    /// Checks that the server can remove the entries of one key while watches select others too.
+    /// Checks that the server can remove the entries of one key without affecting watches of other keys.
     pub(in crate::nats) fn check_purges(&self) -> Result<(), NatsError> {
         need_version(&self.connection, "remove_markers", PURGES)
     }
 
-    /// Removes the entries of a key before this revision, without a marker. If a watch may select the key, first call
-    /// [`check_purges`](Self::check_purges).
+    /// Removes the entries of a key before this revision, without a marker. If a watch may select the key, call
+    /// [`check_purges`](Self::check_purges) first.
     pub(in crate::nats) fn forget_before(&self, key: &str, revision: u64) -> Result<(), NatsError> {
         check_key(key)?;
         let body = json!({"filter": format!("{}{key}", self.prefix), "seq": revision});
@@ -97,7 +98,7 @@ impl KvBucket {
     }
 }
 
-/// The facts about a stream with a page of its subjects.
+/// The state of a stream with one page of its subjects.
 #[derive(serde::Deserialize)]
 struct PagedInfo {
     #[serde(flatten)]

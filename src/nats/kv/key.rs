@@ -8,7 +8,7 @@ pub(super) fn check_bucket(name: &str) -> Result<(), NatsError> {
     if valid { Ok(()) } else { Err(NatsError::invalid("bucket", name, "letters, digits, - and _")) }
 }
 
-/// The longest key, in bytes. A server ends a connection that sends a line of more than 4,096 bytes, unless it is set otherwise.
+/// The longest key in bytes. By default, a server closes a connection that sends a line longer than 4,096 bytes.
 const MOST_KEY_BYTES: usize = 3_000;
 
 /// Checks a key: parts of letters, digits and `-/_=`, joined by dots.
@@ -27,7 +27,7 @@ pub(super) fn check_key(key: &str) -> Result<(), NatsError> {
     }
 }
 
-/// Checks a filter: a key in which `*` stands for one part, and `>` for the rest.
+/// Checks a filter: a key in which `*` matches one part, and a final `>` matches all further parts.
 pub(super) fn check_filter(filter: &str) -> Result<(), NatsError> {
     let rest = filter.strip_suffix('>').map_or(filter, |rest| if rest.is_empty() { "a" } else { rest });
     let rest = if filter.ends_with('>') { rest.strip_suffix('.').unwrap_or(rest) } else { rest };

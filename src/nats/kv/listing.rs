@@ -1,4 +1,4 @@
-//! Listings: watches that end when they are synced.
+//! Listings: watches that stop once they are synced.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,20 @@ pub struct KvListing {
     pub entries: Vec<KvEntry>,
     /// The position of the listing. A watch that continues after it misses no change.
     pub position: KvPosition,
-    /// The last revision before the listing began, if it was interrupted. Markers that were removed since then may be missing in it.
+    /// The last revision before the listing started, if the listing was interrupted. It may lack markers that were
+    /// removed since then.
     pub(in crate::nats) interrupted_since: Option<u64>,
 }
 
 impl KvListing {
-    /// Keeps the last entry of each key. A key that changes while it is listed comes more than once.
+    /// Keeps the last entry of each key. A key that changes during the listing arrives more than once.
     pub(super) fn last_of_each(self) -> Self {
         let by_key: BTreeMap<_, _> = self.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         Self { entries: by_key.into_values().collect(), ..self }
     }
 }
 
-/// Reads a watch until it is synced. A key may come more than once.
+/// Reads a watch until it is synced. A key may arrive more than once.
 pub(super) fn collect(mut watch: KvWatch, connection: &NatsConnection) -> Result<KvListing, NatsError> {
     let mut entries = Vec::new();
     while let KvUpdate::Entry(entry) = watch.recv_timeout(connection.request_timeout())? {

@@ -1,11 +1,12 @@
-//! The removal of delete markers.
+//! Removes delete markers.
 //!
 //! # Invariants
 //!
-//! - A marker is removed only after the consumer of each watch that selects its key has sent it, or was created after it. A message that
-//!   was sent and lost leads to a new consumer, as every gap does.
-//! - A consumer that is created later is not asked. Therefore a client of objects first writes a note about the markers that it removes,
-//!   and then asks for the consumers. A watch first creates its consumer, and then reads the note.
+//! - A marker is removed only after every watch that selects its key can no longer miss it: the watch's consumer has
+//!   sent the marker, or was created after it. A sent message that was lost leaves a gap, which leads to a new
+//!   consumer.
+//! - A consumer that is created later is not asked. A client of objects therefore first writes a note about the
+//!   markers to remove, and then lists the consumers. A watch first creates its consumer, and then reads the note.
 
 use std::time::Duration;
 
@@ -20,24 +21,26 @@ use super::entry::KvEntry;
 use super::exact::OBJECTS;
 use super::watch_options::KvWatchOptions;
 
-/// The times that a consumer is asked which has not sent a marker yet, and the pause between them.
+/// How often a consumer that has not sent a marker is asked again. The next constant is the pause in between.
 const ASKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl KvBucket {
-    /// Removes the markers of deletions that are older than `age`, and the history before them. Returns their number.
+    /// Removes the markers of deletions that are older than `age`, with the history before them. Returns the number of
+    /// markers removed.
     ///
-    /// A marker stays if a watch of this library has not received it, for example because its reader is slow. A watch
-    /// that is without a connection for longer than markers live can miss deletions, so keep them for longer than the
-    /// [`marker_life`](KvWatchOptions::marker_life) of all watches. 30 minutes are usual. If a reader stalls for longer
-    /// than the `marker_life` of its watch, and the watch then needs a new consumer, the watch is *gone*.
+    /// A marker stays if a watch of this library has not received it, for example because its reader is slow. Choose
+    /// an `age` above the [`marker_life`](KvWatchOptions::marker_life) of all watches: a watch that loses its
+    /// connection for longer can miss deletions. 30 minutes are usual. If a reader stalls for longer than its watch's
+    /// `marker_life`, and the watch then needs a new consumer, the watch is *gone*.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket cannot be written to. Refuses
-    /// a bucket of objects: its watches need a note about the removal, so use
+    /// Returns an error if the bucket or its consumers cannot be listed, or if the bucket refuses writes.
+    ///
+    /// Returns an error for a bucket of objects, because its watches need a note about the removal: use
     /// [`NatsClient::remove_markers`](crate::nats::NatsClient::remove_markers). A server before version 2.9.12 is
-    /// [unsupported](NatsError::is_unsupported): it would let watches miss changes of other keys.
+    /// [unsupported](NatsError::is_unsupported), because it would let watches miss changes of other keys.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         self.check_purges()?;
         if self.facts()?.description == OBJECTS {
@@ -51,7 +54,7 @@ impl KvBucket {
         self.forget_markers(&markers)
     }
 
-    /// Returns the markers that are older than `age`.
+    /// Returns the markers older than `age`.
     pub(in crate::nats) fn old_markers(&self, age: Duration) -> Result<Vec<KvEntry>, NatsError> {
         let now = self.connection.clock().time_of_day();
         let is_old = |entry: &KvEntry| now.duration_since(entry.created).is_ok_and(|lived| lived >= age);
@@ -60,16 +63,16 @@ impl KvBucket {
         Ok(entries)
     }
 
-    /// Removes markers, and the history before them. Returns their number.
+    /// Removes markers, with the history before them. Returns the number of markers removed.
     pub(in crate::nats) fn forget_markers(&self, markers: &[KvEntry]) -> Result<u64, NatsError> {
         for marker in markers {
-            // A later write of the key has a higher revision, and stays.
+            // A later write of the key has a higher revision and stays.
             self.forget_before(&marker.key, marker.revision + 1)?;
         }
         Ok(markers.len() as u64)
     }
 
-    /// Returns the markers that were sent to all watches that select them.
+    /// Returns the markers that every watch selecting them has already sent.
     pub(in crate::nats) fn received_by_all(&self, mut markers: Vec<KvEntry>) -> Result<Vec<KvEntry>, NatsError> {
         if markers.is_empty() {
             return Ok(markers);
@@ -83,7 +86,7 @@ impl KvBucket {
                     markers.retain(was_sent);
                     break;
                 }
-                // Most consumers that are behind are behind for a moment, or end now.
+                // Most consumers that lag behind catch up or end within a moment.
                 asks += 1;
                 self.connection.pause(self.connection.clock().nanos().after(PAUSE))?;
             }
@@ -91,7 +94,7 @@ impl KvBucket {
         Ok(markers)
     }
 
-    /// Returns the names of the consumers of all watches of this bucket.
+    /// Returns the names of all consumers that belong to watches of this bucket.
     fn watch_consumers(&self) -> Result<Vec<String>, NatsError> {
         let (mut names, mut offset) = (Vec::new(), 0);
         loop {
@@ -112,7 +115,7 @@ impl KvBucket {
         }
     }
 
-    /// Returns the state of a consumer. `None` if it does not exist any more.
+    /// Returns the state of a consumer, or `None` if it no longer exists.
     fn consumer(&self, name: &str) -> Result<Option<ConsumerState>, NatsError> {
         let method = format!("CONSUMER.INFO.{}.{name}", stream_name(self.name()));
         match call(&self.connection, &method, &json!({}), true)? {
@@ -125,13 +128,13 @@ impl KvBucket {
 
 #[derive(Deserialize)]
 struct ConsumerNames {
-    /// Without consumers, the server sends `null`.
+    /// The server sends `null` if the stream has no consumers.
     consumers: Option<Vec<String>>,
     #[serde(default)]
     total: usize,
 }
 
-/// The progress of a consumer.
+/// How far a consumer has sent its messages.
 #[derive(Debug, Deserialize)]
 struct ConsumerState {
     config: ConsumerFilter,
@@ -150,13 +153,14 @@ struct DeliveredUntil {
 }
 
 impl ConsumerState {
-    /// Returns whether the consumer has sent the message with this subject and sequence, or does not select it.
+    /// Returns whether the consumer has sent the message with this subject and sequence. True if it does not select
+    /// the subject.
     fn has_sent(&self, subject: &str, sequence: u64) -> bool {
         self.delivered.stream_seq >= sequence || !selects(&self.config.filter_subject, subject)
     }
 }
 
-/// Returns whether a filter with wildcards selects a subject. An empty filter selects all.
+/// Returns whether a filter, which may have wildcards, selects a subject. An empty filter selects all subjects.
 fn selects(filter: &str, subject: &str) -> bool {
     let mut parts = subject.split('.');
     for wanted in filter.split('.').filter(|wanted| !wanted.is_empty()) {

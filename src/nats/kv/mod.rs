@@ -1,8 +1,8 @@
 //! Key-value buckets of `JetStream`.
 //!
-//! A bucket is a stream with one subject for each key. `api.rs` has the server's requests, `ordered/` decides when a watch needs a new
-//! consumer, `progress/` when it has delivered all that exists, and `watch.rs` and `consumer.rs` carry that out. `markers.rs` removes
-//! markers, and `room.rs` makes deletions possible in a full bucket.
+//! A bucket is a stream with one subject for each key. `api.rs` has the server's requests. `ordered/` decides when a
+//! watch needs a new consumer, `progress/` decides when it is up to date, and `watch.rs` and `consumer.rs` act on
+//! these decisions. `markers.rs` removes markers, and `room.rs` makes deletions possible in a full bucket.
 
 mod api;
 mod bucket;

@@ -1,4 +1,4 @@
-//! Watches: the changes of a bucket, in order, without silent losses.
+//! Watches: a bucket's changes in order, without unreported losses.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -11,7 +11,7 @@ use super::super::protocol::NatsMessage;
 use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, StreamState, WATCHES};
 use super::config::subject_prefix;
 use super::entry::{KvEntry, Placement, from_consumer};
-use super::ordered::{OrderedState, OrderedStep, OrderedTimes, Receipt, StartAt, StreamFacts};
+use super::ordered::{MessageAction, OrderedState, OrderedStep, OrderedTimes, StartAt, StreamFacts};
 use super::progress::{BucketExtent, ProgressStep, ProgressTimes, WatchProgress};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
 use crate::base::backoff::{Draws, Exponential};
@@ -23,17 +23,17 @@ use crate::base::time::Nanos;
 pub enum KvUpdate {
     /// A key was written or deleted.
     Entry(KvEntry),
-    /// All values of the start were reported. Comes once.
+    /// All values from before the start were reported. Reported once.
     ///
-    /// A key that is written again and again, each time before the watch has read its last value, may be missing. Its
-    /// next value follows.
+    /// A key may be missing if it is rewritten again and again, each time before the watch has read its last value.
+    /// Its next value follows.
     Synced,
 }
 
 /// A watch of a bucket.
 ///
-/// It reports each key's changes in order. It survives lost connections. If it has possibly missed a change, it ends with an error
-/// that is *gone*: list the bucket, compare, and watch again. It deletes its consumer on the server when it is dropped.
+/// It reports each key's changes in order, and survives lost connections. If it may have missed a change, it ends with
+/// a *gone* error: list the bucket, compare, and watch again. Dropping it deletes its consumer on the server.
 ///
 /// # Examples
 ///
@@ -53,33 +53,34 @@ pub enum KvUpdate {
 #[must_use = "dropping the watch ends it"]
 pub struct KvWatch {
     pub(super) connection: NatsConnection,
-    /// Receives the answers of the server, and the messages of `delivery`.
+    /// Receives the server's answers, and everything that `delivery` receives.
     pub(super) subscription: Arc<NatsSubscription>,
-    /// Receives the messages and heartbeats of the newest consumer. A consumer sends only to a subscription of exactly its subject.
+    /// Receives the messages and heartbeats of the newest consumer. A consumer sends only to a subscription to exactly
+    /// its subject.
     pub(super) delivery: Option<NatsSubscription>,
     pub(super) bucket: String,
-    /// The subject of this watch's messages and answers, up to the last part.
+    /// The prefix of the subjects of this watch's messages and answers.
     pub(super) inbox: String,
-    /// The names of this watch's consumers, up to their number.
+    /// The prefix of the names of this watch's consumers. A number follows.
     pub(super) consumer: String,
-    /// The subject of the keys, up to the key.
+    /// The prefix of the keys' subjects.
     pub(super) prefix: String,
     /// The name of the newest consumer.
     pub(super) current: String,
     pub(super) options: KvWatchOptions,
     pub(super) ordered: OrderedState,
     draws: Draws,
-    /// The reconnects that were noticed.
+    /// The number of the last connection that this watch has noticed.
     restored: u64,
-    /// Messages that came before their consumer was confirmed, and the times at which they came.
+    /// Messages that arrived before their consumer was confirmed, with their arrival times.
     pub(super) held: VecDeque<(NatsMessage, Nanos)>,
-    /// Finds out when all that exists was delivered.
+    /// Decides when everything that exists has been delivered.
     pub(super) progress: WatchProgress,
-    /// Where the newest consumers have continued, until the caller takes it.
+    /// The revision after which the newest consumers continued, until the caller takes it.
     resumed: Option<u64>,
-    /// Whether each continuation ends a wait.
+    /// Whether each new consumer that continues wakes the caller.
     announces: bool,
-    /// The consumers without a confirmed deletion.
+    /// The numbers of consumers without a confirmed deletion.
     pub(super) present: BTreeSet<u64>,
     failed: Option<NatsError>,
 }
@@ -89,7 +90,7 @@ pub struct KvWatch {
 pub struct KvWatchStopper(Arc<NatsSubscription>);
 
 impl KvWatchStopper {
-    /// Ends the watch. Its blocked and later calls return an error that is *closed*, also if changes were not read.
+    /// Ends the watch. Its blocked and later calls return a *closed* error, even if changes are unread.
     pub fn stop(&self) {
         self.0.abort(NatsError::new(NatsErrorKind::Closed));
     }
@@ -101,11 +102,11 @@ impl fmt::Debug for KvWatchStopper {
     }
 }
 
-/// The largest delay between consumers that bring nothing.
+/// The longest delay between consumers that deliver nothing.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 impl KvWatch {
-    /// Starts a watch. `info` was just read, and shows where the next change will be.
+    /// Starts a watch. `info` was read just before and tells the next revision.
     pub(super) fn start(
         connection: &NatsConnection,
         bucket: &str,
@@ -121,7 +122,7 @@ impl KvWatch {
         };
         let max_age = Duration::from_nanos(info.config.max_age);
         let marker_life = if max_age.is_zero() { options.marker_life } else { options.marker_life.min(max_age / 2) };
-        // A full buffer may drop the answer.
+        // If the buffer is full, the answer may be dropped.
         let answer = connection.request_timeout().min(options.heartbeat.saturating_mul(2).max(Duration::from_secs(1)));
         let progress = WatchProgress::new(
             extent_of(&info.state),
@@ -161,12 +162,12 @@ impl KvWatch {
         })
     }
 
-    /// Blocks until the next change. A reconnect, a stop and the end of the connection wake it.
+    /// Blocks until the next change. A reconnect, a stop or the end of the connection wakes it.
     ///
     /// # Errors
     ///
-    /// Returns an error that is *gone* if a change was possibly missed, and one that is *closed* after a stop or if the connection is
-    /// closed. Each further call returns the same error.
+    /// Returns a *gone* error if a change may have been missed. Returns a *closed* error after a stop, or if the
+    /// connection is closed. Further calls return the same error.
     pub fn recv(&mut self) -> Result<KvUpdate, NatsError> {
         match self.recv_until(Nanos::NEVER)? {
             Some(update) => Ok(update),
@@ -178,7 +179,7 @@ impl KvWatch {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), and returns an error after `timeout`. The next call continues.
+    /// As [`recv`](Self::recv), and if `timeout` passes. The next call continues.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<KvUpdate, NatsError> {
         let deadline = self.connection.clock().nanos().after(timeout);
         self.recv_until(deadline)?.ok_or_else(|| NatsError::timed_out(self.what(), timeout))
@@ -190,7 +191,7 @@ impl KvWatch {
         KvWatchStopper(Arc::clone(&self.subscription))
     }
 
-    /// Returns the position up to which changes were reported. `None` before the first answer of the server.
+    /// Returns the position up to which changes were reported. `None` before the server's first answer.
     #[must_use]
     pub fn position(&self) -> Option<KvPosition> {
         let (read, created) = self.ordered.position()?;
@@ -199,21 +200,21 @@ impl KvWatch {
         Some(KvPosition { revision, created: created.to_owned() })
     }
 
-    /// Returns the last revision before the start, if one consumer has not delivered all.
+    /// Returns the last revision before the start if more than one consumer was needed to deliver the start.
     pub(super) fn interrupted_since(&self) -> Option<u64> {
         (self.ordered.serial() > 1).then_some(self.progress.end_at_start())
     }
 
-    /// Returns a revision at which the watch had delivered all that the bucket had.
+    /// Returns a revision at which the watch had delivered everything in the bucket.
     ///
-    /// Each change of the watched keys up to there was delivered, unless the bucket has removed it because of later ones: of such a key
-    /// a later change was delivered.
+    /// Each change of a watched key up to this revision was delivered, or the bucket has replaced it with a later
+    /// change that was delivered.
     pub(in crate::nats) fn caught_up(&self) -> u64 {
         self.progress.caught_up()
     }
 
-    /// Ends each wait when a new consumer continues, before it delivers anything. Keeps [`caught_up`](Self::caught_up) recent, also if
-    /// changes come all the time.
+    /// Makes each wait end when a new consumer continues, before it delivers anything. Also keeps
+    /// [`caught_up`](Self::caught_up) recent while changes arrive continually.
     pub(in crate::nats) fn announce(&mut self) {
         self.announces = true;
         self.progress.times.interval = Some(self.options.heartbeat);
@@ -285,7 +286,7 @@ impl KvWatch {
                     }
                 }
                 Some(MailboxItem::Dropped(_)) => {
-                    // The next number shows the gap, or the next heartbeat.
+                    // The next message's number, or the next heartbeat, shows the gap.
                     let subscription = self.bucket.as_str();
                     log::debug!(subscription; "{subscription}: the buffer of a watch was full");
                 }
@@ -300,8 +301,8 @@ impl KvWatch {
         }
     }
 
-    /// Takes a message of the inbox. `now` is the time of its arrival: a slow reader takes it later, and it proves nothing
-    /// about later messages.
+    /// Handles a message of the inbox, which arrived at the time `now`. A slow reader may handle it much later, so it
+    /// proves nothing about later messages.
     fn take(&mut self, message: NatsMessage, now: Nanos) -> Result<Option<KvUpdate>, NatsError> {
         let draw = self.draws.next();
         if message.subject.starts_with(&self.prefix) {
@@ -314,7 +315,7 @@ impl KvWatch {
             'm' => self.take_status(serial, message, now, draw),
             'c' | 'i' | 'l' if message.headers.status() == Some(REFUSED) => self.forbidden(kind, serial, &message)?,
             'c' | 'i' if message.headers.status() == Some(503) => {
-                // `JetStream` may be on another server of the account, which cannot be reached for a while.
+                // `JetStream` may run on another server of the account, which can be unreachable for a while.
                 if !self.connection.has_jetstream() && !self.ordered.was_confirmed() {
                     return Err(api::no_jetstream(&self.connection));
                 }
@@ -322,12 +323,12 @@ impl KvWatch {
             }
             'l' => self.take_end(serial, &message, now)?,
             'c' => match api::parse::<ConsumerInfo>("a consumer", &message.payload)? {
-                // The position in the answer may be ahead of messages that were taken from the stream and not sent yet.
+                // The position in the answer may be ahead of messages that were taken from the stream but not sent.
                 Ok(ConsumerInfo { num_pending }) => self.ordered.created(serial, 0, num_pending),
                 Err(error) => self.refused(serial, error, now, draw)?,
             },
             'd' if message.headers.status() != Some(503) => {
-                // It was deleted or did not exist, or the user may not delete it. Then it ends by itself.
+                // It no longer exists, or the user lacks the permission to delete it. In that case it ends by itself.
                 let _ = self.present.remove(&serial);
             }
             'i' => match api::parse::<StreamInfo>("a stream", &message.payload)? {
@@ -338,9 +339,9 @@ impl KvWatch {
                     if let Some(pending) = pending {
                         self.progress.confirmed(pending, extent);
                     }
-                    let floor = self.ordered.floor();
-                    if pending.is_some() && floor > 0 {
-                        self.resumed.get_or_insert(floor);
+                    let starts_after = self.ordered.starts_after();
+                    if pending.is_some() && starts_after > 0 {
+                        self.resumed.get_or_insert(starts_after);
                     }
                 }
                 Err(error) => self.refused(serial, error, now, draw)?,
@@ -355,7 +356,7 @@ impl KvWatch {
             self.present.clear();
             self.ordered.deleted();
         } else if (400..500).contains(&error.code) {
-            // The same request would fail again.
+            // Repeating the request would fail again.
             return Err(error.into_error(&self.connection, &self.what()));
         } else {
             self.ordered.refused(serial, now, draw);
@@ -363,18 +364,18 @@ impl KvWatch {
         Ok(())
     }
 
-    /// Takes a message of the bucket.
+    /// Handles a message of the bucket.
     fn take_entry(&mut self, message: NatsMessage, now: Nanos, draw: u64) -> Option<KvUpdate> {
-        // The acknowledgement's subject names stream, consumer and place.
+        // The subject of the acknowledgement tells the stream, the consumer and the position.
         let place = Placement::parse(message.reply.as_deref()?)?;
         let serial = if place.consumer == self.current { self.ordered.serial() } else { 0 };
         match self.ordered.message(serial, place.consumer_seq, place.stream_seq, now, draw) {
-            Receipt::Ignore => return None,
-            Receipt::Hold => {
+            MessageAction::Ignore => return None,
+            MessageAction::Hold => {
                 self.held.push_back((message, now));
                 return None;
             }
-            Receipt::Deliver => {}
+            MessageAction::Deliver => {}
         }
         self.progress.delivered(place.stream_seq, place.pending);
         let key = message.subject.strip_prefix(&self.prefix)?.to_owned();
@@ -382,7 +383,7 @@ impl KvWatch {
         (!self.options.ignore_deletes || !entry.is_marker()).then_some(KvUpdate::Entry(entry))
     }
 
-    /// Takes a heartbeat, a request of flow control, or the end of a consumer.
+    /// Handles a heartbeat, a flow-control request or the end of a consumer.
     fn take_status(&mut self, serial: u64, message: NatsMessage, now: Nanos, draw: u64) {
         if message.headers.status() != Some(100) {
             return self.ordered.refused(serial, now, draw);
@@ -396,7 +397,7 @@ impl KvWatch {
         }
         let number = |name| message.headers.get(name).and_then(|text| text.parse().ok());
         if let (Some(number), Some(sequence)) = (number("Nats-Last-Consumer"), number("Nats-Last-Stream")) {
-            // The sequence of a stalled consumer may be ahead of messages that were not sent yet.
+            // The sequence of a stalled consumer may be ahead of messages that it has not sent.
             let sequence = if stalled.is_some() { 0 } else { sequence };
             if self.ordered.heartbeat(serial, number, sequence, now, draw) {
                 self.progress.idle(sequence);
@@ -408,7 +409,7 @@ impl KvWatch {
     }
 }
 
-/// Returns the entries of a bucket, from the facts about its stream.
+/// Returns how far a bucket's entries reach, from the state of its stream.
 fn extent_of(state: &StreamState) -> BucketExtent {
     BucketExtent { messages: state.messages, first_seq: state.first_seq, last_seq: state.last_seq }
 }

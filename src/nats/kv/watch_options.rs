@@ -36,7 +36,7 @@ pub(super) enum WatchStart {
     After(KvPosition),
 }
 
-/// A place in a bucket's history, from which a watch can continue. It is valid for one life of the bucket.
+/// A position in a bucket's history, from which a watch can continue. Invalid once the bucket is created anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvPosition {
     pub(super) revision: u64,
@@ -48,7 +48,7 @@ impl KvPosition {
         Self { revision, created: created.to_owned() }
     }
 
-    /// Returns the time of the bucket's creation.
+    /// Returns when the bucket was created.
     pub(in crate::nats) fn created(&self) -> &str {
         &self.created
     }
@@ -67,7 +67,7 @@ impl Default for KvWatchOptions {
 }
 
 impl KvWatchOptions {
-    /// Creates options for all keys: first their present values, then all changes.
+    /// Creates options that watch all keys: first their current values, then all changes.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,32 +80,33 @@ impl KvWatchOptions {
         }
     }
 
-    /// Watches the keys that match: `*` stands for one part of a key, and `>` at the end for the rest.
+    /// Watches only matching keys. `*` matches one part of a key, and a final `>` matches all further parts.
     #[must_use]
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.filter = filter.into();
         self
     }
 
-    /// Begins with all revisions that the bucket keeps, not only with the last ones.
+    /// Starts with all revisions that the bucket keeps, instead of the last of each key.
     #[must_use]
     pub fn with_history(mut self) -> Self {
         self.start = WatchStart::History;
         self
     }
 
-    /// Begins with the next change.
+    /// Starts with the next change.
     #[must_use]
     pub fn updates_only(mut self) -> Self {
         self.start = WatchStart::Updates;
         self
     }
 
-    /// Continues after a position of an earlier watch or listing.
+    /// Continues after the position of an earlier watch or listing.
     ///
-    /// The watch is *gone* if entries after it were removed, also if only later writes of their keys replaced them: then the bucket
-    /// no longer shows whether a delete marker was among them. If all keys of a bucket change often, begin with the
-    /// present values instead. The removal of single delete markers cannot be seen: resume no later than they live.
+    /// The watch is *gone* if any entry after the position was removed, because it may have been a delete marker. It
+    /// is gone even if later writes of the same keys replaced these entries. If all keys of a bucket change often,
+    /// start with the current values instead. The removal of single delete markers cannot be noticed: resume before
+    /// markers are removed.
     #[must_use]
     pub fn after(mut self, position: KvPosition) -> Self {
         self.start = WatchStart::After(position);
@@ -119,7 +120,7 @@ impl KvWatchOptions {
         self
     }
 
-    /// Leaves the values out.
+    /// Omits the values.
     #[must_use]
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
@@ -128,18 +129,19 @@ impl KvWatchOptions {
 
     /// Sets the interval of the server's heartbeats, at least 100 ms. Default: 5 seconds.
     ///
-    /// After two and a half intervals without a sign of life, the watch creates a new consumer.
+    /// If nothing arrives for two and a half intervals, the watch creates a new consumer.
     #[must_use]
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.heartbeat = interval;
         self
     }
 
-    /// Sets the time for which delete markers are sure to stay in the bucket. Default: 15 minutes, or half of the bucket's `max_age`
-    /// if that is shorter.
+    /// Sets how long delete markers are guaranteed to stay in the bucket. Default: 15 minutes, or half of the bucket's
+    /// `max_age` if that is shorter.
     ///
-    /// A watch without a connection for longer is *gone*. Programs that remove markers must keep them for longer.
-    /// [`remove_markers`](super::KvBucket::remove_markers) also keeps those that a connected watch has not received.
+    /// A watch that has no connection for longer is *gone*. Programs that remove markers must keep them for longer
+    /// than this. [`remove_markers`](super::KvBucket::remove_markers) also keeps markers that a connected watch has
+    /// not received.
     #[must_use]
     pub fn marker_life(mut self, life: Duration) -> Self {
         self.marker_life = life;

@@ -1,4 +1,4 @@
-//! Writes.
+//! Writes to a bucket.
 
 use std::time::Duration;
 
@@ -10,39 +10,39 @@ use super::entry::OPERATION;
 use super::key::check_key;
 use super::room::RoomyWrite;
 
-/// The header of the revision that a key must have.
+/// The header with the revision that a key must have.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// The times that a creation is repeated if other writers delete the key meanwhile.
+/// How often a creation is repeated if other writers delete the key meanwhile.
 const CREATES: u32 = 10;
 
 impl KvBucket {
-    /// Writes a value, without a condition. Returns its revision.
+    /// Writes a value unconditionally. Returns its revision.
     ///
     /// # Errors
     ///
-    /// Returns an error if the key is invalid, if the value exceeds a limit, or if the server does not accept the write.
+    /// Returns an error if the key is invalid, the value exceeds a limit, or the server does not accept the write.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<u64, NatsError> {
         self.write(key, value, NatsHeaders::new(), None)
     }
 
-    /// Writes the value of a key that does not exist or was deleted. Returns its revision.
+    /// Writes a key's value if the key does not exist or was deleted. Returns the value's revision.
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put), and returns an error if the key has a value.
+    /// As [`put`](Self::put), and if the key has a value.
     pub fn create_key(&self, key: &str, value: &[u8]) -> Result<u64, NatsError> {
         self.create_with(key, value, &NatsHeaders::new())
     }
 
-    /// Like [`create_key`](Self::create_key), and the value expires after `ttl`, in whole seconds.
+    /// Like [`create_key`](Self::create_key), with a value that expires after `ttl`, in whole seconds.
     ///
     /// The bucket needs a [`marker_ttl`](super::KvConfig::marker_ttl).
     ///
     /// # Errors
     ///
-    /// As [`create_key`](Self::create_key), and returns an error if `ttl` is shorter than a second, or if the server is older than
-    /// version 2.11.
+    /// As [`create_key`](Self::create_key), and if `ttl` is shorter than a second, or the server is older than version
+    /// 2.11.
     pub fn create_key_with_ttl(&self, key: &str, value: &[u8], ttl: Duration) -> Result<u64, NatsError> {
         self.create_with(key, value, &self.ttl_header(ttl)?)
     }
@@ -54,7 +54,7 @@ impl KvBucket {
                 Err(error) if error.is_conflict() => {}
                 result => return result,
             }
-            // The marker of a deletion has a revision too. Another copy may not know it.
+            // A deletion's marker has a revision too, which another copy may not know.
             match self.read_leader(key, &self.last_of(key))? {
                 Some(entry) if !entry.is_marker() => {
                     return Err(NatsError::new(NatsErrorKind::AlreadyExists(self.what(key))));
@@ -70,19 +70,19 @@ impl KvBucket {
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put), and returns a conflict if the key has another revision.
+    /// As [`put`](Self::put), and a conflict if the key has a different revision.
     pub fn update(&self, key: &str, value: &[u8], revision: u64) -> Result<u64, NatsError> {
         self.write(key, value, NatsHeaders::new(), Some(revision))
     }
 
-    /// Deletes a key. Its earlier revisions stay in the history. Returns the revision of the marker.
+    /// Deletes a key. Its earlier revisions stay in the history. Returns the marker's revision.
     ///
     /// A key that does not exist gets a marker too.
     ///
-    /// In a [full](NatsError::is_full) bucket, the key loses its history, and if that is not enough its value before
-    /// the marker is written. Watches do not report the deletion if the program is killed between the two, or if the
-    /// marker needs more room than the value has left. Then this returns the last revision. It needs a server of
-    /// version 2.9.12.
+    /// In a [full](NatsError::is_full) bucket, the key loses its history. If that does not make enough room, it also
+    /// loses its value before the marker is written. Watches do not report the deletion if the program is killed in
+    /// between, or if the marker still does not fit. In the latter case, this returns the last revision. This needs
+    /// server version 2.9.12.
     ///
     /// # Errors
     ///
@@ -91,8 +91,7 @@ impl KvBucket {
         self.remove(key, &operation("DEL"), None)
     }
 
-    /// Deletes a key if its last revision is `revision`. Returns the revision of the marker. Otherwise like
-    /// [`delete`](Self::delete).
+    /// Like [`delete`](Self::delete), if the key's last revision is `revision`. Returns the marker's revision.
     ///
     /// # Errors
     ///
@@ -101,10 +100,10 @@ impl KvBucket {
         self.remove(key, &operation("DEL"), Some(revision))
     }
 
-    /// Deletes a key with its history. Returns the revision of the marker.
+    /// Deletes a key with its history. Returns the marker's revision.
     ///
-    /// On a server before version 2.9.12, watches with wider filters can miss the changes before it that they have not received.
-    /// In a full bucket it does the same as [`delete`](Self::delete).
+    /// With a server before version 2.9.12, watches with wider filters can miss earlier changes that they have not
+    /// received. In a full bucket it does the same as [`delete`](Self::delete).
     ///
     /// # Errors
     ///
@@ -113,7 +112,7 @@ impl KvBucket {
         self.remove(key, &purge_headers(), None)
     }
 
-    /// Deletes a key with its history if its last revision is `revision`. Returns the revision of the marker.
+    /// Like [`purge`](Self::purge), if the key's last revision is `revision`. Returns the marker's revision.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl KvBucket {
         self.remove(key, &purge_headers(), Some(revision))
     }
 
-    /// Like [`purge`](Self::purge), and the marker expires after `ttl`, in whole seconds.
+    /// Like [`purge`](Self::purge), with a marker that expires after `ttl`, in whole seconds.
     ///
     /// # Errors
     ///
@@ -184,7 +183,7 @@ impl KvBucket {
         }
     }
 
-    /// Returns the reason why nobody hears a request: there is no `JetStream`, or no bucket.
+    /// Returns why a request was not heard: there is no `JetStream`, or no bucket.
     fn unheard(&self, error: NatsError) -> NatsError {
         info(&self.connection, self.name()).err().unwrap_or(error)
     }

@@ -1,11 +1,11 @@
-//! The work that follows a write: one transaction for each owner and dependent.
+//! The work that a write causes: one transaction for each owner and dependent.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::key::{EntryKey, OWNERS, parse_dependent};
-use super::store::{FollowUp, ObjectStore, failure, kind_of};
+use super::store::{CascadeStep, ObjectStore, failure, kind_of};
 use super::view::BucketView;
 use crate::nats::error::NatsError;
 use crate::objects::rules::change::Location;
@@ -13,45 +13,46 @@ use crate::objects::rules::distinct_queue::DistinctQueue;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
 
-/// The most steps that wait for the next write.
+/// The largest number of steps that wait for the next write.
 const MOST_UNFINISHED: usize = 1_000;
-/// The failures in a row after which a write leaves its other steps to the next write. Also all failures after which it leaves the steps
-/// of earlier writes.
+/// After this many failures in a row, a write leaves its remaining steps to the next write. After this many failures
+/// in total, it leaves the steps of earlier writes.
 const MOST_FAILURES: usize = 10;
 
 impl ObjectStore {
-    /// Does all work that follows a write, and then the work that has failed before. Failed work is kept for the next write.
-    pub(super) fn follow(&self, steps: impl IntoIterator<Item = FollowUp>) {
+    /// Does all work that a write causes, then the work that failed earlier. Keeps failed work for the next write.
+    pub(super) fn run_cascade(&self, steps: impl IntoIterator<Item = CascadeStep>) {
         let mut earlier = std::mem::take(&mut *self.unfinished.lock());
         let (mut queue, mut left) = (DistinctQueue::default(), Vec::new());
         queue.extend(steps);
-        // A step that fails again and again must not delay the work of this write.
-        if self.follow_all(&mut queue, usize::MAX, &mut left) {
-            self.follow_all(&mut earlier, MOST_FAILURES, &mut left);
+        // A step that fails again and again must not delay this write's own work.
+        if self.run_steps(&mut queue, usize::MAX, &mut left) {
+            self.run_steps(&mut earlier, MOST_FAILURES, &mut left);
         }
         left.extend(earlier.take_all());
-        // Names of dependents are removed last: a client that begins finds unfinished deletions by them.
-        left.sort_by_key(|step| matches!(step, FollowUp::Forget { .. }));
+        // The keys that name dependents are removed last, because a new client finds unfinished deletions by them.
+        left.sort_by_key(|step| matches!(step, CascadeStep::Forget { .. }));
         self.postpone(left);
     }
 
-    /// Does steps, and adds those that are left to `left`. A failed step does not end the others, but names of dependents stay after it.
-    /// Stops after `most` failures, or [`MOST_FAILURES`] in a row. Returns false if it has stopped.
-    fn follow_all(&self, queue: &mut DistinctQueue<FollowUp>, most: usize, left: &mut Vec<FollowUp>) -> bool {
+    /// Runs steps, and adds those that remain to `left`. A failed step does not stop the others, but from then on no
+    /// keys that name dependents are removed. Stops after `most` failures, or after [`MOST_FAILURES`] in a row.
+    /// Returns false if it has stopped.
+    fn run_steps(&self, queue: &mut DistinctQueue<CascadeStep>, most: usize, left: &mut Vec<CascadeStep>) -> bool {
         let (mut failed, mut in_a_row, mut can_go_on) = (Vec::new(), 0, true);
         while let Some(step) = queue.take() {
-            if !failed.is_empty() && matches!(step, FollowUp::Forget { .. }) {
+            if !failed.is_empty() && matches!(step, CascadeStep::Forget { .. }) {
                 left.push(step);
                 continue;
             }
-            match self.follow_one(&step) {
+            match self.run_step(&step) {
                 Ok(more) => {
                     in_a_row = 0;
                     queue.extend(more);
                 }
                 Err(error) => {
                     let bucket = self.bucket.name();
-                    log::warn!(bucket, error:%; "bucket {bucket}: dependents cannot be settled: {error}");
+                    log::warn!(bucket, error:%; "bucket {bucket}: cannot update or delete dependents: {error}");
                     if error.is_transport() || error.is_conflict() || error.is_forbidden() {
                         *self.last_failure.lock() = error.to_string();
                         failed.push(step);
@@ -65,13 +66,13 @@ impl ObjectStore {
             }
         }
         left.extend(queue.take_all());
-        // The next time, the steps that were not tried come first.
+        // Next time, start with the steps that were not tried.
         left.extend(failed);
         can_go_on
     }
 
-    /// Keeps steps for the next write. The next client does those beyond the limit.
-    pub(super) fn postpone(&self, steps: impl IntoIterator<Item = FollowUp>) {
+    /// Keeps steps for the next write. Steps beyond the limit are left to the next client.
+    pub(super) fn postpone(&self, steps: impl IntoIterator<Item = CascadeStep>) {
         let mut unfinished = self.unfinished.lock();
         for step in steps {
             if unfinished.len() < MOST_UNFINISHED {
@@ -80,22 +81,22 @@ impl ObjectStore {
         }
     }
 
-    /// Takes one step. Returns the steps that follow from it.
-    fn follow_one(&self, step: &FollowUp) -> Result<Vec<FollowUp>, ClientError> {
+    /// Runs one step. Returns the steps that it causes.
+    fn run_step(&self, step: &CascadeStep) -> Result<Vec<CascadeStep>, ClientError> {
         match step {
-            FollowUp::Settle(location) => {
+            CascadeStep::Settle(location) => {
                 let settled = self.run(&|txn| {
                     txn.settle_one(location);
                     Ok(location.clone())
                 });
                 match settled {
-                    Ok(written) => Ok(written.follow_ups),
-                    // It does not exist any more.
+                    Ok(written) => Ok(written.cascade),
+                    // The object no longer exists.
                     Err(error) if error.is_not_found() => Ok(Vec::new()),
                     Err(error) => Err(error),
                 }
             }
-            FollowUp::SettleDependents { uid, is_gone } => {
+            CascadeStep::SettleDependents { uid, is_gone } => {
                 let named = || ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(uid));
                 let entry = self.owner_entry(uid).map_err(|error| failure(named(), error))?;
                 let Some(entry) = entry else { return Ok(Vec::new()) };
@@ -105,26 +106,26 @@ impl ObjectStore {
                 let (mut steps, mut are_readable) = (Vec::new(), true);
                 for key in keys {
                     match self.readable(&mut view, |view| view.dependent(key, uid))? {
-                        Some(dependent) => steps.extend(dependent.map(|(location, _)| FollowUp::Settle(location))),
+                        Some(dependent) => steps.extend(dependent.map(|(location, _)| CascadeStep::Settle(location))),
                         None => are_readable = false,
                     }
                 }
                 if *is_gone && are_readable {
-                    // No writer needs the key of an owner that is gone.
-                    steps.push(FollowUp::Forget { key: entry.key, before: entry.revision + 1 });
+                    // No writer needs the key of a deleted owner.
+                    steps.push(CascadeStep::Forget { key: entry.key, before: entry.revision + 1 });
                 }
                 Ok(steps)
             }
-            FollowUp::Forget { key, before } => {
+            CascadeStep::Forget { key, before } => {
                 let owners = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(key));
-                // No watch of objects selects such a key, so each server can remove it.
+                // Watches of objects select no such key, so servers of all versions may remove it.
                 self.bucket.forget_before(key, *before).map_err(|error| failure(owners, error))?;
                 Ok(Vec::new())
             }
         }
     }
 
-    /// Does the work that clients have left when they were killed. Goes on without the entries that cannot be read, and logs them.
+    /// Does the work that killed clients have left. Logs and skips entries that it cannot read.
     pub(super) fn repair(&self) -> Result<(), ClientError> {
         let bucket = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(self.bucket.name()));
         let named = self.bucket.list(&format!("{OWNERS}.>")).map_err(|error| failure(bucket, error))?.entries;
@@ -135,7 +136,7 @@ impl ObjectStore {
                 Ok(reference) if reference.is_object() => {
                     owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(dependent);
                 }
-                _ => self.skip(&entry.key, "it is no reference to an owner"),
+                _ => self.skip(&entry.key, "it is not a reference to an owner"),
             }
         }
         for (uid, (mut reference, dependents)) in owners {
@@ -145,12 +146,12 @@ impl ObjectStore {
                 let found = self.readable(&mut view, |view| unfinished(view, &dependent, &reference))?;
                 steps.extend(found.into_iter().flatten());
             }
-            self.follow(steps);
+            self.run_cascade(steps);
         }
         Ok(())
     }
 
-    /// Returns the answer of a view. If an entry cannot be read, logs it, begins with a new view, and returns `None`.
+    /// Returns the result of `read`. If an entry cannot be read, logs it, starts with a new view, and returns `None`.
     fn readable<'a, R>(
         &'a self,
         view: &mut BucketView<'a>,
@@ -171,7 +172,7 @@ impl ObjectStore {
     /// Logs an entry that cannot be read.
     fn skip(&self, key: &str, error: &str) {
         let bucket = self.bucket.name();
-        log::warn!(bucket, key, error; "bucket {bucket}: {key} cannot be read, so its deletion may stay unfinished: {error}");
+        log::warn!(bucket, key, error; "bucket {bucket}: cannot read {key}, so a deletion may stay unfinished: {error}");
     }
 }
 
@@ -181,13 +182,13 @@ fn is_unreachable(error: &ClientError) -> bool {
     let cause = source.downcast_ref::<NatsError>();
     cause.is_some_and(|cause| {
         let is_lost = cause.is_disconnected() || cause.is_timeout() || cause.is_closed();
-        // The stream has no leader, or nobody can reach it.
+        // The stream has no leader, or its leader is unreachable.
         is_lost || cause.is_no_responders() || cause.is_no_jetstream()
     })
 }
 
-/// Returns the steps that finish the deletion of an owner, if it has begun.
-fn unfinished(view: &BucketView<'_>, dependent: &EntryKey, reference: &Value) -> Vec<FollowUp> {
+/// Returns the steps that finish an owner's deletion, if it has begun.
+fn unfinished(view: &BucketView<'_>, dependent: &EntryKey, reference: &Value) -> Vec<CascadeStep> {
     let near = Location { kind: kind_of(dependent).into(), key: dependent.key.clone() };
     let owner = view.owner(&near, ValueRef::from(reference));
     if owner.as_ref().and_then(|owner| view.object(owner)).is_some_and(|owner| !owner.is_deleting()) {
@@ -195,5 +196,5 @@ fn unfinished(view: &BucketView<'_>, dependent: &EntryKey, reference: &Value) ->
     }
     let object = view.entry(dependent).object;
     let dependent = object.map(|object| Location { kind: object.kind().into(), key: dependent.key.clone() });
-    dependent.into_iter().chain(owner).map(FollowUp::Settle).collect()
+    dependent.into_iter().chain(owner).map(CascadeStep::Settle).collect()
 }

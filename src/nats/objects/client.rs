@@ -1,4 +1,4 @@
-//! The client, and the layout of its bucket.
+//! The client, and its options for buckets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,49 +13,52 @@ use crate::nats::protocol::NatsHeaders;
 #[cfg(doc)]
 use crate::objects::{Capabilities, ClientError, Kind};
 
-/// The revisions that [`NatsClient::bucket`] keeps of each object.
+/// How many revisions of each object a [`NatsClient::bucket`] keeps.
 const HISTORY: u8 = 16;
-/// The first version of servers that check the expected revision of each write to a replicated bucket. Before it, several writers that
-/// expect the same revision could succeed (nats-server#4320), and copies could differ after creations (nats-server#5794).
+/// The first server version that checks the expected revision of each write to a replicated bucket. Before it, several
+/// writers that expect the same revision could succeed (nats-server#4320), and copies could differ after creations
+/// (nats-server#5794).
 const REPLICATED: &str = "2.10.19";
 
-/// A [`Client`](crate::objects::Client) that keeps its objects in a bucket of `JetStream`.
+/// A [`Client`](crate::objects::Client) that keeps objects in a bucket of `JetStream`.
 ///
-/// Many processes may use one bucket. Each object is one entry, with its status: `nats kv get <bucket>
-/// example=2Ecom.Widget.default.web` shows the JSON of a widget. Clones are cheap.
+/// Many processes may use one bucket. Each object, including its status, is one entry: `nats kv get <bucket>
+/// example=2Ecom.Widget.default.web` shows a widget's JSON. Clones are cheap.
 ///
 /// It follows the rules of the embedded clients, with these differences:
 ///
-/// - A write is stored on condition that no other writer was faster. Otherwise it begins again, for at most the
-///   [request timeout](crate::nats::NatsOptions::request_timeout). After that it is a [conflict](ClientError::Conflict).
-/// - An owner and its dependents are deleted by separate writes. Other readers see the owner go first. If a process is
-///   killed between them, the next client that is created for the bucket deletes the rest.
-/// - An [orphaning](crate::objects::Propagation::Orphan) deletion first gives an owner with dependents the finalizer `orphan`. The owner
-///   goes after its dependents have lost their references to it.
-/// - An object is the same in all versions of its kind. It shows the version with which it is read, as Kubernetes does without a
-///   conversion.
-/// - An owner is known only by the kind, name and uid in the reference. A reference with the name of another object is not refused;
-///   its owner counts as gone.
-/// - The server and the bucket limit the size of an object. A larger object is [invalid](ClientError::Invalid); the error has both
-///   sizes.
-/// - An entry of another program that is no object, or has an integer of more than 64 bits, is [invalid](ClientError::Invalid). It can
-///   be deleted as an entry only.
-/// - Each list reads all entries of its kind or namespace, also the markers of deleted objects. So a walk through n
-///   pages reads them n times: pages save memory, but no time.
-/// - A full bucket, account or server refuses creations, and changes that make an object larger: the source of the
-///   [`Transport`](ClientError::Transport) error is a [`NatsError`] that is [full](NatsError::is_full). Deletions are
-///   possible: the client keeps an entry `_reserve` in the bucket, which they use.
+/// - A write succeeds only if no other writer was faster. Otherwise it starts again, for at most the [request
+///   timeout](crate::nats::NatsOptions::request_timeout), and then fails with a [conflict](ClientError::Conflict).
+/// - An owner and its dependents are deleted by separate writes, and the owner disappears first. If a process is
+///   killed in between, the next client that is created for the bucket deletes the rest.
+/// - An [orphaning](crate::objects::Propagation::Orphan) deletion first gives an owner with dependents the finalizer
+///   `orphan`. The owner is removed once no dependent refers to it.
+/// - An object is the same in all versions of its kind. It shows the version that is read, like a Kubernetes server
+///   without conversion.
+/// - An owner is known only by the kind, name and uid in the reference. If the name belongs to another object, the
+///   reference is accepted and its owner counts as deleted.
+/// - The server and the bucket limit the size of an object. A larger object is [invalid](ClientError::Invalid), and
+///   the error states both sizes.
+/// - An entry of another program is [invalid](ClientError::Invalid) if it is not an object or has an integer of more
+///   than 64 bits. It can only be deleted as an entry.
+/// - Each list reads all entries of its kind or namespace, including the markers of deleted objects. Reading n pages
+///   reads them n times, so pages save memory but no time.
+/// - A full bucket, account or server refuses creations, and changes that make an object larger. The source of the
+///   [`Transport`](ClientError::Transport) error is then a [`NatsError`] that is [full](NatsError::is_full). Deletions
+///   still work, because the client keeps an entry `_reserve` that they can remove.
 /// - Events do not expire.
 ///
 /// # Watches
 ///
-/// A watch can begin at a version as long as the bucket keeps all changes since then: as many changes of each object as its
-/// [history](KvConfig::history). Each entry names its predecessor, so a watch that has missed a change knows it, and is
-/// [gone](ClientError::Gone). It is also gone if the bucket was deleted, replaced or restored, and after an absence longer than 15
-/// minutes or the removal of [markers](Self::remove_markers). A watch survives reconnects. A silent watch delivers a bookmark each
-/// minute while it has a connection.
+/// A watch can start at a version if the bucket still keeps all changes since then. It keeps as many changes of each
+/// object as its [history](KvConfig::history) allows. Each entry names its predecessor, so a watch that has missed a
+/// change notices it and is [gone](ClientError::Gone). It is also gone if the bucket was deleted, replaced or
+/// restored, after an absence of more than 15 minutes, and after the removal of [markers](Self::remove_markers) that
+/// it has not received.
 ///
-/// A deletion leaves a marker with the last state of the object. Remove old ones from time to time.
+/// A watch survives reconnects. While it is connected, an idle watch delivers a bookmark each minute.
+///
+/// A deletion leaves a marker with the object's last state. Remove old markers from time to time.
 ///
 /// # Examples
 ///
@@ -80,23 +83,25 @@ pub struct NatsClient {
 }
 
 impl NatsClient {
-    /// Returns the configuration of a bucket for objects. It keeps the last 16 changes of each object, on disk, on one server.
+    /// Returns the configuration of a bucket for objects: it keeps the last 16 changes of each object, on disk, on one
+    /// server.
     ///
-    /// A longer history lets watches resume after more changes, and takes more memory or disk.
+    /// A longer history lets watches resume after more changes, and needs more memory or disk.
     #[must_use]
     pub fn bucket(name: impl Into<String>) -> KvConfig {
         KvConfig::new(name).history(HISTORY)
     }
 
-    /// Creates the bucket if it does not exist, and returns a client of its objects.
+    /// Creates the bucket if it does not exist, and returns a client for its objects.
     ///
-    /// First it finishes the deletions that killed processes have left, which takes a read for each owner of an object.
+    /// First finishes the deletions that killed processes have left, with one read for each owner of an object.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the option if the bucket cannot keep objects: its history is shorter than 2, its entries expire,
-    /// it exists with another configuration, or it was not made for objects. Also returns an error if the server has no `JetStream`, is
-    /// older than version 2.10.19 although the bucket is replicated, or cannot be asked.
+    /// Returns an error that names the option if the bucket cannot keep objects: its history is shorter than 2, its
+    /// entries expire, it exists with another configuration, or it was not made for objects. Also returns an error if
+    /// the server has no `JetStream` or does not answer, or if the bucket is replicated and the server is older than
+    /// version 2.10.19.
     pub fn create(connection: &NatsConnection, config: &KvConfig) -> Result<Self, NatsError> {
         if config.history < 2 {
             return Err(NatsError::invalid("history", config.history, "from 2 to 64, so that watches can resume"));
@@ -114,31 +119,33 @@ impl NatsClient {
             return Err(NatsError::invalid(
                 option,
                 description,
-                format!("{OBJECTS:?}: only such a bucket has objects"),
+                format!("{OBJECTS:?}: only a bucket with this description holds objects"),
             ));
         }
         let client = Self { store: Arc::new(ObjectStore::new(bucket, &created)) };
         if let Err(error) = client.store.repair() {
             let bucket = client.store.bucket.name();
-            log::warn!(bucket, error:%; "bucket {bucket}: the work of killed clients cannot be finished: {error}");
+            log::warn!(bucket, error:%; "bucket {bucket}: cannot finish the deletions of killed clients: {error}");
         }
         Ok(client)
     }
 
-    /// Removes the markers of deletions that are older than `age`. Returns their number. First finishes the deletions of dependents that
-    /// killed clients have begun.
+    /// Removes the markers of deletions that are older than `age`, and returns their number. First finishes the
+    /// deletions of dependents that killed clients have begun.
     ///
-    /// A watch or list that continues from before the newest of them is [gone](ClientError::Gone): it could miss a
-    /// deletion. A marker stays if a running watch has not received it, for example because its reader is slow, and up
-    /// to half a minute after a program ends. Keep markers for longer than programs are usually without a connection,
-    /// for example an hour, and call this once a day. A program that stops for longer than that, for example in a
-    /// debugger, while it creates a dependent of an owner that others delete meanwhile, can leave that dependent
-    /// behind.
+    /// A watch or list that continues from before the newest removed marker is [gone](ClientError::Gone), because it
+    /// could miss a deletion. A marker stays if a running watch has not received it, for example because its reader is
+    /// slow. It may also stay for half a minute after a program ends.
+    ///
+    /// Call this once a day, with an `age` longer than programs are usually disconnected, for example an hour. One
+    /// leak remains: a program creates a dependent, stops for longer than `age` in the middle, for example in a
+    /// debugger, and others delete the owner meanwhile. The dependent may then stay.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished. A server before
-    /// version 2.9.12 is [unsupported](NatsError::is_unsupported): it would let watches miss changes.
+    /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished. A
+    /// server before version 2.9.12 is [unsupported](NatsError::is_unsupported), because it would let watches miss
+    /// changes.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         let bucket = &self.store.bucket;
         bucket.check_purges()?;
@@ -149,7 +156,7 @@ impl NatsClient {
         self.finish_deletions()?;
         let markers = bucket.received_by_all(markers)?;
         let Some(last) = markers.iter().map(|marker| marker.revision).max() else { return Ok(0) };
-        // First the note, then the removal: nobody misses a marker without a sign.
+        // Write the note before the removal, so that every watch that misses a marker notices it.
         loop {
             let noted = self.store.markers_removed()?;
             let revision = noted.revision;
@@ -161,7 +168,7 @@ impl NatsClient {
                 if !error.is_full() {
                     return Err(error);
                 }
-                // The last states of the objects before their markers are of no use any more.
+                // The objects' last states before their markers are no longer needed.
                 markers.iter().try_for_each(|marker| bucket.forget_before(&marker.key, marker.revision))?;
                 self.store.write_in_reserve(MARKERS, text.as_bytes(), &NatsHeaders::new(), revision, false)
             });
@@ -171,26 +178,24 @@ impl NatsClient {
                 Err(error) => return Err(error),
             }
         }
-        // A watch that has begun before the note counts now. A later one reads the note.
+        // A watch that has begun before the note is asked now. A later one reads the note.
         let markers = bucket.received_by_all(markers)?;
         bucket.forget_markers(&markers)
     }
 
-    /// Finishes the deletions that clients have begun. The last marker of a kind is the only sign that its owners have existed, so
-    /// without it nobody knows that their dependents are to be deleted.
+    /// Finishes the deletions that clients have begun. A kind's last marker is the only sign that owners of this kind
+    /// existed. Without it, no client can know that their dependents must be deleted.
     fn finish_deletions(&self) -> Result<(), NatsError> {
         self.store.last_failure.lock().clear();
-        self.store.follow([]);
+        self.store.run_cascade([]);
         let reason = match self.store.repair() {
             Ok(()) if self.store.unfinished.lock().len() == 0 => return Ok(()),
             Ok(()) => {
                 let failure = self.store.last_failure.lock();
                 match failure.as_str() {
-                    "" => "another call of this client has left work meanwhile: call this again".to_owned(),
+                    "" => "another call of this client has left unfinished work: call this again".to_owned(),
                     failure => {
-                        format!(
-                            "requests about their dependents have failed, and the next write repeats them: {failure}"
-                        )
+                        format!("requests about their dependents failed, and the next write repeats them: {failure}")
                     }
                 }
             }
@@ -201,22 +206,22 @@ impl NatsClient {
     }
 }
 
-/// The last removal of markers.
+/// The last removal of markers, as its note records it.
 pub(super) struct RemovedMarkers {
-    /// The revision of the note itself.
+    /// The revision of the note.
     pub(super) revision: u64,
-    /// The revision of the newest marker that was removed.
+    /// The revision of the newest removed marker.
     pub(super) removed: u64,
 }
 
 impl ObjectStore {
-    /// Returns the note about the markers that were removed.
+    /// Returns the note about removed markers.
     pub(super) fn markers_removed(&self) -> Result<RemovedMarkers, NatsError> {
         let Some(entry) = self.bucket.latest_entry(MARKERS)? else {
             return Ok(RemovedMarkers { revision: 0, removed: 0 });
         };
         let text = String::from_utf8_lossy(&entry.value);
-        // A note that cannot be read hides all markers.
+        // If the note cannot be read, assume that all markers were removed.
         Ok(RemovedMarkers { revision: entry.revision, removed: text.parse().unwrap_or(u64::MAX) })
     }
 }

@@ -1,30 +1,31 @@
-//! The keys of which a watch has delivered entries, as a plain value: it finds lost entries, and forgets deleted keys.
+//! The keys with delivered entries, as a plain value. It finds lost entries, and forgets deleted keys.
 //!
 //! # Invariants
 //!
-//! - Each entry of this client names the entry of its key before it. A key is kept while its object exists, so each gap between two of
-//!   its entries is found.
-//! - `whole` is a revision up to which nothing is missing that could still be found. The watch had then delivered all that the bucket
-//!   had. The bucket removes entries of a key only for later entries of the key, and of these the last one was delivered: it has shown a
-//!   gap, if there was one. Markers are removed only after they were delivered.
-//! - A deleted key is forgotten once `whole` has reached its deletion. If its next entry names one after `whole`, that entry is
-//!   missing. If it names one up to `whole`, that entry was delivered, or was missing and has been found.
+//! - Each entry of this client names the key's previous entry. A key is kept while its object exists, so each gap
+//!   between two of its entries is found.
+//! - Every gap up to the revision `complete_until` has been found. The watch had then delivered everything in the
+//!   bucket. The bucket removes an entry only for a later entry of its key. The last of them was delivered, and would
+//!   have shown a gap. Markers are removed only after they were delivered.
+//! - A deleted key is forgotten once `complete_until` has reached its deletion. If the key's next entry names a
+//!   predecessor after `complete_until`, that predecessor is missing. An earlier predecessor was delivered, or its
+//!   loss was found.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::entry::{WriteKind, WriteNote};
 use crate::objects::SharedObject;
 
-/// The keys of which a watch has delivered entries.
+/// The keys with an entry that a watch has delivered.
 #[derive(Debug)]
 pub(super) struct DeliveredKeys {
-    /// The revision after which the watch began; zero if it began with all objects.
+    /// The revision after which the watch started. Zero if it started with all objects.
     from: u64,
-    whole: u64,
+    complete_until: u64,
     last: HashMap<String, LastEntry>,
     /// The last state of each key, if the query selects by content.
     states: Option<HashMap<String, LastState>>,
-    /// The keys that were deleted and not forgotten yet, in the order of their deletions.
+    /// The deleted keys that are not yet forgotten, in the order of their deletions.
     deleted: VecDeque<(u64, String)>,
 }
 
@@ -45,27 +46,27 @@ pub(super) enum LastState {
 /// The state of a key before its next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyBefore {
-    /// The entry is one of those that the watch begins with, and the first one of its key.
+    /// This is the key's first entry, and one of those that the watch starts with.
     New,
     Existed,
     Absent,
-    /// An entry is missing. Nothing is missing up to this revision.
+    /// An entry is missing. Up to this revision, nothing is missing.
     Missed(u64),
 }
 
 impl DeliveredKeys {
-    /// Creates the memory of a watch that begins after revision `from`, or with all objects if that is zero. It keeps states if
-    /// `selects`.
+    /// Creates the memory of a watch that starts after revision `from`, or with all objects if `from` is zero. It
+    /// keeps last states if `selects` is true.
     pub(super) fn new(from: u64, selects: bool) -> Self {
         let (last, states, deleted) = (HashMap::new(), selects.then(HashMap::new), VecDeque::new());
-        Self { from, whole: from, last, states, deleted }
+        Self { from, complete_until: from, last, states, deleted }
     }
 
     pub(super) fn from(&self) -> u64 {
         self.from
     }
 
-    /// Takes the next entry. `is_initial` tells that the watch still delivers the entries that it begins with.
+    /// Records the next entry. `is_initial` is true while the watch delivers the entries that it starts with.
     pub(super) fn take(
         &mut self,
         key: &str,
@@ -79,15 +80,15 @@ impl DeliveredKeys {
             self.deleted.push_back((revision, key.to_owned()));
         }
         let existed = known.map(|last| !last.is_marker);
-        let until = known.map_or(self.whole, |last| last.revision);
+        let until = known.map_or(self.complete_until, |last| last.revision);
         match note {
             _ if is_initial && known.is_none() => KeyBefore::New,
             Some(note) if note.previous > until => KeyBefore::Missed(until),
-            // The marker between two objects of the key is missing.
+            // The marker between two objects of this key is missing.
             Some(WriteNote { kind: WriteKind::Created, .. }) if existed == Some(true) => KeyBefore::Missed(until),
             Some(WriteNote { kind: WriteKind::Created, .. }) => KeyBefore::Absent,
             Some(_) => KeyBefore::Existed,
-            // Another program has written it.
+            // Another program has written the entry.
             None if existed.unwrap_or(self.from > 0) => KeyBefore::Existed,
             None => KeyBefore::Absent,
         }
@@ -98,7 +99,7 @@ impl DeliveredKeys {
         self.states.is_some()
     }
 
-    /// Takes the last state of a key, `None` if it is not known.
+    /// Takes the last state of a key out, or returns `None` if it is unknown.
     pub(super) fn take_state(&mut self, key: &str) -> Option<LastState> {
         self.states.as_mut().and_then(|states| states.remove(key))
     }
@@ -110,12 +111,13 @@ impl DeliveredKeys {
         }
     }
 
-    /// Notes that the watch had delivered all that the bucket had, up to this revision. Forgets keys that were deleted before.
+    /// Records that the watch had delivered everything in the bucket up to this revision. Forgets keys that were
+    /// deleted before.
     pub(super) fn caught_up(&mut self, revision: u64) {
-        self.whole = self.whole.max(revision);
-        while self.deleted.front().is_some_and(|(deletion, _)| *deletion <= self.whole) {
+        self.complete_until = self.complete_until.max(revision);
+        while self.deleted.front().is_some_and(|(deletion, _)| *deletion <= self.complete_until) {
             let Some((deletion, key)) = self.deleted.pop_front() else { return };
-            // It may have been created again.
+            // The key may have been created again.
             if self.last.get(&key).is_some_and(|last| last.revision == deletion) {
                 self.last.remove(&key);
                 self.take_state(&key);
@@ -210,7 +212,7 @@ mod tests {
     enum Act {
         /// Creates, changes or deletes the object of a key.
         Write(u8, bool),
-        /// The consumer sends so many entries.
+        /// The consumer sends this many entries.
         Send(u8),
     }
 
@@ -224,8 +226,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// A bucket keeps three entries of each key, and its consumer sends them late. A memory that forgets finds the same gaps as one
-        /// that does not.
+        /// A bucket keeps three entries of each key, and its consumer sends them late. A memory that forgets keys
+        /// finds the same gaps as a memory that keeps them.
         #[test]
         fn forgetting_hides_no_gap(acts in vec(act(), 0..120)) {
             let mut stored: BTreeMap<u64, (u8, bool, WriteNote)> = BTreeMap::new();

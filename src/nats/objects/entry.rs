@@ -1,4 +1,4 @@
-//! Objects as the values of a bucket's entries, and the notes that go with them. Plain values.
+//! Objects as entry values, and the notes on their writes. Plain values.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::objects::json::{meta_mut, string};
 use crate::objects::json_text::altered_integer;
 use crate::objects::{Kind, SharedObject};
 
-/// The meaning of a write.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteKind {
     Created,
@@ -16,14 +16,14 @@ pub(super) enum WriteKind {
     Deleted,
 }
 
-/// The note on a write: its meaning, and the revision of the key before it, which may be a marker.
+/// The note on a write: its kind, and the key's previous revision, which may be a marker.
 ///
-/// The notes of a key's writes are a chain without gaps: each write was accepted only if the key had the revision that it names. A
-/// reader therefore sees whether it has missed a write.
+/// The notes of a key's writes form a chain without gaps, because each write was accepted only if the key had the
+/// revision that it names. A reader can therefore notice a missed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriteNote {
     pub(super) kind: WriteKind,
-    /// Zero if the key had no entry.
+    /// Zero if the key had no previous entry.
     pub(super) previous: u64,
 }
 
@@ -37,7 +37,7 @@ impl WriteNote {
         format!("{kind} {}", self.previous)
     }
 
-    /// Returns the note of an entry. `None` if another program has written the entry.
+    /// Returns the note of an entry, or `None` if another program has written the entry.
     pub(super) fn of(entry: &KvEntry) -> Option<Self> {
         let (kind, previous) = entry.note.as_deref()?.split_once(' ')?;
         let kind = match kind {
@@ -50,19 +50,19 @@ impl WriteNote {
     }
 }
 
-/// Removes the version of an object, which is the revision of its entry. Returns the value of the entry: the JSON of the rest.
+/// Removes an object's version, which is the revision of its entry. Returns the JSON of the rest as the entry's value.
 pub(super) fn encode(object: &mut Value) -> Vec<u8> {
     meta_mut(object).remove("resourceVersion");
     object.to_string().into_bytes()
 }
 
-/// Reads an object with this version. If `kind` is given, the object shows the version of that kind.
+/// Reads an object with this version. With `kind`, the object shows that kind's version.
 ///
 /// # Errors
 ///
-/// Returns the fault of a value that is no object, or that has an integer of more than 64 bits.
+/// Returns an error if the value is not an object, or has an integer of more than 64 bits.
 pub(super) fn decode(value: &[u8], version: ObjectVersion, kind: Option<&Kind>) -> Result<SharedObject, String> {
-    let mut object: Value = serde_json::from_slice(value).map_err(|error| format!("it is no JSON: {error}"))?;
+    let mut object: Value = serde_json::from_slice(value).map_err(|error| format!("it is not JSON: {error}"))?;
     if let Some(integer) = altered_integer(value) {
         return Err(format!("the integer {integer} does not fit into 64 bits"));
     }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_integer_beyond_64_bits_is_a_fault() {
-        let read = |text: &str| decode(text.as_bytes(), ObjectVersion { life: 1, revision: 1 }, None);
+        let read = |text: &str| decode(text.as_bytes(), ObjectVersion { created_ms: 1, revision: 1 }, None);
         assert!(read(r#"{"metadata":{},"size":18446744073709551615}"#).is_ok());
         let fault = read(r#"{"metadata":{},"size":18446744073709551616}"#).unwrap_err();
         assert_eq!(fault, "the integer 18446744073709551616 does not fit into 64 bits");

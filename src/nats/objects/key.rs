@@ -1,30 +1,30 @@
 //! The keys of objects in a bucket. Plain values.
 //!
-//! The key of an object is `<group or core>.<kind>.<namespace or _>.<name>`. Other keys of the bucket are `_owners.<uid of the owner>`,
-//! `_owners.<uid of the owner>.<key of the dependent>`, `_markers` and `_reserve`.
+//! The key of an object is `<group or core>.<kind>.<namespace or _>.<name>`. Other keys of the bucket are `_owners.<uid
+//! of the owner>`, `_owners.<uid of the owner>.<key of the dependent>`, `_markers` and `_reserve`.
 //!
-//! A part is escaped: letters, digits and `-` stand for themselves, any other byte is `=` and two hexadecimal digits, and an empty
-//! text is a single `=`. So no escaped part has a dot or is `_`, and no group begins with `_`. A group that is named `core`, as the
-//! core group is here, is `=63ore`.
+//! Parts are escaped: letters, digits and `-` stay as they are, any other byte becomes `=` and two hexadecimal digits,
+//! and an empty text becomes a single `=`. No escaped part contains a dot or equals `_`, and no group begins with `_`.
+//! A group that is actually named `core` becomes `=63ore`, because `core` means the core group.
 
 use std::fmt::Write as _;
 
 use crate::objects::{Kind, ObjectKey};
 
-/// The key of the note about removed markers: it has the revision of the newest one.
+/// The key of the note about removed markers. Its value is the revision of the newest one.
 pub(super) const MARKERS: &str = "_markers";
-/// The key of the entry that a deletion in a full bucket removes.
+/// The key of the entry that a deletion in a full bucket may remove.
 pub(super) const RESERVE: &str = "_reserve";
-/// The first part of the keys that name the dependents of owners.
+/// The first part of the keys that name owners' dependents.
 pub(super) const OWNERS: &str = "_owners";
-/// The group part of the core group.
+/// The group part for the core group.
 const CORE: &str = "core";
-/// The group part of a group that is named so.
+/// The group part for a group named `core`.
 const NAMED_CORE: &str = "=63ore";
-/// The namespace part of cluster-wide objects.
+/// The namespace part for cluster-wide objects.
 const NO_NAMESPACE: &str = "_";
 
-/// The parts of an object's key. The version of its kind does not count.
+/// The parts of an object's key. The version of its kind is not one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EntryKey {
     pub(super) group: String,
@@ -37,13 +37,13 @@ impl EntryKey {
         Self { group: kind.group().to_owned(), kind: kind.name().to_owned(), key: key.clone() }
     }
 
-    /// Returns the key in the bucket.
+    /// Returns the key as text.
     pub(super) fn text(&self) -> String {
         let Self { group, kind, key } = self;
         format!("{}.{}.{}.{}", group_part(group), escaped(kind), namespace_part(key.namespace()), escaped(key.name()))
     }
 
-    /// Reads a key of the bucket. `None` if no object has such a key.
+    /// Parses a key of the bucket. `None` if it is not the key of an object.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
         let (group, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -86,7 +86,7 @@ pub(super) fn dependents(uid: &str) -> String {
     format!("{OWNERS}.{}.>", escaped(uid))
 }
 
-/// Reads the key that names a dependent: the uid of the owner, and the dependent.
+/// Parses the key that names a dependent. Returns the owner's uid and the dependent.
 pub(super) fn parse_dependent(text: &str) -> Option<(String, EntryKey)> {
     let (uid, dependent) = text.strip_prefix(OWNERS)?.strip_prefix('.')?.split_once('.')?;
     Some((plain(uid)?, EntryKey::parse(dependent)?))
@@ -120,7 +120,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Returns the text that was escaped. `None` if no text has this form.
+/// Unescapes a part. `None` if it is not the escaped form of a text.
 fn plain(part: &str) -> Option<String> {
     if part == "=" {
         return Some(String::new());

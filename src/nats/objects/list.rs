@@ -1,4 +1,4 @@
-//! Lists: all entries of a kind or namespace, as they were at one revision.
+//! Lists of objects, as of one revision.
 
 use super::entry::{WriteKind, WriteNote};
 use super::key::{EntryKey, filter};
@@ -9,10 +9,10 @@ use crate::nats::kv::{KvEntry, KvListing, KvWatchOptions};
 use crate::objects::client::ReadableList;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
 
-/// The most listings of one call.
+/// How often one call lists the entries at most.
 const MOST_LISTINGS: u32 = 3;
 
-/// The position at which a list continues: the version of the list, and the last object of the previous page.
+/// Where a list continues: the version of the list, and the last object of the previous page.
 struct PageToken {
     version: ObjectVersion,
     after: ObjectKey,
@@ -30,15 +30,15 @@ pub(super) fn filter_of(kind: &Kind, query: &Query) -> String {
     filter(kind, query.namespace.as_deref(), query.fields.equal_to("metadata.name"))
 }
 
-/// Returns a reference to the listed or watched kind.
+/// Returns a reference to the kind that is listed or watched.
 pub(super) fn listed(kind: &Kind, query: &Query) -> ObjectRef {
     ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""))
 }
 
 impl ObjectStore {
-    /// Lists the objects that a query selects, in the order of their keys, and the errors of the entries that cannot be read.
+    /// Lists the objects that a query selects, in key order, and the errors of unreadable entries.
     ///
-    /// An entry that cannot be read takes the place of an object on its page.
+    /// An unreadable entry takes an object's place on its page.
     pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ReadableList, ClientError> {
         let named = || listed(kind, query);
         let token = match query.continue_token.as_deref() {
@@ -52,13 +52,13 @@ impl ObjectStore {
             options = options.ignore_deletes();
         }
         let KvListing { entries, position, .. } = self.listing(&options).map_err(|error| failure(named(), error))?;
-        let life = self.born(position.created());
-        let now = ObjectVersion { life, revision: position.revision() };
+        let created_ms = self.note_created(position.created());
+        let now = ObjectVersion { created_ms, revision: position.revision() };
         let version = token.as_ref().map_or(now, |token| token.version);
         let gone = || ClientError::gone(named(), version.to_string());
         if let Some(token) = &token {
             let removed = self.markers_removed().map_err(|error| failure(named(), error))?.removed;
-            if token.version.life != life || token.version > now || removed > token.version.revision {
+            if token.version.created_ms != created_ms || token.version > now || removed > token.version.revision {
                 return Err(gone());
             }
         }
@@ -80,7 +80,7 @@ impl ObjectStore {
             if entry.is_marker() {
                 continue;
             }
-            let found = decoded(&entry, ObjectVersion { life, revision: entry.revision }, Some(kind), || {
+            let found = decoded(&entry, ObjectVersion { created_ms, revision: entry.revision }, Some(kind), || {
                 ObjectRef::new(kind, &key)
             });
             if found.as_ref().map_or(true, |object| query.selects_content(object)) {
@@ -103,7 +103,7 @@ impl ObjectStore {
         Ok((ObjectList::new(version.to_string(), objects).continue_token(continue_token), unreadable))
     }
 
-    /// Lists entries. Lists them again if the consumer was replaced while another client has removed markers.
+    /// Lists entries. Starts again if the consumer was replaced while another client removed markers.
     fn listing(&self, options: &KvWatchOptions) -> Result<KvListing, NatsError> {
         for _ in 0..MOST_LISTINGS {
             let listing = self.bucket.list_with(options)?;
@@ -115,7 +115,7 @@ impl ObjectStore {
         Err(NatsError::answer("a list", "its consumer was replaced each time, and markers were removed meanwhile"))
     }
 
-    /// Returns the entry of a key as it was at a revision, from a later entry of the key.
+    /// Returns a key's entry as of an earlier revision, given a later entry.
     fn entry_then(&self, mut entry: KvEntry, revision: u64) -> Result<EntryThen, NatsError> {
         while entry.revision > revision {
             let Some(note) = WriteNote::of(&entry) else { return Ok(EntryThen::Unknown) };

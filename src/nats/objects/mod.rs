@@ -1,31 +1,32 @@
-//! A client of objects in a bucket of `JetStream`.
+//! A client that keeps objects in a bucket of `JetStream`.
 //!
-//! `key`, `version` and `entry` say how objects are kept. `store` reads entries, and `transact` runs the transactions of
-//! `objects::rules` on a `view` of the bucket and stores their changes. `cascade` does the work that follows a write. `list` and `watch` read many objects.
+//! `key`, `version` and `entry` define how objects are stored. `store` reads entries. `transact` runs the transactions
+//! of `objects::rules` on a `view` of the bucket, and stores their changes. `cascade` does the work that a write
+//! causes. `list` and `watch` read many objects.
 //!
 //! # Writes
 //!
-//! A write reads the entry of its object, runs the rules, and stores the result on condition that the entry is still the same. If it
-//! is not, all begins again. Many processes can write to one bucket: no rule needs a lock.
+//! A write reads its object's entry, applies the rules, and stores the result on condition that the entry is still the
+//! same. If it is not, the write starts again. Many processes can write to one bucket without a lock.
 //!
 //! # Dependents
 //!
-//! A bucket has no index of owners. Before an object is stored that names an owner, a key `_owners.<uid>.<dependent>` is written, and
-//! before that a key `_owners.<uid>`, if there is none.
-//! It stays until the dependent is removed or no longer names the owner, and all work that follows is done. These keys name every
-//! dependent. They may also name other objects, so a reader checks the references.
+//! A bucket has no index of owners. Before an object with an owner is stored, the client writes two keys:
+//! `_owners.<uid>`, unless it exists, and then `_owners.<uid>.<dependent>`. The second key stays until the dependent
+//! is removed or no longer names the owner, and the work that this causes is done. These keys name every dependent.
+//! They may also name other objects, so readers check the references.
 //!
-//! An owner and its dependent can be written at the same time. The writer of the dependent looks for the owner *after* its write. The
-//! writer that removes the owner, or makes it wait for its dependents, looks for them *after* that write. At least one of them sees
-//! the other.
+//! An owner and its dependent can be written at the same time. The writer of the dependent looks for the owner *after*
+//! its write. The writer that removes the owner, or makes it wait for its dependents, looks for them *after* that
+//! write. At least one of them sees the other's write.
 //!
-//! A process can be killed between a write and the work that follows. Then the keys still name the dependent. Each new client
-//! looks at all owners that these keys name, and does the work that is left. The keys of killed processes that name no dependent
-//! stay: nobody can know that no writer is about to create it.
+//! A process can be killed between a write and the work that it causes. The keys still name the dependent. Each new
+//! client checks all owners that these keys name, and does the remaining work. If a killed process leaves keys that
+//! name no dependent, they stay, because another writer may be about to create it.
 //!
 //! # Full buckets
 //!
-//! A deletion must be possible in a full bucket. `reserve` keeps an entry that makes room for it.
+//! Deletions must work in a full bucket. `reserve` keeps an entry that can be removed to make room.
 
 mod cascade;
 mod client;

@@ -1,14 +1,15 @@
-//! The reserve: an entry without a meaning, which a deletion removes if the bucket is full.
+//! The reserve: an entry of filler bytes, which a deletion removes if the bucket is full.
 //!
 //! # Invariants
 //!
-//! - Before an object is created or changed, the reserve is made twice as large as the object, but not larger than a
-//!   quarter of the bucket. So the steps of its deletion fit into the room of the reserve, for example the removal of a
-//!   finalizer.
-//! - A client looks at the reserve before its first write, and again after each sign of a full bucket. In a bucket with a limit of
-//!   bytes, it looks again before it has written a quarter of the room that is left. A write that finds no room for the reserve is
-//!   refused, so that it does not take the room that a deletion has just made. Several clients that write in the moment between the
-//!   two can still take it. Then a change fails, and a deletion without finalizers makes room.
+//! - Before an object is created or changed, the reserve is made twice as large as the object, but no larger than a
+//!   quarter of the bucket. Each step of the object's deletion, such as the removal of a finalizer, fits into that
+//!   room.
+//! - A client checks the reserve before its first write, and again after each sign of a full bucket. In a bucket with
+//!   a size limit, it checks again before it has written a quarter of the remaining room.
+//! - A write that finds no room for the reserve is refused, so that it does not take the room that a deletion has just
+//!   made. Clients that write between the deletion and the restored reserve can still take that room. A change then
+//!   fails, and a deletion without finalizers makes room.
 
 use super::key::RESERVE;
 use super::store::{HEADERS, ObjectStore};
@@ -17,12 +18,12 @@ use crate::nats::error::NatsError;
 use crate::nats::kv::{NOTE, RoomyWrite, operation};
 use crate::nats::protocol::NatsHeaders;
 
-/// The smallest reserve, in bytes: enough for the markers of some objects.
-const LEAST: usize = 4 << 10;
-/// The part of the bucket that the reserve may take.
-const PART: usize = 4;
-/// The steps in which a reserve shrinks that cannot be restored as a whole.
-const PARTS: usize = 16;
+/// The smallest reserve in bytes. It is enough for the markers of some objects.
+const SMALLEST_RESERVE: usize = 4 << 10;
+/// The reserve may take one part in this many of the bucket.
+const RESERVE_SHARE: usize = 4;
+/// In how many steps the reserve shrinks if it cannot be restored completely.
+const RESTORE_STEPS: usize = 16;
 
 /// A write of an object's entry.
 pub(super) struct EntryWrite<'a> {
@@ -30,12 +31,12 @@ pub(super) struct EntryWrite<'a> {
     pub(super) value: &'a [u8],
     pub(super) expected: u64,
     pub(super) note: &'a str,
-    /// It is the marker of a deletion.
+    /// Whether it is the marker of a deletion.
     pub(super) removes: bool,
-    /// A deletion needs it, so it may use the reserve.
+    /// Whether a deletion needs this write, so that it may use the reserve.
     pub(super) frees: bool,
-    /// Returns whether the entry is no larger than the one that it replaces. Then it may use the reserve too, where the old one can be
-    /// removed: a full bucket must not end leases, for example.
+    /// Returns whether the entry is no larger than the one it replaces. Then it may also use the reserve, if the old
+    /// entry can be removed. A full bucket must not stop the renewal of leases, for example.
     pub(super) replaces: &'a dyn Fn() -> bool,
 }
 
@@ -59,8 +60,8 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an entry that a deletion needs to a full bucket. Then restores the reserve, if it was used and there is
-    /// room.
+    /// Writes to a full bucket an entry that a deletion needs. If this used the reserve, restores it as far as there
+    /// is room.
     pub(super) fn write_in_reserve(
         &self,
         key: &str,
@@ -80,8 +81,8 @@ impl ObjectStore {
 
     /// Makes the reserve large enough for an object of this size.
     fn keep_reserve(&self, size: usize) -> Result<(), NatsError> {
-        let most = self.bucket.max_bytes.map_or(usize::MAX, |bytes| bytes / PART).min(self.most_size());
-        let wanted = size.saturating_mul(2).max(LEAST).min(most);
+        let most = self.bucket.max_bytes.map_or(usize::MAX, |bytes| bytes / RESERVE_SHARE).min(self.most_size());
+        let wanted = size.saturating_mul(2).max(SMALLEST_RESERVE).min(most);
         let spend = |left: usize| left.checked_sub(size);
         while self.reserve.load(Ordering::Relaxed) < wanted
             || self.unchecked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err()
@@ -93,7 +94,8 @@ impl ObjectStore {
             if held < wanted {
                 held = wanted.next_power_of_two().min(most);
                 match self.bucket.update(RESERVE, &filler(held), revision) {
-                    // Only the last one is of use. Without the right to remove the others, the history limits them.
+                    // Only the last entry is needed. Without the permission to remove the others, the history limits
+                    // them.
                     Ok(stored) if revision > 0 => drop(self.bucket.forget_before(RESERVE, stored)),
                     Ok(_) => {}
                     Err(error) if error.is_conflict() => continue,
@@ -101,7 +103,7 @@ impl ObjectStore {
                         let bucket = self.bucket.name();
                         log::warn!(
                             bucket, error:%;
-                            "bucket {bucket}: deletions have no reserve for a full bucket: {error}"
+                            "bucket {bucket}: deletions may fail once the bucket is full, because the reserve cannot be written: {error}"
                         );
                         held = usize::MAX;
                     }
@@ -110,7 +112,7 @@ impl ObjectStore {
             }
             if let Some(limit) = self.bucket.max_bytes.filter(|_| held < usize::MAX) {
                 let used = usize::try_from(self.bucket.status()?.bytes).unwrap_or(usize::MAX);
-                unchecked = (limit.saturating_sub(used) / PART).max(size);
+                unchecked = (limit.saturating_sub(used) / RESERVE_SHARE).max(size);
             }
             self.reserve.store(held, Ordering::Relaxed);
             self.unchecked.store(unchecked, Ordering::Relaxed);
@@ -118,16 +120,16 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Writes the reserve again that a deletion has used: as much of it as the bucket has room for.
+    /// Restores a reserve that a deletion has used, as far as there is room.
     fn restore_reserve(&self, size: usize) {
-        for part in (1..=PARTS).rev() {
-            match self.bucket.update(RESERVE, &filler(size / PARTS * part), 0) {
+        for part in (1..=RESTORE_STEPS).rev() {
+            match self.bucket.update(RESERVE, &filler(size / RESTORE_STEPS * part), 0) {
                 Err(error) if error.is_full() => {}
                 Ok(_) => return,
                 Err(error) => {
                     // Another client may have restored it.
                     let bucket = self.bucket.name();
-                    return log::debug!(bucket, error:%; "bucket {bucket}: the reserve is not restored: {error}");
+                    return log::debug!(bucket, error:%; "bucket {bucket}: cannot restore the reserve: {error}");
                 }
             }
         }

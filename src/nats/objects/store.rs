@@ -1,4 +1,4 @@
-//! Reads the entries of objects, and keeps the memory of the client.
+//! Reads the entries of objects, and holds the state of a client.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::entry::decode;
 use super::key::{EntryKey, filter, owner};
-use super::version::{ObjectVersion, life_of};
+use super::version::{ObjectVersion, parse_created_ms};
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
@@ -19,42 +19,42 @@ use crate::objects::rules::change::Location;
 use crate::objects::rules::distinct_queue::DistinctQueue;
 use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
 
-/// The bytes of a message that its headers may take.
+/// How many bytes of a message are left to its headers.
 pub(super) const HEADERS: usize = 512;
 
-/// The bucket of a client, and the memory of the client.
+/// The bucket of a client, and the state of the client.
 pub(super) struct ObjectStore {
     pub(super) bucket: KvBucket,
-    /// The bucket's [life](ObjectVersion::life), as it was seen last.
-    life: AtomicU64,
+    /// The bucket's [creation time](ObjectVersion::created_ms), as last seen.
+    created_ms: AtomicU64,
     pub(super) draws: Mutex<Draws>,
-    /// The work that follows earlier writes, and has failed or could not be begun.
-    pub(super) unfinished: Mutex<DistinctQueue<FollowUp>>,
-    /// The error of the last one that has failed.
+    /// The work that earlier writes caused and that failed or was not begun.
+    pub(super) unfinished: Mutex<DistinctQueue<CascadeStep>>,
+    /// The error of the last failed step.
     pub(super) last_failure: Mutex<String>,
-    /// The size of the bucket's reserve, as far as it is known; zero after each sign of a full bucket.
+    /// The known size of the bucket's reserve. Zero after each sign of a full bucket.
     pub(super) reserve: AtomicUsize,
-    /// The bytes that may be written before the next look at the reserve.
+    /// How many bytes may be written before the reserve is checked again.
     pub(super) unchecked: AtomicUsize,
-    /// The kinds that the bucket is known to have, or to have had: groups and names.
+    /// The kinds that the bucket has, or has had, as groups and names.
     kinds: Mutex<HashSet<(String, String)>>,
 }
 
-/// The entry of an object.
+/// The state of an object's entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntryState {
     /// Zero if the key has no entry.
     pub(super) revision: u64,
-    /// The object as it is stored; `None` if it does not exist.
+    /// The stored object, or `None` if it does not exist.
     pub(super) object: Option<SharedObject>,
 }
 
-/// A step of the work that follows a write.
+/// A step of the work that a write causes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum FollowUp {
+pub(super) enum CascadeStep {
     /// Apply the rules for owners and dependents to this object.
     Settle(Location),
-    /// Settle the dependents of the owner with this uid, which waits for them or is gone.
+    /// Settle the dependents of the owner with this uid, which waits for them or was deleted.
     SettleDependents { uid: String, is_gone: bool },
     /// Remove the key that names a dependent, if it was written before this revision.
     Forget { key: String, before: u64 },
@@ -63,10 +63,10 @@ pub(super) enum FollowUp {
 impl ObjectStore {
     pub(super) fn new(bucket: KvBucket, created: &str) -> Self {
         let draws = Mutex::new(bucket.connection.clock().draws());
-        let life = AtomicU64::new(life_of(created).unwrap_or_default());
+        let created_ms = AtomicU64::new(parse_created_ms(created).unwrap_or_default());
         Self {
             bucket,
-            life,
+            created_ms,
             draws,
             unfinished: Mutex::default(),
             last_failure: Mutex::default(),
@@ -76,55 +76,56 @@ impl ObjectStore {
         }
     }
 
-    /// Returns a store of the same bucket over another connection.
+    /// Returns a store for the same bucket on another connection.
     pub(super) fn over(&self, connection: NatsConnection) -> Self {
         let bucket = KvBucket { connection, ..self.bucket.clone() };
         let store = Self::new(bucket, "");
-        store.live(self.version(0).life);
+        store.set_created_ms(self.version(0).created_ms);
         store
     }
 
-    /// Returns a store of the same bucket. A cancelled `stop` ends its requests.
-    pub(super) fn until(&self, stop: &CancellationToken) -> Self {
-        self.over(self.connection().until(stop))
+    /// Returns a store for the same bucket. Its requests fail once `stop` is cancelled.
+    pub(super) fn with_stop(&self, stop: &CancellationToken) -> Self {
+        self.over(self.connection().with_stop(stop))
     }
 
     pub(super) fn connection(&self) -> &NatsConnection {
         &self.bucket.connection
     }
 
-    /// Takes note of the bucket's creation time. Returns its life.
-    pub(super) fn born(&self, created: &str) -> u64 {
-        let life = life_of(created).unwrap_or_default();
-        self.live(life);
-        life
+    /// Records the bucket's creation time, and returns it in milliseconds.
+    pub(super) fn note_created(&self, created: &str) -> u64 {
+        let created_ms = parse_created_ms(created).unwrap_or_default();
+        self.set_created_ms(created_ms);
+        created_ms
     }
 
-    /// Takes note of the bucket's life.
-    pub(super) fn live(&self, life: u64) {
-        if self.life.swap(life, Ordering::Relaxed) != life {
-            // Another bucket knows other kinds.
+    /// Records the bucket's creation time.
+    pub(super) fn set_created_ms(&self, created_ms: u64) {
+        if self.created_ms.swap(created_ms, Ordering::Relaxed) != created_ms {
+            // A new bucket has other kinds.
             self.kinds.lock().clear();
         }
     }
 
     pub(super) fn version(&self, revision: u64) -> ObjectVersion {
-        ObjectVersion { life: self.life.load(Ordering::Relaxed), revision }
+        ObjectVersion { created_ms: self.created_ms.load(Ordering::Relaxed), revision }
     }
 
     pub(super) fn now(&self) -> Timestamp {
         whole_seconds(Timestamp::try_from(self.connection().clock().time_of_day()).unwrap_or_default())
     }
 
-    /// Returns the most bytes of an object's JSON.
+    /// Returns the largest size of an object's JSON in bytes.
     pub(super) fn most_size(&self) -> usize {
         let most = self.bucket.max_value_size.unwrap_or(usize::MAX).min(self.connection().max_payload());
         most.saturating_sub(HEADERS)
     }
 
-    /// Reads the entry of an object, with all writes that were answered before.
+    /// Reads an object's entry. It includes all writes that were answered before.
     ///
-    /// The server that orders all writes answers. Other copies may lag behind, also mirrors, which this client cannot know.
+    /// The server that orders all writes answers. Other copies may lag behind, including mirrors, which this client
+    /// cannot detect.
     pub(super) fn read(&self, key: &EntryKey) -> Result<EntryState, ClientError> {
         let text = key.text();
         let named = || ObjectRef::new(&kind_of(key), &key.key);
@@ -135,12 +136,13 @@ impl ObjectStore {
         Ok(EntryState { revision: entry.revision, object })
     }
 
-    /// Returns the entry that exists if the owner with this uid may have dependents. The server finds it faster than the dependents.
+    /// Returns the entry that exists if the owner with this uid may have dependents. It is faster to find than the
+    /// dependents.
     pub(super) fn owner_entry(&self, uid: &str) -> Result<Option<KvEntry>, NatsError> {
         self.bucket.get_latest(&owner(uid))
     }
 
-    /// Returns whether the bucket has, or has had, objects of this kind.
+    /// Returns whether the bucket has, or ever had, objects of this kind.
     pub(super) fn has_kind(&self, kind: &Kind) -> Result<bool, ClientError> {
         let name = (kind.group().to_owned(), kind.name().to_owned());
         let fail = |error| failure(ObjectRef::new(kind, &crate::objects::ObjectKey::cluster("")), error);
@@ -151,13 +153,13 @@ impl ObjectStore {
         if !self.kinds.lock().contains(&name) {
             return Ok(false);
         }
-        // Its last markers were removed, or the bucket was replaced by one without this kind.
-        self.born(&self.bucket.facts().map_err(fail)?.created);
+        // The kind's last markers were removed, or the bucket was replaced by one without this kind.
+        self.note_created(&self.bucket.facts().map_err(fail)?.created);
         Ok(self.kinds.lock().contains(&name))
     }
 }
 
-/// Returns the object of an entry, with this version. If `kind` is given, the object shows the version of that kind.
+/// Returns the object of an entry with this version. With `kind`, the object shows that kind's version.
 pub(super) fn decoded(
     entry: &KvEntry,
     version: ObjectVersion,
@@ -176,7 +178,7 @@ pub(super) fn kind_of(key: &EntryKey) -> Kind {
     if key.key.namespace().is_empty() { kind.in_no_namespace() } else { kind }
 }
 
-/// Returns the error of a call that a request has failed for.
+/// Converts a failed request to the error of the client's call.
 pub(super) fn failure(object: ObjectRef, error: NatsError) -> ClientError {
     if error.is_too_large() || error.is_invalid() {
         return ClientError::invalid(object, "", "", error.to_string());

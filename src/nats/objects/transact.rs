@@ -9,7 +9,7 @@ use serde_json::json;
 use super::entry::{WriteKind, WriteNote, encode};
 use super::key::{self, EntryKey, dependent};
 use super::reserve::EntryWrite;
-use super::store::{EntryState, FollowUp, ObjectStore, failure};
+use super::store::{CascadeStep, EntryState, ObjectStore, failure};
 use super::view::BucketView;
 use crate::base::backoff::Exponential;
 use crate::nats::error::NatsError;
@@ -19,44 +19,45 @@ use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::rules::txn::{Txn, has_owners_of};
 use crate::objects::{ClientError, SharedObject};
 
-/// The delays before a write is tried again that another writer has prevented.
+/// The shortest and longest delay before a write that met another writer is tried again.
 const FIRST_DELAY: Duration = Duration::from_millis(1);
 const LAST_DELAY: Duration = Duration::from_millis(60);
 
-/// The bytes that an object may grow without counting as larger: counters such as its generation get more digits.
+/// How many bytes an object may grow without counting as larger. Counters such as its generation get more digits.
 const DIGITS: usize = 16;
 
-/// The outcome of a transaction.
+/// The result of a transaction.
 pub(super) struct Written {
-    /// The object. If it was removed, its last state.
+    /// The object, or its last state if it was removed.
     pub(super) object: SharedObject,
     pub(super) removed: bool,
-    pub(super) follow_ups: Vec<FollowUp>,
+    pub(super) cascade: Vec<CascadeStep>,
 }
 
 impl ObjectStore {
-    /// Runs a transaction until no other writer disturbs it, for at most the request timeout.
+    /// Runs a transaction until no other writer interferes, for at most the request timeout.
     pub(super) fn run(
         &self,
         verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {
-        let mut follow_ups = Vec::new();
-        let written = self.run_with(verb, &mut follow_ups);
+        let mut cascade = Vec::new();
+        let written = self.run_with(verb, &mut cascade);
         match written {
-            Ok((object, removed)) => Ok(Written { object, removed, follow_ups }),
+            Ok((object, removed)) => Ok(Written { object, removed, cascade }),
             Err(error) => {
-                // Some of the changes may be stored.
-                self.postpone(follow_ups);
+                // Some of the changes may already be stored.
+                self.postpone(cascade);
                 Err(error)
             }
         }
     }
 
-    /// Runs a transaction. Collects the work that follows it, also after an error. Returns the object, and whether it was removed.
+    /// Runs a transaction. Collects the work that it causes, even after an error. Returns the object, and whether it
+    /// was removed.
     fn run_with(
         &self,
         verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
-        follow_ups: &mut Vec<FollowUp>,
+        cascade: &mut Vec<CascadeStep>,
     ) -> Result<(SharedObject, bool), ClientError> {
         let clock = self.connection().clock();
         let deadline = clock.nanos().after(self.connection().request_timeout());
@@ -66,30 +67,30 @@ impl ObjectStore {
             let view = BucketView::new(self);
             let mut txn = Txn::new(&view, self.most_size(), self.now());
             let result = verb(&mut txn);
-            // An answer that follows from a failed read is void.
+            // Discard results computed from a failed read.
             view.check()?;
             let location = result?;
             let outcome = txn.outcome(&location);
             let (changes, mut unsettled) = txn.into_parts();
             let mut stored = Vec::new();
-            let is_complete = self.store(&view, &changes, &mut stored, follow_ups).inspect_err(|error| {
+            let is_complete = self.store(&view, &changes, &mut stored, cascade).inspect_err(|error| {
                 let may_be_stored = !is_refusal(error);
                 if may_be_stored {
-                    // The server may have executed this write without an answer.
+                    // The server may have executed this write without answering.
                     let removed = changes.iter().filter(|change| change.removed);
-                    follow_ups.extend(removed.map(|change| FollowUp::SettleDependents {
+                    cascade.extend(removed.map(|change| CascadeStep::SettleDependents {
                         uid: change.object.uid().to_owned(),
                         is_gone: false,
                     }));
                 }
                 if may_be_stored || !stored.is_empty() {
-                    settle_first(follow_ups, unsettled.take_all());
+                    settle_first(cascade, unsettled.take_all());
                 }
             })?;
             if !is_complete {
                 if !stored.is_empty() {
-                    // The next attempt does not see the changes that are stored, nor what follows from them.
-                    settle_first(follow_ups, unsettled.take_all());
+                    // The next attempt reads the stored changes as given, so their consequences must be kept here.
+                    settle_first(cascade, unsettled.take_all());
                 }
                 conflicts += 1;
                 if clock.reached(deadline) {
@@ -104,7 +105,7 @@ impl ObjectStore {
             }
             let quiet =
                 |location: &Location| changes.iter().any(|change| change.location == *location && is_quiet(change));
-            settle_first(follow_ups, unsettled.take_all().filter(|location| !quiet(location)));
+            settle_first(cascade, unsettled.take_all().filter(|location| !quiet(location)));
             let removed =
                 changes.iter().rfind(|change| change.location == location).is_some_and(|change| change.removed);
             let object = match stored.into_iter().rfind(|(at, _)| *at == location) {
@@ -115,14 +116,14 @@ impl ObjectStore {
         }
     }
 
-    /// Stores changes one after the other, and adds the objects with their versions to `stored`. Returns false if another writer was
-    /// faster.
+    /// Stores changes one after the other, and adds the objects with their versions to `stored`. Returns false if
+    /// another writer was faster.
     fn store(
         &self,
         view: &BucketView<'_>,
         changes: &[Arc<ObjectChange>],
         stored: &mut Vec<(Location, SharedObject)>,
-        follow_ups: &mut Vec<FollowUp>,
+        cascade: &mut Vec<CascadeStep>,
     ) -> Result<bool, ClientError> {
         for change in changes {
             let ObjectChange { location, old, object, removed, .. } = &**change;
@@ -145,7 +146,7 @@ impl ObjectStore {
             let mut shown = object.to_value();
             let mut value = encode(&mut shown);
             if *removed && value.len() > self.most_size() {
-                // A marker must always be possible. Watches then do not show the last state.
+                // A marker must always fit. Watches then do not get the last state.
                 value.clear();
             }
             let write = EntryWrite {
@@ -154,7 +155,7 @@ impl ObjectStore {
                 expected,
                 note: &note.text(),
                 removes: *removed,
-                // The removal of a finalizer, and of a reference to an owner that is deleted.
+                // Removals of a finalizer, and of a reference to an owner that is being deleted.
                 frees: *removed || object.is_deleting() || before.difference(&after).next().is_some(),
                 replaces: &|| old.as_ref().is_some_and(|old| value.len() <= encode(&mut old.to_value()).len() + DIGITS),
             };
@@ -165,20 +166,20 @@ impl ObjectStore {
             };
             meta_mut(&mut shown).insert("resourceVersion".to_owned(), self.version(revision).to_string().into());
             let shown = SharedObject::from(shown);
-            // Dependents may have come after the transaction looked for them.
+            // New dependents may have appeared since the transaction looked for them.
             let begins_to_wait = is_waiting(&shown) && !old.as_ref().is_some_and(is_waiting);
             if *removed || begins_to_wait {
-                follow_ups.push(FollowUp::SettleDependents { uid: shown.uid().to_owned(), is_gone: *removed });
+                cascade.push(CascadeStep::SettleDependents { uid: shown.uid().to_owned(), is_gone: *removed });
             }
             let left = before.difference(&after);
-            follow_ups.extend(left.map(|uid| FollowUp::Forget { key: dependent(uid, &key), before: revision }));
+            cascade.extend(left.map(|uid| CascadeStep::Forget { key: dependent(uid, &key), before: revision }));
             view.written(key, EntryState { revision, object: (!removed).then(|| shown.clone()) });
             stored.push((location.clone(), shown));
         }
         Ok(true)
     }
 
-    /// Writes the keys that name an object as the dependent of its owners, except for the owners that it had before.
+    /// Writes the keys that name an object as a dependent of its new owners. Skips the owners in `before`.
     fn name_dependent(&self, object: &SharedObject, key: &EntryKey, before: &HashSet<String>) -> Result<(), NatsError> {
         for owner in owners_of(object).filter(|owner| !before.contains(uid_of(*owner))) {
             let field = |name| string(owner, name);
@@ -196,13 +197,14 @@ impl ObjectStore {
 
 /// Puts the settling of these objects before the other steps.
 ///
-/// The removal of a key that names a dependent comes after it: a client that begins finds unfinished deletions by these keys.
-fn settle_first(steps: &mut Vec<FollowUp>, locations: impl Iterator<Item = Location>) {
-    let first = locations.map(FollowUp::Settle).collect::<Vec<_>>();
+/// It must precede the removal of keys that name dependents, because a new client finds unfinished deletions by these
+/// keys.
+fn settle_first(steps: &mut Vec<CascadeStep>, locations: impl Iterator<Item = Location>) {
+    let first = locations.map(CascadeStep::Settle).collect::<Vec<_>>();
     steps.splice(0..0, first);
 }
 
-/// Returns whether a write that has failed with this error is certainly not stored.
+/// Returns whether a write that failed with this error was certainly not stored.
 fn is_refusal(error: &ClientError) -> bool {
     match error {
         ClientError::Transport { source, .. } => source.downcast_ref().is_some_and(NatsError::is_refusal),
@@ -211,7 +213,7 @@ fn is_refusal(error: &ClientError) -> bool {
     }
 }
 
-/// Returns whether a change needs no look at the owners or dependents of its object.
+/// Returns whether a change needs no check of its object's owners and dependents.
 fn is_quiet(change: &ObjectChange) -> bool {
     let ObjectChange { old, object, removed, .. } = change;
     let has_old_owners = match old {

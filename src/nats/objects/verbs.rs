@@ -1,4 +1,4 @@
-//! The [`Client`] methods.
+//! The methods of the [`Client`] trait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,20 +23,20 @@ use crate::objects::{
     ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
 };
 
-/// The request timeouts that the longest call without owners takes: conflicts for one of them, then a read and a write.
+/// The longest call without owners takes this many request timeouts: one for conflicts, then a read and a write.
 const REQUESTS: u32 = 4;
 
 /// New uids are random.
 const NAMES: Names = Names { seed: None };
 
 impl ObjectStore {
-    /// Runs a transaction and the work that follows from it.
+    /// Runs a transaction, and the work that it causes.
     fn write(
         &self,
         verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {
         let mut written = self.run(verb)?;
-        self.follow(std::mem::take(&mut written.follow_ups));
+        self.run_cascade(std::mem::take(&mut written.cascade));
         Ok(written)
     }
 
@@ -47,7 +47,7 @@ impl ObjectStore {
         Ok(found)
     }
 
-    /// Refuses an object that is nested too deep.
+    /// Refuses an object that is nested too deeply.
     fn admit(&self, kind: &Kind, object: Value) -> Result<Value, ClientError> {
         let mut failed = None;
         let current = |key: &ObjectKey| {
@@ -126,14 +126,14 @@ impl Client for NatsClient {
             return Ok(Deletion::Gone);
         }
         if options.purge {
-            // Only the owner has changed so far. Its dependents come first.
+            // Only the owner has changed so far. Settle its dependents next.
             self.store.write(&|txn| txn.purge_and_orphan(kind, key, object.uid())).ignore_not_found()?;
             return Ok(Deletion::Gone);
         }
         if options.propagation == Propagation::Background {
             return Ok(Deletion::Deleting(object));
         }
-        // The dependents may all be gone or free by now, and so the object is gone.
+        // If all dependents are now gone or orphaned, the object is gone too.
         let left = self.store.find(kind, key)?.filter(|left| left.uid() == object.uid());
         Ok(left.map_or(Deletion::Gone, Deletion::Deleting))
     }
@@ -154,7 +154,7 @@ impl Client for NatsClient {
             Ok(connection) => Some(Arc::new(Self { store: Arc::new(self.store.over(connection)) })),
             Err(error) => {
                 let bucket = self.store.bucket.name();
-                log::warn!(bucket, error:%; "bucket {bucket}: there is no separate connection: {error}");
+                log::warn!(bucket, error:%; "bucket {bucket}: cannot open a separate connection: {error}");
                 None
             }
         }

@@ -1,44 +1,44 @@
-//! The versions of objects in a bucket. A plain value.
+//! The versions of objects in a bucket. Plain values.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// The digits of a revision in a version.
+/// The number of digits of the revision in a version.
 const DIGITS: usize = 12;
-/// The digits of the time before it.
-const LIFE_DIGITS: usize = 13;
+/// The number of digits of the creation time in a version.
+const CREATED_DIGITS: usize = 13;
 
-/// The `resourceVersion` of an object, as a decimal number: the bucket's life and the revision in it.
+/// The `resourceVersion` of an object: a decimal number made of the bucket's creation time and the revision.
 ///
-/// A bucket that was deleted and created again begins with revision 1. Its versions are greater than all versions before, because
-/// its life begins later. No client can confuse versions of the two buckets.
+/// A bucket that was deleted and created again starts with revision 1. Because its creation time is later, its
+/// versions are greater than all earlier ones, and no client can confuse versions of the two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectVersion {
-    /// The time of the bucket's creation in milliseconds since 1970.
-    pub(super) life: u64,
+    /// The bucket's creation time in milliseconds since 1970.
+    pub(super) created_ms: u64,
     pub(super) revision: u64,
 }
 
 impl ObjectVersion {
-    /// Reads a version. `None` if no object in a bucket has such a version.
+    /// Parses a version. `None` if it is not the version of an object in a bucket.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (life, revision) = text.split_at_checked(LIFE_DIGITS)?;
+        let (created_ms, revision) = text.split_at_checked(CREATED_DIGITS)?;
         let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
-        let version = Self { life: life.parse().ok()?, revision: revision.parse().ok()? };
+        let version = Self { created_ms: created_ms.parse().ok()?, revision: revision.parse().ok()? };
         (is_decimal && version.to_string() == text).then_some(version)
     }
 }
 
-/// Returns the life of a bucket from the time of its creation, as the server writes it.
-pub(super) fn life_of(created: &str) -> Option<u64> {
+/// Parses a bucket's creation time, as the server writes it, to milliseconds since 1970.
+pub(super) fn parse_created_ms(created: &str) -> Option<u64> {
     let time: Timestamp = created.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
 }
 
 impl fmt::Display for ObjectVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:0LIFE_DIGITS$}{:0DIGITS$}", self.life, self.revision)
+        write!(f, "{:0CREATED_DIGITS$}{:0DIGITS$}", self.created_ms, self.revision)
     }
 }
 
@@ -50,8 +50,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_version_is_read_as_it_was_written(life in 0..10_u64.pow(13), revision in any::<u64>()) {
-            let version = ObjectVersion { life, revision };
+        fn a_version_is_read_as_it_was_written(created_ms in 0..10_u64.pow(13), revision in any::<u64>()) {
+            let version = ObjectVersion { created_ms, revision };
             prop_assert_eq!(ObjectVersion::parse(&version.to_string()), Some(version));
         }
 
@@ -65,12 +65,12 @@ mod tests {
 
     #[test]
     fn a_later_bucket_has_greater_versions() {
-        let life = |created: &str| life_of(created).unwrap();
-        let (one, other) = (life("2026-11-22T22:00:00.123456789Z"), life("2026-11-22T22:00:00.125Z"));
-        let last = ObjectVersion { life: one, revision: 999_999_999_999 }.to_string();
-        let first = ObjectVersion { life: other, revision: 1 }.to_string();
+        let created_ms = |created: &str| parse_created_ms(created).unwrap();
+        let (one, other) = (created_ms("2026-11-22T22:00:00.123456789Z"), created_ms("2026-11-22T22:00:00.125Z"));
+        let last = ObjectVersion { created_ms: one, revision: 999_999_999_999 }.to_string();
+        let first = ObjectVersion { created_ms: other, revision: 1 }.to_string();
         assert_eq!((last.as_str(), first.as_str()), ("1795384800123999999999999", "1795384800125000000000001"));
         assert!(last < first && last.len() == first.len());
-        assert_eq!(life_of("yesterday"), None);
+        assert_eq!(parse_created_ms("yesterday"), None);
     }
 }

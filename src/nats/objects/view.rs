@@ -1,4 +1,4 @@
-//! The bucket as a transaction sees it: the entries that it has read, each at one revision.
+//! The bucket as a transaction sees it: the entries read so far, each at one revision.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use crate::objects::rules::change::Location;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, SharedObject, ValueRef};
 
-/// A view of the bucket. It reads each entry once.
+/// A view of the bucket that reads each entry once.
 ///
-/// After an error it answers as if the bucket were empty, and [`check`](Self::check) returns the error.
+/// After an error it behaves like an empty bucket, and [`check`](Self::check) returns the error.
 pub(super) struct BucketView<'a> {
     store: &'a ObjectStore,
     entries: RefCell<HashMap<EntryKey, EntryState>>,
@@ -30,7 +30,7 @@ impl<'a> BucketView<'a> {
         self.failed.borrow().clone().map_or(Ok(()), Err)
     }
 
-    /// Returns the entry of an object, read now or before.
+    /// Returns the entry of an object. Reads it at most once.
     pub(super) fn entry(&self, key: &EntryKey) -> EntryState {
         if let Some(known) = self.entries.borrow().get(key) {
             return known.clone();
@@ -44,7 +44,7 @@ impl<'a> BucketView<'a> {
         state
     }
 
-    /// Notes a write.
+    /// Records a write in the view.
     pub(super) fn written(&self, key: EntryKey, state: EntryState) {
         self.entries.borrow_mut().insert(key, state);
     }
@@ -53,13 +53,13 @@ impl<'a> BucketView<'a> {
         self.failed.borrow_mut().get_or_insert(error);
     }
 
-    /// Returns the location of an object as the bucket has it, if it exists and has this uid.
+    /// Returns the stored location of an object, if it exists and has this uid.
     fn found(&self, key: EntryKey, uid: &str) -> Option<Location> {
         let object = self.entry(&key).object.filter(|object| object.uid() == uid)?;
         Some(location_of(&object, key.key))
     }
 
-    /// Returns the keys of the objects that may be dependents of the owner with this uid.
+    /// Returns the keys of objects that may be dependents of the owner with this uid.
     pub(super) fn dependent_keys(&self, uid: &str) -> Vec<EntryKey> {
         let keys = match self.store.owner_entry(uid) {
             Ok(None) => Ok(Vec::new()),
@@ -86,7 +86,7 @@ impl<'a> BucketView<'a> {
     }
 }
 
-/// Returns the location of an object of this key, in the version that is stored.
+/// Returns the location of an object with this key, in the version that is stored.
 fn location_of(object: &SharedObject, key: ObjectKey) -> Location {
     let kind = object.kind();
     let kind = if key.namespace().is_empty() { kind.in_no_namespace() } else { kind };
@@ -96,7 +96,7 @@ fn location_of(object: &SharedObject, key: ObjectKey) -> Location {
 impl StoredObjects for BucketView<'_> {
     const IS_EXCLUSIVE: bool = false;
 
-    /// Versions come from the server. The changes of a transaction have numbers that are not used.
+    /// The server assigns versions, so the numbers of a transaction's changes are not used.
     fn head(&self) -> u64 {
         0
     }
@@ -117,7 +117,7 @@ impl StoredObjects for BucketView<'_> {
         if location.kind.is_named(string(&object, "apiVersion"), string(&object, "kind")) {
             return Some(object);
         }
-        // The same object in another version of its kind.
+        // The object may be stored in another version of its kind.
         let mut shown = object.to_value();
         shown["apiVersion"] = location.kind.api_version().into();
         Some(SharedObject::from(shown))

@@ -1,9 +1,10 @@
-//! Watches: the changes of a bucket as events of objects.
+//! Watches: a bucket's changes as events about objects.
 //!
 //! # Invariants
 //!
-//! - No deletion is lost with its marker. Before a client removes markers, it writes a note about them, and keeps the markers that the
-//!   consumer of a watch has not sent. After each creation of a consumer that continues, a watch reads the note.
+//! - No deletion is lost through the removal of its marker. Before a client removes markers, it writes a note about
+//!   them, and it keeps markers that the consumer of a watch has not sent. After each creation of a consumer that
+//!   continues, the watch reads the note.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use super::entry::{WriteKind, WriteNote};
 use super::key::EntryKey;
 use super::list::{filter_of, listed};
 use super::store::{ObjectStore, decoded, failure};
-use super::version::{ObjectVersion, life_of};
+use super::version::{ObjectVersion, parse_created_ms};
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvPosition, KvUpdate, KvWatch, KvWatchOptions};
 use crate::objects::rules::event::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, Query, SharedObject, WatchEvent};
 
-/// The silence after which a stream with a connection delivers a bookmark.
+/// How long a connected stream may be idle before it delivers a bookmark.
 const SILENCE: Duration = Duration::from_secs(60);
 
 type EventResult = Result<WatchEvent<SharedObject>, ClientError>;
@@ -30,15 +31,15 @@ type EventResult = Result<WatchEvent<SharedObject>, ClientError>;
 /// The events of one watch.
 pub(super) struct ObjectEvents {
     store: Arc<ObjectStore>,
-    /// The same, but a stop of the stream ends its requests.
+    /// The same store. Its requests fail once the stream is stopped.
     stoppable: ObjectStore,
     kind: Kind,
     query: Query,
-    /// `None` once the stream has ended.
+    /// `None` after the stream has ended.
     watch: Option<OpenWatch>,
-    /// The life of the bucket; `None` before the first entry.
-    life: Option<u64>,
-    /// Whether the objects that existed at the begin are being delivered.
+    /// The bucket's creation time. `None` before the first entry.
+    created_ms: Option<u64>,
+    /// Whether the objects that existed at the start are still being delivered.
     is_initial: bool,
     delivered: DeliveredKeys,
     stop: CancellationToken,
@@ -62,11 +63,11 @@ impl ObjectEvents {
         let selects = !query.labels.is_empty() || !query.fields.is_empty();
         let mut events = Self {
             store: Arc::clone(store),
-            stoppable: store.until(stop),
+            stoppable: store.with_stop(stop),
             kind: kind.clone(),
             query: query.clone(),
             watch: None,
-            life: None,
+            created_ms: None,
             is_initial: from.is_none(),
             delivered: DeliveredKeys::new(0, selects),
             stop: stop.clone(),
@@ -89,13 +90,15 @@ impl ObjectEvents {
         let mut options = KvWatchOptions::new().filter(filter_of(kind, query));
         if let Some(text) = from {
             let facts = stoppable.bucket.facts().map_err(fail)?;
-            let life = store.born(&facts.created);
+            let created_ms = store.note_created(&facts.created);
             let removed = stoppable.markers_removed().map_err(fail)?.removed;
             let version = ObjectVersion::parse(text)
-                .filter(|version| version.life == life && (removed..=facts.revision).contains(&version.revision))
+                .filter(|version| {
+                    version.created_ms == created_ms && (removed..=facts.revision).contains(&version.revision)
+                })
                 .ok_or_else(|| ClientError::gone(named(), text))?;
             options = options.after(KvPosition::new(version.revision, &facts.created));
-            self.life = Some(life);
+            self.created_ms = Some(created_ms);
             self.delivered = DeliveredKeys::new(version.revision, self.delivered.selects());
         }
         let mut updates = stoppable.bucket.watch(&options).map_err(fail)?;
@@ -115,9 +118,9 @@ impl ObjectEvents {
     }
 
     fn version(&mut self, revision: u64) -> ObjectVersion {
-        let life = self.life.or_else(|| life_of(self.place()?.created())).unwrap_or_default();
-        self.life = Some(life);
-        ObjectVersion { life, revision }
+        let created_ms = self.created_ms.or_else(|| parse_created_ms(self.place()?.created())).unwrap_or_default();
+        self.created_ms = Some(created_ms);
+        ObjectVersion { created_ms, revision }
     }
 
     fn gone(&mut self, revision: u64) -> ClientError {
@@ -125,13 +128,13 @@ impl ObjectEvents {
         ClientError::gone(listed(&self.kind, &self.query), version)
     }
 
-    /// Reads the next event. `None` if it is not for the reader of the stream.
+    /// Reads the next event. `None` if it does not concern the stream's reader.
     fn step(&mut self) -> Option<EventResult> {
         let watch = self.watch.as_mut()?;
         let update = watch.updates.recv_timeout(SILENCE);
         let caught_up = watch.updates.caught_up();
         if let Some(after) = watch.updates.take_resumed() {
-            // Nothing was delivered since.
+            // Nothing was delivered since then.
             return self.look_for_removed_markers(after).err().map(Err);
         }
         match update {
@@ -143,7 +146,7 @@ impl ObjectEvents {
             Ok(KvUpdate::Synced) if !std::mem::take(&mut self.is_initial) => None,
             Ok(KvUpdate::Synced) => {
                 let version = self.version(self.reached());
-                self.store.live(version.life);
+                self.store.set_created_ms(version.created_ms);
                 Some(Ok(WatchEvent::Bookmark(version.to_string())))
             }
             Err(error) if error.is_timeout() => {
@@ -156,7 +159,8 @@ impl ObjectEvents {
         }
     }
 
-    /// Checks that no marker after this revision was removed. A new consumer has begun there, so it may not have seen the marker.
+    /// Checks that no marker after this revision was removed. A new consumer started there and may have missed such a
+    /// marker.
     fn look_for_removed_markers(&mut self, after: u64) -> Result<(), ClientError> {
         let fail = |error: NatsError| failure(listed(&self.kind, &self.query), error);
         let removed = self.stoppable.markers_removed().map_err(fail)?.removed;
@@ -185,7 +189,7 @@ impl ObjectEvents {
         }))
     }
 
-    /// Returns the object of an entry. For a marker, its last state.
+    /// Returns the object of an entry. For a marker, returns the last state.
     fn object(&mut self, entry: &KvEntry, key: &ObjectKey) -> Result<SharedObject, ClientError> {
         let version = self.version(entry.revision);
         if entry.is_marker() && entry.value.is_empty() {
@@ -224,7 +228,7 @@ impl ObjectEvents {
         Ok(event)
     }
 
-    /// Returns the object as it was before this entry, from the bucket.
+    /// Returns the object from before this entry, as the bucket has it.
     fn state_before(
         &mut self,
         entry: &KvEntry,
@@ -249,7 +253,7 @@ impl Iterator for ObjectEvents {
             if self.stop.is_cancelled() {
                 break;
             }
-            // An object that cannot be read does not concern the others.
+            // An unreadable object does not affect the others.
             if item.as_ref().is_err_and(|error| !error.is_invalid()) {
                 self.watch = None;
             }

@@ -1,4 +1,4 @@
-//! The frames, and how they are written.
+//! The frames of the protocol, and their text form.
 
 use std::error::Error;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::io::Write;
 
 use super::headers::NatsHeaders;
 
-/// A message of a subject.
+/// A message on a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatsMessage {
     /// The subject that the message was published to.
     pub subject: String,
-    /// The subject that expects the answer.
+    /// The subject for the answer.
     pub reply: Option<String>,
     /// The headers. Empty if the message has none.
     pub headers: NatsHeaders,
@@ -19,46 +19,46 @@ pub struct NatsMessage {
     pub payload: Vec<u8>,
 }
 
-/// One frame of the protocol, of a client or a server.
+/// One frame of the protocol, from a client or a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame {
-    /// `INFO`: the server's description of itself, as JSON.
+    /// `INFO`: a server's description of itself, as JSON.
     Info(String),
-    /// `CONNECT`: the client's options and credentials, as JSON.
+    /// `CONNECT`: a client's options and credentials, as JSON.
     Connect(String),
-    /// `PING`: the other side must answer with a [`Pong`](Self::Pong).
+    /// `PING`: the other side must answer with [`Pong`](Self::Pong).
     Ping,
-    /// `PONG`: the answer to a [`Ping`](Self::Ping).
+    /// `PONG`: the answer to [`Ping`](Self::Ping).
     Pong,
-    /// `PUB`, or `HPUB` with headers: a message of a client.
+    /// `PUB`, or `HPUB` with headers: a message from a client.
     Publish(NatsMessage),
-    /// `SUB`: a client asks for the messages of a subject.
+    /// `SUB`: a client subscribes to a subject.
     Subscribe {
-        /// The subject, perhaps with wildcards.
+        /// The subject, which may have wildcards.
         subject: String,
-        /// The queue group. Each message goes to one member of a group.
+        /// The queue group, if any. Each message goes to one member of the group.
         group: Option<String>,
-        /// The subscription's number, chosen by the client.
+        /// The number that the client has chosen for the subscription.
         sid: u64,
     },
     /// `UNSUB`: a client ends a subscription.
     Unsubscribe {
-        /// The subscription's number.
+        /// The number of the subscription.
         sid: u64,
         /// The number of messages after which the subscription ends. `None` ends it at once.
         max: Option<u64>,
     },
     /// `MSG`, or `HMSG` with headers: a message for a subscription.
     Message {
-        /// The subscription's number.
+        /// The number of the subscription.
         sid: u64,
         /// The message.
         message: NatsMessage,
     },
-    /// `+OK`: the server has accepted a frame of a verbose client.
+    /// `+OK`: the server has accepted a frame of a client in verbose mode.
     Ok,
-    /// `-ERR`: the server reports an error, without the quotes.
+    /// `-ERR`: the server reports an error. The text has no quotes.
     Err(String),
 }
 
@@ -67,7 +67,8 @@ impl Frame {
     ///
     /// # Errors
     ///
-    /// Returns an error, and writes nothing, if a text of the frame would end its line early.
+    /// Returns an error and writes nothing if a text in the frame contains a line end, or breaks another rule of the
+    /// protocol.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), InvalidFrame> {
         match self {
             Self::Info(json) => write_line(out, "INFO", json)?,
@@ -168,7 +169,7 @@ fn put(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Checks that a subject is one word.
+/// Checks that a subject has no spaces, control characters or empty parts.
 pub(crate) fn check_subject(subject: &str) -> Result<(), InvalidFrame> {
     if subject.is_empty() || subject.bytes().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
         return Err(InvalidFrame::new(subject, "a subject without spaces and control characters"));
@@ -201,13 +202,13 @@ impl InvalidFrame {
         Self { text: text.to_owned(), rule }
     }
 
-    /// Returns the text.
+    /// Returns the text that cannot be written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the rule that the text breaks, as "a subject without …".
+    /// Returns the rule that the text breaks, such as "a subject without …".
     #[must_use]
     pub fn rule(&self) -> &'static str {
         self.rule

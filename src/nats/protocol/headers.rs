@@ -5,9 +5,9 @@ use std::borrow::Cow;
 /// The first line of each header block.
 const VERSION: &[u8] = b"NATS/1.0";
 
-/// The headers of a message, and the status that a server puts before them.
+/// The headers of a message, and the status that a server may put before them.
 ///
-/// Names are compared exactly. A name may occur more than once.
+/// Names are case-sensitive. A name may occur more than once.
 ///
 /// # Examples
 ///
@@ -26,19 +26,19 @@ pub struct NatsHeaders {
 }
 
 impl NatsHeaders {
-    /// Creates headers without a field.
+    /// Creates headers without fields.
     #[must_use]
     pub const fn new() -> Self {
         Self { status: None, fields: Vec::new() }
     }
 
-    /// Creates the headers of a server's status message, such as 503 for a request that nobody answers.
+    /// Creates the headers of a server's status message, such as 503 for a request without a subscriber.
     #[must_use]
     pub fn with_status(code: u16, description: impl Into<String>) -> Self {
         Self { status: Some((code, description.into())), fields: Vec::new() }
     }
 
-    /// Adds a field. Other fields of this name stay.
+    /// Adds a field, and keeps other fields with this name.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.fields.push((name.into(), value.into()));
     }
@@ -49,30 +49,30 @@ impl NatsHeaders {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the names and values in their order.
+    /// Returns the fields in order, as names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the code of the server's status. `None` for ordinary messages.
+    /// Returns the status code of a server's message. `None` for ordinary messages.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         self.status.as_ref().map(|(code, _)| *code)
     }
 
-    /// Returns the text of the server's status. Empty for ordinary messages.
+    /// Returns the status text of a server's message. Empty for ordinary messages.
     #[must_use]
     pub fn description(&self) -> &str {
         self.status.as_ref().map_or("", |(_, description)| description)
     }
 
-    /// Returns whether there is neither a field nor a status.
+    /// Returns whether there are neither fields nor a status.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.status.is_none() && self.fields.is_empty()
     }
 
-    /// Returns the first name or value that cannot be written, and the rule it breaks.
+    /// Returns the first name or value that cannot be written, with the rule it breaks.
     pub(crate) fn fault(&self) -> Option<(&str, &'static str)> {
         let no_line_end = |text: &str| !text.contains(['\r', '\n']);
         if let Some((code, description)) = &self.status {
@@ -92,7 +92,7 @@ impl NatsHeaders {
         })
     }
 
-    /// Returns the bytes of the header block. Zero without headers.
+    /// Returns the size of the header block in bytes. Zero without headers.
     pub(crate) fn block_len(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -123,10 +123,10 @@ impl NatsHeaders {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Reads a header block. Skips the lines that are not headers.
+    /// Reads a header block. Skips lines that are not headers.
     ///
-    /// Servers do not check the blocks of publishers. If a malformed block were an error, one publisher could cut the connection of
-    /// all subscribers.
+    /// Servers do not check the header blocks of publishers. If a malformed block were an error, one publisher could
+    /// disconnect all subscribers.
     pub(crate) fn parse(block: &[u8]) -> Self {
         let mut lines = block.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let Some(status) = lines.next().and_then(|line| line.strip_prefix(VERSION)) else { return Self::default() };
@@ -144,8 +144,8 @@ fn parse_status(line: &[u8]) -> Option<(u16, String)> {
     Some((code, text(description.trim_ascii()).into_owned()))
 }
 
-/// Returns the text of bytes of unknown origin.
+/// Returns bytes of unknown origin as text.
 pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // Faster than the search for invalid parts.
+    // This is faster than searching for invalid parts first.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -1,7 +1,8 @@
-//! The frames of NATS' client protocol, without sockets.
+//! The frames of NATS' client protocol. Uses no sockets.
 //!
-//! [`Frame`] is a message of either side. [`FrameParser`] reads frames from any division of the bytes, and [`Frame::write`] writes
-//! them. Both check their input: the parser refuses a malformed or too large frame before it reserves memory.
+//! A [`Frame`] goes in either direction. [`FrameParser`] reads frames from bytes that arrive in arbitrary pieces, and
+//! [`Frame::write`] writes them. Both check their input: the parser refuses a malformed or too large frame before it
+//! reserves memory.
 //!
 //! # Examples
 //!

@@ -6,15 +6,15 @@ use std::fmt;
 use super::frame::{Frame, NatsMessage};
 use super::headers::{NatsHeaders, text};
 
-/// The largest frames that a [`FrameParser`] accepts.
+/// The limits for frames that a [`FrameParser`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrameLimits {
-    /// The bytes of a line, without its end. Default: 1 MiB, because `INFO` lists all servers of a cluster.
+    /// The length of a line in bytes, without its end. Default: 1 MiB, because `INFO` lists all servers of a cluster.
     pub line: usize,
-    /// The bytes of a header block. Default: 1 MiB.
+    /// The size of a header block in bytes. Default: 1 MiB.
     pub headers: usize,
-    /// The bytes of a payload and its headers. Default: 64 MiB, the most that a server can be configured for.
+    /// The size of a payload with its headers in bytes. Default: 64 MiB, the largest limit that a server can have.
     pub payload: usize,
 }
 
@@ -26,7 +26,7 @@ impl Default for FrameLimits {
 
 /// Reads frames from bytes that arrive in pieces.
 ///
-/// Memory is reserved only for bytes that have arrived. After an error, every further call returns the same error.
+/// Reserves memory only for bytes that have arrived. After an error, all further calls return the same error.
 ///
 /// # Examples
 ///
@@ -40,17 +40,17 @@ impl Default for FrameLimits {
 #[derive(Debug, Default)]
 pub struct FrameParser {
     limits: FrameLimits,
-    /// The bytes before `start` are consumed.
+    /// Received bytes. Those before `start` are consumed.
     buffer: Vec<u8>,
     start: usize,
-    /// The bytes after `start` that have no line end.
+    /// How many bytes after `start` are known to have no line end.
     scanned: usize,
-    /// The line of a message, until its content arrives.
+    /// The first line of a message that is still incomplete.
     pending: Option<Pending>,
     failed: Option<ProtocolError>,
 }
 
-/// The line of a message.
+/// The first line of a message.
 #[derive(Debug)]
 struct Pending {
     /// `None` for a publication.
@@ -61,7 +61,7 @@ struct Pending {
     total: usize,
 }
 
-/// The consumed bytes that stay in the buffer before it is compacted.
+/// How many consumed bytes may stay in the buffer before it is compacted.
 const SLACK: usize = 64 << 10;
 
 impl FrameParser {
@@ -84,7 +84,7 @@ impl FrameParser {
         }
     }
 
-    /// Returns the next frame. `None` if more bytes are needed.
+    /// Returns the next frame, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl FrameParser {
         result
     }
 
-    /// Returns the bytes that have arrived and are part of no frame yet.
+    /// Returns how many received bytes belong to no finished frame.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len() - self.start
@@ -121,7 +121,7 @@ impl FrameParser {
         }
         let Some(total) = self.pending.as_ref().map(|pending| pending.total) else { return Ok(None) };
         let rest = &self.buffer[self.start..];
-        // A wrong end is reported before the whole of a next frame arrives.
+        // Report a wrong line end before the rest of the next frame arrives.
         match (rest.get(total), rest.get(total + 1)) {
             (Some(b'\r'), Some(b'\n')) => {}
             (None | Some(b'\r'), None) => return Ok(None),
@@ -161,7 +161,7 @@ impl FrameParser {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             self.start = 0;
-            // One large message must not hold its memory for ever.
+            // One large message must not occupy its memory permanently.
             self.buffer.shrink_to(4 * SLACK);
         } else if self.start > SLACK.max(self.buffered()) {
             self.buffer.drain(..self.start);
@@ -206,7 +206,7 @@ fn parse_line(line: &[u8], limits: &FrameLimits) -> Result<Line, ProtocolError> 
     }))
 }
 
-/// Parses the arguments of a frame with a content.
+/// Parses the arguments of a frame that has content.
 fn content(
     verb: &'static str,
     rest: &[u8],
@@ -271,14 +271,14 @@ fn number(word: &[u8]) -> Option<u64> {
     if word.iter().all(u8::is_ascii_digit) { digits.parse().ok() } else { None }
 }
 
-/// Returns the beginning of bytes of unknown origin, for an error.
+/// Returns the beginning of unknown bytes, for an error.
 fn shown(bytes: &[u8]) -> String {
     let most = 60;
     let dots = if bytes.len() > most { "…" } else { "" };
     format!("{}{dots}", text(&bytes[..bytes.len().min(most)]))
 }
 
-/// An error of a [`FrameParser`]: the bytes are not a frame, or exceed a limit.
+/// An error of a [`FrameParser`]: the bytes are not a frame, or they exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolError(FrameFault);
 
@@ -287,7 +287,7 @@ enum FrameFault {
     Verb(String),
     Arguments(&'static str, String),
     End,
-    /// The part, its size, and the limit.
+    /// The part that is too large, its size, and the limit.
     Limit(&'static str, usize, usize),
 }
 

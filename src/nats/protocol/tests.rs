@@ -1,4 +1,4 @@
-//! Round trips, divisions of the input, and hostile input.
+//! Tests of round trips, arbitrary divisions of the input, and hostile input.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,7 +84,7 @@ proptest! {
         prop_assert_eq!(read(FrameLimits::default(), bytes.chunks(1)), (frames, None));
     }
 
-    /// Damaged input gives the same frames and the same kind of end, however it is divided. It never panics.
+    /// Damaged input gives the same frames and the same kind of error, however it is divided. It never panics.
     #[test]
     fn damaged_input_gives_the_same_result_in_any_division(
         frames in vec(frame(), 1..6),
@@ -185,7 +185,7 @@ fn verbs_have_any_case_and_words_any_space() {
     assert_eq!(frames, [Frame::Ping, Frame::Message { sid: 1, message }, Frame::Err("Oops".into())]);
 }
 
-/// Publishers can send any bytes as headers. Subscribers keep their connection.
+/// Publishers can send any bytes as headers. Subscribers must keep their connection.
 #[test]
 fn malformed_headers_of_publishers_do_not_fail() {
     for (block, expected) in [

@@ -230,7 +230,7 @@ fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
     proxy.refuse(false);
     let error = watch.recv_timeout(crate::support::LONG).unwrap_err();
     assert!(error.is_gone(), "{error}");
-    assert!(error.to_string().contains("longer than delete markers are sure to live (300ms)"), "{error}");
+    assert!(error.to_string().contains("but delete markers are only sure to stay for 300ms"), "{error}");
 }
 
 /// The reader of a watch is so slow that the server does not send it everything. Its consumer is still there.

@@ -139,7 +139,7 @@ fn a_position_before_removed_entries_is_gone() {
     let mut watch = kv.watch(&watching().after(position)).unwrap();
     let error = watch.recv_timeout(LONG).unwrap_err();
     assert!(error.is_gone(), "{error}");
-    assert!(error.to_string().ends_with("its stream begins at revision 5, and only revision 1 was read"), "{error}");
+    assert!(error.to_string().ends_with("its stream begins at revision 5, but only revision 1 was read"), "{error}");
 }
 
 #[test]

@@ -1,20 +1,21 @@
-//! An ordered consumer as a plain value: it decides when to create consumers, and finds every gap.
+//! An ordered consumer as a plain value. It decides when to create consumers, and finds every gap.
 //!
-//! A consumer of the server sends its messages with consecutive numbers. On a gap, after missed heartbeats and after a reconnect,
-//! the old consumer is deleted and a new one continues after the last position. Two losses would be silent, and are looked for at
-//! each creation (nats-server#5785 and the life of delete markers):
+//! A consumer numbers its messages consecutively. On a gap, after missed heartbeats and after a reconnect, the old
+//! consumer is deleted, and a new one continues after the last position. The server does not report two kinds of loss,
+//! so each new consumer checks for them (nats-server#5785):
 //!
-//! - The stream was deleted or restored: it has another creation time, or ends before the position. A start beyond the end of a
-//!   stream is not an error, so such a consumer would hear nothing.
-//! - Messages after the position were removed before they were delivered: the stream begins later, or the absence was longer than
-//!   delete markers live.
+//! - The stream was deleted or restored: it has a different creation time, or ends before the position. The server
+//!   accepts a start beyond the end of a stream, so such a consumer would never receive anything.
+//! - Messages after the position were removed before they were delivered: the stream begins later, or the consumer was
+//!   absent for longer than delete markers live.
 //!
 //! # Invariants
 //!
-//! - Positions only rise. A message is delivered only if all numbers before it were received.
-//! - No message is delivered twice: a consumer delivers only messages after its start. A server before version 2.11 lets the consumer of a
-//!   copy that lags behind begin earlier. One before version 2.9.19 can send a message twice, with two numbers.
-//! - At most one consumer is wanted at a time. Each other one was deleted, or its deletion was sent.
+//! - Positions only rise. A message is delivered only if all earlier numbers were received.
+//! - No message is delivered twice, because messages up to the consumer's start are ignored. With a server before
+//!   version 2.11, the consumer of a copy that lags behind may start earlier. A server before version 2.9.19 can send
+//!   a message twice, with two numbers.
+//! - At most one consumer is wanted at a time. All others were deleted, or their deletion was sent.
 
 use std::time::Duration;
 
@@ -22,44 +23,44 @@ use super::super::error::NatsError;
 use crate::base::backoff::Exponential;
 use crate::base::time::Nanos;
 
-/// The first message of a consumer.
+/// Where a consumer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartAt {
-    /// The last message of each key.
+    /// With the last message of each key.
     LastOfEach,
-    /// All messages.
+    /// With the first message of the stream.
     All,
-    /// The messages after this sequence.
+    /// With the message after this sequence.
     After(u64),
 }
 
 /// The facts about a stream that show whether a position is still valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamFacts {
-    /// The time of creation, which identifies the stream.
+    /// The creation time, which identifies the stream.
     pub(super) created: String,
     pub(super) first_seq: u64,
     pub(super) last_seq: u64,
 }
 
-/// The next action of the caller.
+/// The caller's next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OrderedStep {
     /// Create a consumer with this number.
     Create { serial: u64, start: StartAt },
-    /// Ask for the facts of the stream.
+    /// Ask for the stream's facts.
     Inspect { serial: u64 },
-    /// Wait for messages and answers, until this time.
+    /// Wait for messages and answers until this time.
     Wait(Nanos),
-    /// Changes were possibly missed. Nothing follows.
+    /// Changes may have been missed, for this reason. Nothing follows.
     Gone(String),
 }
 
-/// The treatment of a message.
+/// How the caller must treat a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Receipt {
+pub(super) enum MessageAction {
     Deliver,
-    /// Keep it until the consumer is confirmed.
+    /// Keep the message until the consumer is confirmed.
     Hold,
     Ignore,
 }
@@ -68,31 +69,31 @@ pub(super) enum Receipt {
 #[derive(Clone, Debug)]
 pub(super) struct OrderedTimes {
     pub(super) heartbeat: Duration,
-    /// The time for the answer of a creation.
+    /// The timeout of a creation or an inspection.
     pub(super) answer: Duration,
-    /// The life of delete markers. After a longer absence, deletions may have been missed.
+    /// How long delete markers live. After a longer absence, deletions may have been missed.
     pub(super) marker_life: Duration,
     pub(super) backoff: Exponential,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OrderedPhase {
-    /// A consumer is to be created at this time.
+    /// Create a consumer at this time.
     Wanted(Nanos),
-    /// The creation was sent. Its answer must come until this time.
+    /// The creation was sent. Its answer is due at this time.
     Creating(Nanos),
-    /// The consumer exists. The facts of the stream are to be asked for.
+    /// The consumer exists. Next, ask for the stream's facts.
     Created {
         pending: u64,
         position: u64,
     },
-    /// The facts must come until this time.
+    /// The facts are due at the time `until`.
     Inspecting {
         until: Nanos,
         pending: u64,
         position: u64,
     },
-    /// The consumer is confirmed. The next message has this number.
+    /// The consumer is confirmed. `next` is the number of its next message.
     Live {
         next: u64,
     },
@@ -106,28 +107,29 @@ pub(super) struct OrderedState {
     start: StartAt,
     phase: OrderedPhase,
     serial: u64,
-    /// The sequence of the stream up to which everything was delivered. `None` before the first confirmation.
+    /// The stream sequence up to which everything was delivered. `None` before the first confirmation.
     position: Option<u64>,
-    /// The newest consumer delivers messages after this sequence. Zero if it begins with the present values or with all messages.
-    floor: u64,
+    /// The sequence after which the newest consumer delivers. Zero if it starts with the current values or with all
+    /// messages.
+    starts_after: u64,
     /// The sequence of the last message.
     last: u64,
-    /// The creation time of the stream.
+    /// The stream's creation time.
     identity: String,
-    /// The last time at which nothing was missing up to the position: a message that proves it arrived then, perhaps
-    /// long before it was read.
-    whole: Option<Nanos>,
-    /// The consumers in a row that brought nothing.
+    /// The last time at which nothing was missing up to the position. It is the arrival time of the message that
+    /// proves this, which may have been read much later.
+    complete_at: Option<Nanos>,
+    /// The number of consecutive consumers that delivered nothing.
     failures: u32,
-    /// The consumer before was there until this one was wanted.
+    /// Whether the previous consumer still existed, but was stuck, when it was replaced.
     was_stuck: bool,
 }
 
 impl OrderedState {
-    /// Creates the state. The first consumer is wanted at once.
+    /// Creates the state, which wants its first consumer at once.
     ///
-    /// `identity` is the creation time of the stream, read before the first consumer is created. It is compared after each creation,
-    /// so a consumer is known to be of this stream.
+    /// `identity` is the stream's creation time, read before the first consumer is created. Each new consumer's stream
+    /// is compared with it.
     pub(super) fn new(start: StartAt, identity: &str, times: OrderedTimes) -> Self {
         let position = if let StartAt::After(position) = start { Some(position) } else { None };
         Self {
@@ -136,10 +138,10 @@ impl OrderedState {
             phase: OrderedPhase::Wanted(Nanos::ZERO),
             serial: 0,
             position,
-            floor: 0,
+            starts_after: 0,
             last: 0,
             identity: identity.to_owned(),
-            whole: None,
+            complete_at: None,
             failures: 0,
             was_stuck: false,
         }
@@ -150,28 +152,29 @@ impl OrderedState {
         self.serial
     }
 
-    /// Returns the sequence after which the newest consumer delivers messages. Zero if it begins with values or with all messages.
-    pub(super) fn floor(&self) -> u64 {
-        self.floor
+    /// Returns the sequence after which the newest consumer delivers. Zero if it starts with the current values or
+    /// with all messages.
+    pub(super) fn starts_after(&self) -> u64 {
+        self.starts_after
     }
 
-    /// Returns the position, and the creation time of the stream. `None` before the first confirmation.
+    /// Returns the position and the stream's creation time. `None` before the first confirmation.
     pub(super) fn position(&self) -> Option<(u64, &str)> {
         Some((self.position?, self.identity.as_str()))
     }
 
     /// Returns whether the server has confirmed a consumer.
     pub(super) fn was_confirmed(&self) -> bool {
-        self.whole.is_some()
+        self.complete_at.is_some()
     }
 
-    /// Returns whether a consumer is being created. Its messages must be held.
+    /// Returns whether a consumer is being created. Its messages must be held until it is confirmed.
     pub(super) fn is_confirming(&self) -> bool {
         use OrderedPhase::{Created, Creating, Inspecting};
         matches!(self.phase, Creating(_) | Created { .. } | Inspecting { .. })
     }
 
-    /// Returns the next action. `arrived` is the time at which the last message has arrived, read or not.
+    /// Returns the next action. `arrived` is the arrival time of the last message, read or not.
     pub(super) fn step(&mut self, now: Nanos, arrived: Nanos, draw: u64) -> OrderedStep {
         match self.phase {
             OrderedPhase::Creating(until) | OrderedPhase::Inspecting { until, .. } if until <= now => {
@@ -185,7 +188,7 @@ impl OrderedState {
                 self.serial += 1;
                 self.phase = OrderedPhase::Creating(now.after(self.times.answer));
                 let start = self.next_start();
-                self.floor = if let StartAt::After(position) = start { position } else { 0 };
+                self.starts_after = if let StartAt::After(position) = start { position } else { 0 };
                 OrderedStep::Create { serial: self.serial, start }
             }
             OrderedPhase::Wanted(at) => OrderedStep::Wait(*at),
@@ -200,25 +203,25 @@ impl OrderedState {
         }
     }
 
-    /// Returns the start of the next consumer. A watch that has read nothing begins again.
+    /// Returns where the next consumer starts. A watch that has read nothing starts from the beginning.
     fn next_start(&self) -> StartAt {
         self.position.filter(|position| *position > 0).map_or(self.start, StartAt::After)
     }
 
     /// Returns the time at which two heartbeats are missing, with some slack.
     fn silence(&self, arrived: Nanos) -> Nanos {
-        let since = self.whole.map_or(arrived, |whole| whole.max(arrived));
+        let since = self.complete_at.map_or(arrived, |complete_at| complete_at.max(arrived));
         since.after(self.times.heartbeat.saturating_mul(2)).after(self.times.heartbeat / 2)
     }
 
-    /// Takes the answer of a creation: everything before `position` needs no delivery, and `pending` messages follow.
+    /// Handles the answer to a creation: nothing up to `position` needs delivery, and `pending` messages follow.
     pub(super) fn created(&mut self, serial: u64, position: u64, pending: u64) {
         if serial == self.serial && matches!(self.phase, OrderedPhase::Creating(_)) {
             self.phase = OrderedPhase::Created { pending, position };
         }
     }
 
-    /// Takes the facts of the stream. Returns the messages that follow, if the consumer is confirmed.
+    /// Handles the stream's facts. If they confirm the consumer, returns how many messages follow.
     pub(super) fn inspected(&mut self, serial: u64, facts: &StreamFacts, now: Nanos) -> Option<u64> {
         let OrderedPhase::Inspecting { pending, position, .. } = self.phase else { return None };
         if serial != self.serial {
@@ -229,12 +232,12 @@ impl OrderedState {
             return None;
         }
         self.position = self.position.max(Some(position));
-        self.whole = Some(now);
+        self.complete_at = Some(now);
         self.phase = OrderedPhase::Live { next: 1 };
         Some(pending)
     }
 
-    /// Returns the reason why changes were possibly missed.
+    /// Returns why changes may have been missed, or `None`.
     fn missed(&self, facts: &StreamFacts, now: Nanos) -> Option<String> {
         let StreamFacts { created, first_seq, last_seq } = facts;
         if self.identity != *created {
@@ -245,45 +248,48 @@ impl OrderedState {
             return Some(format!("its stream ends at revision {last_seq}, before revision {position}, which was read"));
         }
         if *first_seq > position.saturating_add(1) && !self.was_stuck {
-            return Some(format!("its stream begins at revision {first_seq}, and only revision {position} was read"));
+            return Some(format!("its stream begins at revision {first_seq}, but only revision {position} was read"));
         }
-        let away = now.since(self.whole?);
+        let away = now.since(self.complete_at?);
         (away > self.times.marker_life).then(|| {
             let life = self.times.marker_life;
-            format!("it is complete only up to {away:?} ago, longer than delete markers are sure to live ({life:?})")
+            format!("its last complete state is {away:?} old, but delete markers are only sure to stay for {life:?}")
         })
     }
 
-    /// Takes a message of consumer `serial`, which has arrived at the time `now`: its number, and its sequence in the
-    /// stream.
-    pub(super) fn message(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) -> Receipt {
+    /// Handles message `number` of consumer `serial`. `sequence` is its sequence in the stream, and `now` its arrival
+    /// time.
+    pub(super) fn message(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) -> MessageAction {
         if serial != self.serial {
-            return Receipt::Ignore;
+            return MessageAction::Ignore;
         }
         match &mut self.phase {
-            OrderedPhase::Creating(_) | OrderedPhase::Created { .. } | OrderedPhase::Inspecting { .. } => Receipt::Hold,
+            OrderedPhase::Creating(_) | OrderedPhase::Created { .. } | OrderedPhase::Inspecting { .. } => {
+                MessageAction::Hold
+            }
             OrderedPhase::Live { next } if number == *next => {
                 *next += 1;
                 self.position = self.position.max(Some(sequence));
                 self.progress(now);
-                // The position may be ahead: a server can report that it is past a message, and send it later.
-                let is_new = sequence > self.floor.max(self.last);
+                // The position may be ahead: a server can report that it has passed a message, and send the message
+                // later.
+                let is_new = sequence > self.starts_after.max(self.last);
                 self.last = self.last.max(sequence);
-                if is_new { Receipt::Deliver } else { Receipt::Ignore }
+                if is_new { MessageAction::Deliver } else { MessageAction::Ignore }
             }
             OrderedPhase::Live { next } => {
                 // A repetition is harmless. A gap is not.
                 if number >= *next {
                     self.failed(now, draw);
                 }
-                Receipt::Ignore
+                MessageAction::Ignore
             }
-            OrderedPhase::Wanted(_) | OrderedPhase::Gone(_) => Receipt::Ignore,
+            OrderedPhase::Wanted(_) | OrderedPhase::Gone(_) => MessageAction::Ignore,
         }
     }
 
-    /// Takes a heartbeat of consumer `serial`: the number and the sequence of its last message. Returns whether all messages before it
-    /// were received.
+    /// Handles a heartbeat of consumer `serial`, which names the number and the sequence of its last message. Returns
+    /// whether all messages up to that number were received.
     pub(super) fn heartbeat(&mut self, serial: u64, number: u64, sequence: u64, now: Nanos, draw: u64) -> bool {
         let OrderedPhase::Live { next } = self.phase else { return false };
         if serial != self.serial {
@@ -293,7 +299,7 @@ impl OrderedState {
         if number >= next {
             self.failed(now, draw);
         } else if is_whole {
-            // The consumer has skipped messages that the filter or a later write has hidden.
+            // The consumer has skipped messages that the filter excludes or a later write replaced.
             self.position = self.position.max(Some(sequence));
             self.progress(now);
         }
@@ -301,11 +307,11 @@ impl OrderedState {
     }
 
     fn progress(&mut self, now: Nanos) {
-        self.whole = self.whole.max(Some(now));
+        self.complete_at = self.complete_at.max(Some(now));
         self.failures = 0;
     }
 
-    /// Notes that the connection is a new one. Creates a consumer at once, because messages may be missing. Earlier failures do not
+    /// Handles a reconnect. Wants a new consumer at once, because messages may be missing. Earlier failures do not
     /// delay it: the connection has its own backoff.
     pub(super) fn reconnected(&mut self, now: Nanos) {
         if !matches!(self.phase, OrderedPhase::Gone(_)) {
@@ -314,17 +320,17 @@ impl OrderedState {
         }
     }
 
-    /// Notes that the server has deleted consumer `serial`, or has refused to create it.
+    /// Handles that the server has deleted consumer `serial`, or has refused to create it.
     pub(super) fn refused(&mut self, serial: u64, now: Nanos, draw: u64) {
         if serial == self.serial && !matches!(self.phase, OrderedPhase::Wanted(_)) {
             self.failed(now, draw);
         }
     }
 
-    /// Notes that consumer `serial` waits although it has more to send. Another one continues after the position.
+    /// Handles that consumer `serial` waits although it has more to send. A new one continues after the position.
     ///
-    /// The stream may begin later by then: entries that were removed have stopped the consumer. It has kept each marker that it had not
-    /// sent, so no deletion was missed.
+    /// The stream may begin later by then, because removed entries have stopped the consumer. Meanwhile the consumer
+    /// has preserved each marker that it had not sent, so no deletion was missed.
     pub(super) fn stuck(&mut self, serial: u64, now: Nanos, draw: u64) {
         if serial == self.serial && matches!(self.phase, OrderedPhase::Live { .. }) {
             self.failed(now, draw);
@@ -332,7 +338,7 @@ impl OrderedState {
         }
     }
 
-    /// Notes that the bucket does not exist.
+    /// Handles that the bucket does not exist.
     pub(super) fn deleted(&mut self) {
         self.phase = OrderedPhase::Gone("its stream was deleted".to_owned());
     }

@@ -1,4 +1,4 @@
-//! An ordered consumer against a model of a stream, its consumer, and a network that loses messages.
+//! An ordered consumer against a model: a stream, its consumer, and a network that loses messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -40,20 +40,20 @@ fn confirm(state: &mut OrderedState, now: Nanos, position: u64, facts: &StreamFa
 fn a_gap_leads_to_a_consumer_after_the_last_position() {
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     assert_eq!(confirm(&mut state, at(0), 0, &facts("a", 1, 9)), OrderedStep::Wait(at(12).after(HEARTBEAT / 10)));
-    assert_eq!(state.message(1, 1, 3, at(1), 0), Receipt::Deliver);
-    assert_eq!(state.message(1, 1, 3, at(1), 0), Receipt::Ignore, "a repetition");
-    assert_eq!(state.message(9, 2, 4, at(1), 0), Receipt::Ignore, "another consumer");
-    assert_eq!(state.message(1, 3, 5, at(1), 0), Receipt::Ignore, "number 2 is missing");
+    assert_eq!(state.message(1, 1, 3, at(1), 0), MessageAction::Deliver);
+    assert_eq!(state.message(1, 1, 3, at(1), 0), MessageAction::Ignore, "a repetition");
+    assert_eq!(state.message(9, 2, 4, at(1), 0), MessageAction::Ignore, "another consumer");
+    assert_eq!(state.message(1, 3, 5, at(1), 0), MessageAction::Ignore, "number 2 is missing");
     assert_eq!(state.step(at(1), at(1), 0), OrderedStep::Wait(at(1).after(Duration::from_millis(100))));
     assert_eq!(state.step(at(2), at(2), 0), OrderedStep::Create { serial: 2, start: StartAt::After(3) });
-    assert_eq!(state.message(2, 1, 4, at(2), 0), Receipt::Hold, "the consumer is not confirmed");
+    assert_eq!(state.message(2, 1, 4, at(2), 0), MessageAction::Hold, "the consumer is not confirmed");
 }
 
 #[test]
 fn a_stuck_consumer_is_replaced_by_one_after_the_position() {
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     confirm(&mut state, at(0), 0, &facts("a", 1, 9));
-    assert_eq!(state.message(1, 1, 3, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 1, 3, at(1), 0), MessageAction::Deliver);
     assert!(state.heartbeat(1, 1, 5, at(2), 0));
     state.stuck(9, at(2), 0);
     assert!(matches!(state.step(at(2), at(2), 0), OrderedStep::Wait(until) if until > at(3)), "another consumer");
@@ -62,32 +62,32 @@ fn a_stuck_consumer_is_replaced_by_one_after_the_position() {
     let OrderedStep::Wait(_) = confirm(&mut state, at(3), 5, &facts("a", 8, 9)) else {
         panic!("the stream begins later")
     };
-    assert_eq!((state.serial(), state.floor()), (2, 5));
-    // Not so after a time without a consumer.
+    assert_eq!((state.serial(), state.starts_after()), (2, 5));
+    // After a time without a consumer, it is gone.
     state.reconnected(at(4));
     assert!(matches!(confirm(&mut state, at(4), 5, &facts("a", 8, 9)), OrderedStep::Gone(_)));
 }
 
-/// A server can take a message from the stream, report that it is past it, and send it later.
+/// A server can take a message from the stream, report that it has passed it, and send it later.
 #[test]
 fn a_position_ahead_of_the_messages_holds_none_of_them_back() {
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     confirm(&mut state, at(0), 9, &facts("a", 1, 9));
-    assert_eq!(state.message(1, 1, 9, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 1, 9, at(1), 0), MessageAction::Deliver);
     state.heartbeat(1, 1, 12, at(1), 0);
-    assert_eq!(state.message(1, 2, 12, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 2, 12, at(1), 0), MessageAction::Deliver);
     assert_eq!(state.position(), Some((12, "a")));
 }
 
-/// Servers before version 2.11 begin at the end of their copy if a consumer is to start beyond it.
+/// Servers before version 2.11 start at the end of their copy if a consumer is to start beyond it.
 #[test]
 fn a_copy_that_lags_behind_repeats_nothing() {
     let mut state = OrderedState::new(StartAt::After(8), "a", times());
     confirm(&mut state, at(0), 0, &facts("a", 1, 9));
-    assert_eq!(state.floor(), 8);
-    assert_eq!(state.message(1, 1, 7, at(1), 0), Receipt::Ignore);
-    assert_eq!(state.message(1, 2, 8, at(1), 0), Receipt::Ignore);
-    assert_eq!(state.message(1, 3, 9, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.starts_after(), 8);
+    assert_eq!(state.message(1, 1, 7, at(1), 0), MessageAction::Ignore);
+    assert_eq!(state.message(1, 2, 8, at(1), 0), MessageAction::Ignore);
+    assert_eq!(state.message(1, 3, 9, at(1), 0), MessageAction::Deliver);
     assert_eq!(state.position(), Some((9, "a")));
 }
 
@@ -96,9 +96,9 @@ fn a_copy_that_lags_behind_repeats_nothing() {
 fn a_message_that_comes_twice_is_delivered_once() {
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     confirm(&mut state, at(0), 0, &facts("a", 1, 9));
-    assert_eq!(state.message(1, 1, 9, at(1), 0), Receipt::Deliver);
-    assert_eq!(state.message(1, 2, 9, at(1), 0), Receipt::Ignore);
-    assert_eq!(state.message(1, 3, 10, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 1, 9, at(1), 0), MessageAction::Deliver);
+    assert_eq!(state.message(1, 2, 9, at(1), 0), MessageAction::Ignore);
+    assert_eq!(state.message(1, 3, 10, at(1), 0), MessageAction::Deliver);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn missed_heartbeats_lead_to_new_consumers_ever_more_rarely() {
     assert_eq!(created, [22_600, 22_800, 23_200, 24_000, 25_600, 28_800]);
 }
 
-/// Without the comparison, the old stream's messages would be taken for those of the new one.
+/// Without the comparison, messages of the old stream would count as messages of the new one.
 #[test]
 fn a_stream_that_is_replaced_before_the_first_confirmation_is_gone() {
     let mut state = OrderedState::new(StartAt::All, "a", times());
@@ -134,7 +134,7 @@ fn a_stream_that_is_replaced_before_the_first_confirmation_is_gone() {
 fn a_heartbeat_shows_that_the_last_messages_are_missing() {
     let mut state = OrderedState::new(StartAt::All, "a", times());
     confirm(&mut state, at(0), 0, &facts("a", 1, 9));
-    assert_eq!(state.message(1, 1, 1, at(1), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 1, 1, at(1), 0), MessageAction::Deliver);
     state.heartbeat(1, 0, 9, at(1), 0);
     state.heartbeat(2, 5, 9, at(1), 0);
     assert_eq!(state.position(), Some((1, "a")), "old heartbeats, and those of other consumers, count for nothing");
@@ -163,7 +163,7 @@ fn possibly_missed_changes_are_told() {
     let gone = |created: &str, first, last, seconds| {
         let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
         confirm(&mut state, at(0), 5, &facts("a", 1, 5));
-        assert_eq!(state.message(1, 1, 8, at(1), 0), Receipt::Deliver);
+        assert_eq!(state.message(1, 1, 8, at(1), 0), MessageAction::Deliver);
         state.reconnected(at(seconds));
         match confirm(&mut state, at(seconds), 0, &facts(created, first, last)) {
             OrderedStep::Gone(reason) => Some(reason),
@@ -176,29 +176,29 @@ fn possibly_missed_changes_are_told() {
     let text = |created, first, last, seconds| gone(created, first, last, seconds).unwrap();
     assert_eq!(text("b", 1, 20, 2), "its stream of a was replaced by one of b");
     assert_eq!(text("a", 1, 7, 2), "its stream ends at revision 7, before revision 8, which was read");
-    assert_eq!(text("a", 10, 20, 2), "its stream begins at revision 10, and only revision 8 was read");
-    let late = "it is complete only up to 901s ago, longer than delete markers are sure to live (900s)";
+    assert_eq!(text("a", 10, 20, 2), "its stream begins at revision 10, but only revision 8 was read");
+    let late = "its last complete state is 901s old, but delete markers are only sure to stay for 900s";
     assert_eq!(text("a", 1, 20, 902), late);
     let mut resumed = OrderedState::new(StartAt::After(3), "old", times());
     assert!(matches!(confirm(&mut resumed, at(0), 3, &facts("new", 1, 9)), OrderedStep::Gone(_)));
 }
 
-/// The reader has stalled, and then reads an old message. A marker after it may have been sent, lost and removed
-/// meanwhile.
+/// The reader has stalled and then reads an old message. Since that message, a marker may have been sent, lost and
+/// removed.
 #[test]
 fn an_old_message_that_is_read_late_proves_nothing_about_the_time_since() {
     for (read_at, is_gone) in [(899, false), (902, true)] {
         let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
         confirm(&mut state, at(0), 5, &facts("a", 1, 5));
-        assert_eq!(state.message(1, 1, 8, at(1), 0), Receipt::Deliver);
+        assert_eq!(state.message(1, 1, 8, at(1), 0), MessageAction::Deliver);
         state.reconnected(at(read_at));
         let step = confirm(&mut state, at(read_at), 0, &facts("a", 1, 20));
         assert_eq!(matches!(step, OrderedStep::Gone(_)), is_gone, "{step:?}");
     }
-    // A message that was held is older than the confirmation.
+    // A held message is older than the confirmation.
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     confirm(&mut state, at(800), 5, &facts("a", 1, 5));
-    assert_eq!(state.message(1, 1, 9, at(2), 0), Receipt::Deliver);
+    assert_eq!(state.message(1, 1, 9, at(2), 0), MessageAction::Deliver);
     state.reconnected(at(1_600));
     let step = confirm(&mut state, at(1_600), 0, &facts("a", 1, 20));
     assert!(!matches!(step, OrderedStep::Gone(_)), "{step:?}");
@@ -219,7 +219,7 @@ enum Event {
     Append,
     /// Removes messages from the start of the stream.
     Trim(u64),
-    /// Deletes the stream, and creates another one that ends here.
+    /// Deletes the stream and creates another one that ends here.
     Recreate(u64),
     /// The network delivers the next packet.
     Deliver,
@@ -228,7 +228,7 @@ enum Event {
     Heartbeat,
     /// All packets and the consumer are lost.
     Reconnect,
-    /// The server loses the consumer without a word.
+    /// The server loses the consumer silently.
     LoseConsumer,
     Pass(u64),
 }
@@ -255,7 +255,7 @@ enum Packet {
     Heartbeat { serial: u64, number: u64, sequence: u64 },
 }
 
-/// A server with one stream and at most one consumer, and the way from it to the client.
+/// A server with one stream and at most one consumer, and the network to the client.
 struct World {
     created: u64,
     first: u64,
@@ -330,9 +330,9 @@ impl World {
 
     fn message(&mut self, serial: u64, number: u64, sequence: u64) {
         match self.state.message(serial, number, sequence, self.now, 0) {
-            Receipt::Deliver => self.delivered.push((self.created, sequence)),
-            Receipt::Hold => self.held.push_back((serial, number, sequence)),
-            Receipt::Ignore => {}
+            MessageAction::Deliver => self.delivered.push((self.created, sequence)),
+            MessageAction::Hold => self.held.push_back((serial, number, sequence)),
+            MessageAction::Ignore => {}
         }
     }
 
@@ -407,7 +407,7 @@ proptest! {
         for event in &events {
             world.apply(event);
         }
-        // The network is whole again. Each round has a heartbeat, all packets arrive, and some time passes.
+        // The network works again. In each round, a heartbeat is sent, all packets arrive, and some time passes.
         for _ in 0..60 {
             world.heartbeat();
             while !world.network.is_empty() {

@@ -1,45 +1,47 @@
-//! Finds out when a watch has delivered all that its bucket has, as a plain value.
+//! Decides when a watch has delivered everything in its bucket. A plain value.
 //!
-//! Each message tells how many are to come, but that count is only a hint. Since version 2.9.15, servers subtract a removed message at
-//! once, and add the message that has replaced it later: the count can be zero too early. It can also stay above zero, if the last
-//! messages were removed before they were sent. And the copy of a consumer may lag behind.
+//! Each message has a count of the messages that follow, but this is only a hint. Since version 2.9.15, servers
+//! subtract a removed message at once and add its replacement later, so the count can reach zero too early. The count
+//! can also stay above zero if the last messages were removed before they were sent. And the consumer's copy may lag
+//! behind.
 //!
-//! Two things are certain:
+//! Two facts are certain:
 //!
-//! - The count in the confirmation of a consumer, if the bucket has one copy and nothing was written or removed since the start. Then so
-//!   many messages of the start follow.
-//! - The last revision of the watched keys, asked from the server that orders all writes, if the watch had read up to there before.
+//! - The count in a consumer's confirmation, if the bucket has one copy and nothing was written or removed since the
+//!   start. Exactly that many messages of the start follow.
+//! - The last revision of the watched keys, as the server that orders all writes reports it, if the watch had already
+//!   read up to it.
 
 use std::time::Duration;
 
 use crate::base::time::Nanos;
 
-/// The time after which a refused question is repeated.
+/// The pause before a refused question is repeated.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The answers above the position after which the start ends at the last one. A key is missing only if it was written again between
-/// each two of them, and each time before the consumer came to it.
+/// The start ends after this many answers above the position. A key can only be missing then if it was written again
+/// between each two answers, each time before the consumer reached it.
 const MOST_ANSWERS: u32 = 10;
 
-/// The next action of the caller.
+/// The caller's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgressStep {
     /// Ask for the last revision of the watched keys.
     Ask { number: u64 },
-    /// The start was delivered. Comes once.
+    /// The start was delivered. Reported once.
     Synced,
-    /// Wait for messages and answers, until this time.
+    /// Wait for messages and answers until this time.
     Wait(Nanos),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastQuestion {
     None,
-    /// It was asked when the watch had read up to `position`. The answer must come until this time.
+    /// The question was sent when the watch had read up to `position`. The answer is due at the time `until`.
     Sent {
         position: u64,
         until: Nanos,
     },
-    /// The watch had not read up to `last`.
+    /// The watch had not read up to `last`, which was the answer.
     Answered {
         last: u64,
     },
@@ -48,13 +50,13 @@ enum LastQuestion {
 /// The times of a [`WatchProgress`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProgressTimes {
-    /// The time for an answer.
+    /// The timeout of a question.
     pub(super) answer: Duration,
-    /// The time between two questions after the start. `None` asks only for the start.
+    /// The interval of questions after the start. `None` asks only about the start.
     pub(super) interval: Option<Duration>,
 }
 
-/// The entries of a bucket at one time.
+/// How far a bucket's entries reach at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BucketExtent {
     pub(super) messages: u64,
@@ -62,7 +64,7 @@ pub(super) struct BucketExtent {
     pub(super) last_seq: u64,
 }
 
-/// Knows whether more messages of the bucket are to come.
+/// Decides whether the watch still misses messages of the bucket.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct WatchProgress {
@@ -70,25 +72,25 @@ pub(super) struct WatchProgress {
     /// The bucket before the first consumer was created.
     at_start: BucketExtent,
     has_one_copy: bool,
-    /// The messages of the start that are to come. `None` before the first consumer is confirmed.
+    /// How many messages of the start are outstanding. `None` before the first consumer is confirmed.
     left: Option<u64>,
-    /// Whether `left` is certain.
+    /// Whether `left` is exact.
     is_exact: bool,
-    /// Whether all that exists may have been delivered.
+    /// Whether everything may have been delivered.
     may_be_complete: bool,
     is_synced: bool,
     /// The number of the last question.
     number: u64,
     question: LastQuestion,
-    /// The answers about the start that were above the position. Questions without an answer tell nothing.
+    /// The number of answers about the start that were above the position. Unanswered questions do not count.
     answers: u32,
-    /// The time before which nothing is asked after the start.
+    /// After the start, no question is asked before this time.
     pause: Nanos,
     caught_up: u64,
 }
 
 impl WatchProgress {
-    /// Creates the progress of a watch of a bucket with these entries.
+    /// Creates the progress of a watch. `at_start` describes its bucket.
     pub(super) fn new(at_start: BucketExtent, has_one_copy: bool, times: ProgressTimes) -> Self {
         Self {
             times,
@@ -106,7 +108,7 @@ impl WatchProgress {
         }
     }
 
-    /// Ends the start: the watch begins with the next change.
+    /// Skips the start: the watch begins with the next change.
     pub(super) fn without_start(mut self) -> Self {
         (self.left, self.is_exact) = (Some(0), true);
         self
@@ -121,17 +123,18 @@ impl WatchProgress {
         self.is_synced
     }
 
-    /// Returns a revision at which the watch had delivered all that the bucket had.
+    /// Returns a revision at which the watch had delivered everything in the bucket.
     ///
-    /// Each change of the watched keys up to there was delivered, unless the bucket has removed it because of later ones: of such a key
-    /// a later change was delivered.
+    /// Each change of a watched key up to this revision was delivered, or the bucket has replaced it with a later
+    /// change that was delivered.
     pub(super) fn caught_up(&self) -> u64 {
         self.caught_up
     }
 
-    /// Takes the confirmation of a consumer: the messages that follow, and the bucket after the creation.
+    /// Handles the confirmation of a consumer: the number of messages that follow, and the bucket after the creation.
     ///
-    /// An entry that expires while the server creates the consumer can be subtracted from the count before it is added.
+    /// If an entry expires while the server creates the consumer, the server may subtract it from the count before it
+    /// adds it.
     pub(super) fn confirmed(&mut self, pending: u64, extent: BucketExtent) {
         if !self.is_synced {
             self.left = Some(pending);
@@ -141,7 +144,7 @@ impl WatchProgress {
         self.question = LastQuestion::None;
     }
 
-    /// Takes a message that is delivered: its revision, and the number of those to come.
+    /// Handles a delivered message: its revision, and the number of messages that follow.
     pub(super) fn delivered(&mut self, sequence: u64, pending: u64) {
         self.is_exact &= sequence <= self.at_start.last_seq;
         self.may_be_complete |= pending == 0;
@@ -151,21 +154,22 @@ impl WatchProgress {
         }
     }
 
-    /// Takes a heartbeat of a consumer that has sent all up to this revision, and waits for more.
+    /// Handles a heartbeat of a consumer that has sent everything up to this revision and waits for more.
     pub(super) fn idle(&mut self, sequence: u64) {
         self.caught_up = self.caught_up.max(sequence);
         self.may_be_complete |= !self.is_synced && sequence >= self.at_start.last_seq;
     }
 
-    /// Returns whether a consumer that has sent all up to this revision, and waits for more, has not sent the start.
+    /// Returns whether a consumer that has sent everything up to this revision, and waits for more, has not sent the
+    /// whole start.
     ///
-    /// Since version 2.10, servers wait for the next write or heartbeat at each entry of the start that was removed before it was sent.
-    /// Or the copy of the consumer lags behind.
+    /// Since version 2.10, servers stop at each entry of the start that was removed before it was sent, until the next
+    /// write or heartbeat. Or the consumer's copy lags behind.
     pub(super) fn is_stuck(&self, sequence: u64) -> bool {
         !self.is_synced && sequence < self.at_start.last_seq
     }
 
-    /// Takes the last revision of the watched keys.
+    /// Handles the answer to a question: the last revision of the watched keys.
     pub(super) fn answered(&mut self, number: u64, last: u64) {
         let LastQuestion::Sent { position, .. } = self.question else { return };
         if number != self.number {
@@ -180,7 +184,7 @@ impl WatchProgress {
         }
     }
 
-    /// Notes that a question was not heard.
+    /// Handles that a question was not heard.
     pub(super) fn unheard(&mut self, number: u64, now: Nanos) {
         if let LastQuestion::Sent { until, .. } = &mut self.question
             && number == self.number
@@ -189,7 +193,7 @@ impl WatchProgress {
         }
     }
 
-    /// Returns the next action. The watch has read up to `position`.
+    /// Returns the next action of a watch that has read up to `position`.
     pub(super) fn step(&mut self, position: u64, now: Nanos) -> ProgressStep {
         if self.is_synced {
             let is_due = self.may_be_complete && self.pause <= now;

@@ -1,4 +1,4 @@
-//! The progress of a watch against a model of a bucket whose counts are wrong.
+//! The progress of a watch, against a model of a bucket with wrong counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ fn extent(last_seq: u64) -> BucketExtent {
     BucketExtent { messages: 3, first_seq: 1, last_seq }
 }
 
-/// Returns the progress of a watch of a bucket that ends at this revision.
+/// Returns the progress of a watch. Its bucket ends at this revision.
 fn progress(end_at_start: u64, has_one_copy: bool) -> WatchProgress {
     WatchProgress::new(extent(end_at_start), has_one_copy, ProgressTimes { answer: ANSWER, interval: None })
 }
@@ -147,9 +147,9 @@ fn a_watch_learns_from_time_to_time_that_it_is_complete() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Writes a key. The bucket removes its entry before.
+    /// Writes a key. The bucket first removes the key's previous entry.
     Write(u64),
-    /// The server sends the next message. Its count may be wrong.
+    /// The server sends the next message, with a count that may be wrong.
     Send(u64),
     /// The server reads the next question.
     Answer,
@@ -168,7 +168,7 @@ enum Packet {
     Answer { number: u64, last: u64 },
 }
 
-/// A bucket that keeps one entry of each key, a consumer of it, and the watch.
+/// The watch, its consumer, and a bucket that keeps one entry of each key.
 struct World {
     entries: BTreeMap<u64, u64>,
     last: u64,
@@ -239,7 +239,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// A start ends, and no key is missing in it, whatever the counts of the messages are.
+    /// With any counts, a start ends and includes all keys.
     #[test]
     fn a_start_has_all_keys(before in vec(0..5_u64, 0..3), events in vec(event(), 0..100)) {
         let mut world = World {
@@ -257,7 +257,7 @@ proptest! {
                 world.write(key);
             }
         world.progress.confirmed(5, extent(world.last));
-        // Then the bucket is quiet.
+        // From here on, the bucket does not change.
         let rest = [Event::Send(1), Event::Answer, Event::Arrive, Event::Arrive].into_iter().cycle().take(600);
         for event in events.into_iter().chain(rest) {
             world.apply(&event);
