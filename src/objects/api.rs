@@ -19,8 +19,8 @@ use crate::base::cancel::CancellationToken;
 
 /// The objects of one type in a [`Client`]. Clones are cheap.
 ///
-/// Each method calls the method of the client with the same name. In addition to its errors, they return [`ClientError::Invalid`]
-/// for an object whose JSON does not match the type.
+/// Each method calls the client's method with the same name. If the JSON of an object does not match the type, it
+/// returns [`ClientError::Invalid`].
 ///
 /// # Examples
 ///
@@ -47,8 +47,8 @@ pub struct Api<T> {
 }
 
 impl<T: Object> Api<T> {
-    /// Returns an interface to the objects of this type. For a [`DynamicObject`](super::DynamicObject) it does not compile: use
-    /// [`of_kind`](Self::of_kind).
+    /// Returns an interface to the objects of this type. For a [`DynamicObject`](super::DynamicObject) it does not
+    /// compile: use [`of_kind`](Self::of_kind).
     ///
     /// ```compile_fail
     /// use homeostat::objects::{Api, DynamicObject, MemoryClient};
@@ -94,7 +94,7 @@ impl<T: Object> Api<T> {
     /// The same as for [`get`](Self::get).
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
-        // With its length known, the list is not copied while it grows.
+        // The exact capacity avoids copies of the list while it grows.
         let mut items = Vec::with_capacity(list.items.len());
         for object in &list.items {
             items.push(T::from_shared(object)?);
@@ -111,7 +111,7 @@ impl<T: Object> Api<T> {
         self.written(self.client.create(&self.kind, object.to_json()?))
     }
 
-    /// Replaces an object except for its status. See [`Client::update`].
+    /// Replaces an object, but not its status. See [`Client::update`].
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl<T: Object> Api<T> {
         self.written(self.client.update_status(&self.kind, object.to_json()?))
     }
 
-    /// Patches an object except for its status. See [`Client::patch`].
+    /// Patches an object, but not its status. See [`Client::patch`].
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ impl<T: Object> Api<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](Self::get), from this call or from the stream. The stream goes on after an object that does not
-    /// match the type.
+    /// The same as for [`get`](Self::get), from this call or from the stream. The stream continues after an object that
+    /// does not match the type.
     pub fn watch(
         &self,
         query: &Query,
@@ -204,7 +204,7 @@ impl<T: Object> Api<T> {
         Ok(events.map(|event| event?.try_map(|json| T::from_shared(&json))))
     }
 
-    /// Notes a write of the run on this thread, and reads the answer.
+    /// Records a write of the run on this thread, and reads the answer.
     fn written(&self, answer: Result<SharedObject, ClientError>) -> Result<T, ClientError> {
         let object = answer?;
         note_write(&*self.client, &self.kind, &object);

@@ -1,6 +1,6 @@
-//! The abilities in which clients differ.
+//! The optional abilities of clients.
 
-/// The abilities in which clients differ.
+/// The optional abilities of clients.
 ///
 /// # Examples
 ///
@@ -16,14 +16,16 @@
 pub struct Capabilities {
     /// Whether dependents are deleted after their owners, see [`Propagation`](super::Propagation).
     pub cascading: bool,
-    /// Whether the server selects by any field, not only by `metadata.name`, `metadata.namespace` and fields that the kind declares.
-    /// Otherwise the client does. A [watch](super::Client::watch) that begins at a version can then deliver the deletion of an object
-    /// that the query has not selected before.
+    /// Whether the server can select by any field, not only by `metadata.name`, `metadata.namespace` and fields that
+    /// the kind declares. If not, the client selects. Then a [watch](super::Client::watch) that begins at a version may
+    /// deliver the deletion of an object that the query did not select before.
     pub field_selectors: bool,
-    /// Whether [`DeleteOptions::purge`](super::DeleteOptions::purge) removes objects at once. Otherwise it is [invalid](super::ClientError::Invalid).
+    /// Whether [`DeleteOptions::purge`](super::DeleteOptions::purge) removes objects at once. If not, that option is
+    /// [invalid](super::ClientError::Invalid).
     pub purge: bool,
-    /// Whether lists are cheap and streams never stall, as without a network. Otherwise an [`ObjectWatch`](super::ObjectWatch)
-    /// begins with a stream instead of a list, and reopens streams that are silent for too long.
+    /// Whether lists are cheap and streams never stall, because there is no network. If not, an
+    /// [`ObjectWatch`](super::ObjectWatch) begins with a stream instead of a list, and reopens streams that are silent
+    /// for too long.
     pub local: bool,
 }
 

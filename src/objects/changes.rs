@@ -9,9 +9,9 @@ use crate::watch::{Event, Predicate};
 
 /// Passes all events except updates that change only the status.
 ///
-/// Such an update is usually the write of a reconciler that has just run, so it need not run again. An update passes if it
-/// changes the generation, the labels, annotations, finalizers or owner references, or begins the deletion. If the object has no
-/// generation, an update passes if it changes any field other than the status.
+/// Such an update is usually written by a reconciler that has just run, so the key need not run again. An update passes
+/// if it changes the generation, the labels, annotations, finalizers or owner references, or begins the deletion. If
+/// the object has no generation, an update passes if it changes any field other than the status.
 ///
 /// # Examples
 ///
@@ -48,7 +48,7 @@ fn differ<T: Object>(old: &T, new: &T) -> bool {
     if metadata_differs || was.generation != is.generation {
         return true;
     }
-    // If an object cannot be written as JSON, assume that it has changed.
+    // If the JSON of an object cannot be written, assume that the object has changed.
     is.generation == 0 && !matches!((content(old), content(new)), (Ok(was), Ok(is)) if was == is)
 }
 

@@ -1,4 +1,4 @@
-//! The interface of every back end: objects as JSON, by kind and key.
+//! The interface of every back end: objects as JSON, identified by kind and key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,41 +18,42 @@ use crate::base::cancel::CancellationToken;
 
 /// Stores objects, as an API server does. [`Api`](super::Api) is the typed interface to a client.
 ///
-/// Writers give objects as JSON. Readers get [shared objects](SharedObject), which are not copied.
+/// Writers pass objects as JSON. Readers get [shared objects](SharedObject), which are not copied.
 ///
 /// # Rules for every client
 ///
 /// - Each change of an object gives it a new `resourceVersion`. A write that changes nothing keeps the version.
-/// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`. Values from a writer
-///   are ignored, except that another version or uid than the object's is a conflict, and that an update with a
-///   `deletionTimestamp` for an object that is not being deleted is [invalid](ClientError::Invalid).
+/// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`, and ignores
+///   values from a writer. There are two exceptions: another version or uid than the object's is a conflict, and an
+///   update with a `deletionTimestamp` for an object that is not being deleted is [invalid](ClientError::Invalid).
 /// - `generation` starts at 1. It rises with each change outside `metadata` and `status`, and when a deletion begins.
-/// - Only [`update_status`](Self::update_status), a patch of [`PatchTarget::Status`] and an apply by an owner of the
-///   [status](FieldOwner::status) write the `status`, and they change nothing else. A new object has no status.
-/// - Deleting an object with finalizers does not remove it, but sets `deletionTimestamp` and `deletionGracePeriodSeconds: 0`.
-///   Then no finalizer can be added, and the update that removes the last finalizer removes the object.
+/// - The `status` is written only by [`update_status`](Self::update_status), a patch of [`PatchTarget::Status`] and an
+///   apply by an owner of the [status](FieldOwner::status). These change nothing else. A new object has no status.
+/// - Deleting an object with finalizers does not remove it, but sets `deletionTimestamp` and
+///   `deletionGracePeriodSeconds: 0`. From then on no finalizer can be added, and the update that removes the last
+///   finalizer removes the object.
 /// - Deleting an object without finalizers removes it. Its last state has no `deletionTimestamp`.
-/// - If the client [cascades](Propagation), an object is deleted in the background once all its owners are gone. Owners are
-///   objects of the same client, in the same namespace or cluster-wide. An owner of a kind that the client does not know counts as
-///   existing.
-/// - Empty and unknown fields of `metadata` (`annotations: {}`) are not kept.
-/// - A watch delivers each change once, in the order of the versions. Later changes of a kind have greater versions, if these are
-///   decimal numbers.
+/// - If the client [cascades](Propagation), an object is deleted in the background once all its owners are gone. Owners
+///   are objects of the same client, in the same namespace or cluster-wide. An owner of a kind that the client does not
+///   know counts as existing.
+/// - Empty and unknown fields of `metadata` (for example `annotations: {}`) are dropped.
+/// - A watch delivers each change once, in the order of the versions. If versions are decimal numbers, later changes of
+///   a kind have greater ones.
 ///
 /// The conformance suite in [`testing`](crate::testing) checks these rules.
 pub trait Client: Send + Sync {
-    /// Returns the object of this key.
+    /// Returns the object with this key.
     ///
     /// # Errors
     ///
     /// [`NotFound`](ClientError::NotFound), [`Transport`](ClientError::Transport).
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError>;
 
-    /// Lists the objects that the query selects, in the order of their keys, as they were at one version.
+    /// Lists the objects that the query selects, as they were at one version, in the order of their keys.
     ///
-    /// If the query has a [limit](Query::limit) and more objects are left, the list has a [continue
-    /// token](ObjectList::continue_token). The same query with that token lists the next page. All pages show the objects as they
-    /// were at the version of the first page.
+    /// If the query has a [limit](Query::limit) and more objects remain, the list has a [continue
+    /// token](ObjectList::continue_token). The same query with that token lists the next page. All pages show the
+    /// objects as they were at the version of the first page.
     ///
     /// # Errors
     ///
@@ -61,15 +62,16 @@ pub trait Client: Send + Sync {
     /// - [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError>;
 
-    /// Lists the objects that the client can read. The second value has an [`Invalid`](ClientError::Invalid) error for each other
-    /// object, which names the object.
+    /// Lists the objects that the client can read. The second value has one [`Invalid`](ClientError::Invalid) error for
+    /// each other object, which names the object.
     ///
-    /// Some clients cannot read every object that others have stored, for example if its arrays are nested too deeply. Then
-    /// [`list`](Self::list) fails, and an [`ObjectWatch`](super::ObjectWatch) calls this instead.
+    /// Some clients cannot read every object that others have stored, for example if its arrays are nested too deeply.
+    /// Then [`list`](Self::list) fails, and an [`ObjectWatch`](super::ObjectWatch) calls this method instead.
     ///
-    /// If `stop` is cancelled, a client of a server ends this early with an error.
+    /// If `stop` is cancelled, a client of a server returns early with an error.
     ///
-    /// Default: calls `list`, for a client that can read all objects. A client that wraps another one should pass this call on.
+    /// The default calls `list`, for a client that can read all objects. A client that wraps another one should forward
+    /// this call.
     ///
     /// # Errors
     ///
@@ -85,40 +87,41 @@ pub trait Client: Send + Sync {
 
     /// Creates an object, and returns it as stored.
     ///
-    /// An object without a name gets one of at most 63 characters. It begins with the first 58 characters of `generateName`.
+    /// An object without a name gets one of at most 63 characters. It begins with the first 58 characters of
+    /// `generateName`.
     ///
     /// # Errors
     ///
     /// - [`AlreadyExists`](ClientError::AlreadyExists).
-    /// - [`Invalid`](ClientError::Invalid), also if the object has a `resourceVersion`.
+    /// - [`Invalid`](ClientError::Invalid), for example if the object has a `resourceVersion`.
     /// - [`Transport`](ClientError::Transport).
     fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
-    /// Replaces an object except for its `status`, and returns it as stored. If the update removes the object, returns its last
-    /// state; the version of the watch event may be later.
+    /// Replaces an object, but not its `status`, and returns it as stored. If the update removes the object, returns
+    /// its last state; the watch event may have a later version.
     ///
     /// # Errors
     ///
     /// - [`NotFound`](ClientError::NotFound).
     /// - [`Conflict`](ClientError::Conflict) if the stored object has another `resourceVersion` or `uid`.
-    /// - [`Invalid`](ClientError::Invalid), also if `object` has no `resourceVersion`.
+    /// - [`Invalid`](ClientError::Invalid), for example if `object` has no `resourceVersion`.
     /// - [`Transport`](ClientError::Transport).
     fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
-    /// Replaces the `status` of an object only, and returns the object as stored.
+    /// Replaces only the `status` of an object, and returns the object as stored.
     ///
     /// # Errors
     ///
     /// The same as for [`update`](Self::update).
     fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
-    /// Patches an object or its status, and returns it as stored. The version of the object does not matter.
+    /// Patches an object or its status, and returns it as stored. The object may have any version.
     ///
     /// # Errors
     ///
-    /// The same as for [`update`](Self::update). If the patch sets a `resourceVersion` and the object has another, that is a
-    /// [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a removed path does not exist, the patch is
-    /// [`Invalid`](ClientError::Invalid).
+    /// The same as for [`update`](Self::update). If the patch sets a `resourceVersion` and the object has another, the
+    /// error is a [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a removed path does not
+    /// exist, the patch is [`Invalid`](ClientError::Invalid).
     fn patch(
         &self,
         kind: &Kind,
@@ -129,23 +132,24 @@ pub trait Client: Send + Sync {
 
     /// Creates or changes an object so that it has these fields, records their owner, and returns the object as stored.
     ///
-    /// An owner of the [status](FieldOwner::status) changes only the status of an object, and creates no object. It is another owner
-    /// than one of the same name that applies objects, except for Kubernetes before version 1.22.
+    /// An owner of the [status](FieldOwner::status) changes only the status of an object, and creates no object. It is
+    /// distinct from the owner of the same name that applies the rest of the object (the two are one owner in
+    /// Kubernetes before version 1.22).
     ///
-    /// Fields that the owner applied before and leaves out now are removed. Finalizers and owner references are owned one by one,
-    /// other arrays as a whole or as the schema of the kind says. Whether other writers own the fields that they write depends on
-    /// the client, so a controller should [force](FieldOwner::force).
+    /// Fields that the owner applied before and now omits are removed. Each finalizer and each owner reference has its
+    /// own owners; other arrays are owned as a whole or by the rules of the kind's schema. In some clients, other
+    /// writers also own the fields that they write, so a controller should [force](FieldOwner::force).
     ///
     /// # Errors
     ///
     /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two more cases:
     ///
-    /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no conflict:
-    ///   this owner takes the field over. In some clients, other writers are such owners too.
+    /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no
+    ///   conflict: this owner takes over the field. In some clients, other writers are such owners too.
     /// - `object` has the `uid` of an object that does not exist.
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError>;
 
-    /// Deletes an object. Returns whether it is gone, or still held by finalizers or its grace period.
+    /// Deletes an object. Returns whether it is gone, or still kept by finalizers or its grace period.
     ///
     /// # Errors
     ///
@@ -159,14 +163,14 @@ pub trait Client: Send + Sync {
         options: &DeleteOptions,
     ) -> Result<Deletion<SharedObject>, ClientError>;
 
-    /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns the outcomes. Objects that are
-    /// gone already are left out.
+    /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns the outcomes. Skips
+    /// objects that are already gone.
     ///
     /// The deletions are not one transaction: after an error, some objects have been deleted.
     ///
     /// # Errors
     ///
-    /// The same as for [`list`](Self::list) and [`delete`](Self::delete), except for [`NotFound`](ClientError::NotFound).
+    /// The errors of [`list`](Self::list) and [`delete`](Self::delete), without [`NotFound`](ClientError::NotFound).
     fn delete_collection(
         &self,
         kind: &Kind,
@@ -176,21 +180,22 @@ pub trait Client: Send + Sync {
         delete_each(self, kind, query, options)
     }
 
-    /// Streams the changes after version `from` of the objects that the query selects.
+    /// Streams the changes after version `from`, for the objects that the query selects.
     ///
     /// Without `from`, or from version `""` or `"0"`, the stream begins with all objects that exist, each as
-    /// [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark): the end marker. No bookmark comes before it. A
-    /// [limit](Query::limit) of the query has no effect.
+    /// [`Added`](WatchEvent::Added). A [`Bookmark`](WatchEvent::Bookmark) follows, the end marker. It is the first
+    /// bookmark of the stream. A [limit](Query::limit) of the query has no effect.
     ///
-    /// The stream blocks until the next change. It ends after an error and when `stop` is cancelled, which wakes it. An
-    /// [`Invalid`](ClientError::Invalid) error that names an object does not end it: the client cannot read that object.
+    /// The stream blocks until the next change. It ends after an error, and when `stop` is cancelled, which wakes it.
+    /// An [`Invalid`](ClientError::Invalid) error that names an object does not end it: the client cannot read that
+    /// object.
     ///
-    /// An [`ObjectWatch`](super::ObjectWatch) whose stream ignores the cancellation never ends: its thread waits for
-    /// the stream.
+    /// If a stream ignores the cancellation, its [`ObjectWatch`](super::ObjectWatch) never ends: the watch's thread
+    /// waits for the stream.
     ///
     /// # Errors
     ///
-    /// These errors can come from this call or from the stream:
+    /// This call or the stream can return these errors:
     ///
     /// - [`Gone`](ClientError::Gone) if changes after `from` are no longer known.
     /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector.
@@ -203,39 +208,42 @@ pub trait Client: Send + Sync {
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError>;
 
-    /// Streams all objects that the query selects, then their changes, if the server can begin a stream with the objects.
+    /// Streams all objects that the query selects, then their changes. Fails if the server cannot begin a stream with
+    /// the objects.
     ///
-    /// Does the same as [`watch`](Self::watch) without a version. The difference: if the server cannot stream the objects, `watch`
-    /// lists the newest ones, and this fails. An [`ObjectWatch`](super::ObjectWatch) calls this, because it can list
-    /// them at less cost for the server: in pages, and from a cache.
+    /// This is [`watch`](Self::watch) without a version, with one difference: if the server cannot stream the objects,
+    /// `watch` lists the newest ones, and this call fails. An [`ObjectWatch`](super::ObjectWatch) calls it, because it
+    /// can list the objects at less cost for the server: in pages, and from a cache.
     ///
-    /// Default: calls `watch`. A client that wraps another one should pass this call on.
+    /// The default calls `watch`. A client that wraps another one should forward this call.
     ///
     /// # Errors
     ///
-    /// The same as for [`watch`](Self::watch), and [`Invalid`](ClientError::Invalid) if the server cannot stream the objects.
+    /// The same as for [`watch`](Self::watch), and [`Invalid`](ClientError::Invalid) if the server cannot stream the
+    /// objects.
     fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
         self.watch(kind, query, None, stop)
     }
 
-    /// Returns a client of the same objects with separate connections. Its calls end within `timeout`.
+    /// Returns a client of the same objects with its own connections. Each of its calls ends within `timeout`.
     ///
-    /// Default: `None`, for a client that waits for no server. A [`LeaseElector`](super::LeaseElector) calls this.
+    /// A [`LeaseElector`](super::LeaseElector) calls this. The default returns `None`, for a client that never waits
+    /// for a server.
     fn with_timeout(&self, _timeout: Duration) -> Option<Arc<dyn Client>> {
         None
     }
 
-    /// Returns a number for the store of the objects. Clients of one store that return the same number count as one.
+    /// Returns a number that identifies the store of the objects. Clients that return the same number share one store.
     ///
-    /// A watch of one of them shows the writes of the others. Default: a number for this client only. A client that wraps another one
-    /// must return the number of that client.
+    /// A watch of one client then shows the writes of the others. The default is a number for this client only. A
+    /// client that wraps another one must return that client's number.
     fn store_id(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>().addr()
     }
 
     /// Returns the abilities of the client beyond the rules for every client. Default: [all](Capabilities::all).
     ///
-    /// A client that wraps another one must return the capabilities of that client.
+    /// A client that wraps another one must return that client's capabilities.
     fn capabilities(&self) -> Capabilities {
         Capabilities::all()
     }
@@ -244,7 +252,7 @@ pub trait Client: Send + Sync {
 /// A list, and an error for each object that a client cannot read.
 pub(crate) type ReadableList = (ObjectList<SharedObject>, Vec<ClientError>);
 
-/// Deletes the objects that a query selects one by one, except those that are gone already.
+/// Deletes one by one the objects that a query selects. Skips those that are already gone.
 pub(crate) fn delete_each<C: Client + ?Sized>(
     client: &C,
     kind: &Kind,
@@ -269,7 +277,8 @@ pub(crate) fn delete_each<C: Client + ?Sized>(
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Patch {
-    /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): sets fields, and removes those that are `null`.
+    /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): sets fields, and removes fields with
+    /// the value `null`.
     Merge(Value),
     /// A JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): an array of operations.
     Json(Value),
@@ -291,26 +300,26 @@ pub enum PatchTarget {
 pub struct FieldOwner {
     /// The name of the owner.
     pub name: String,
-    /// Whether it takes fields over from other owners.
+    /// Whether it takes over fields from other owners.
     pub force: bool,
     /// The part of the object that it applies.
     pub target: PatchTarget,
 }
 
 impl FieldOwner {
-    /// Returns an owner that does not take fields over from others.
+    /// Returns an owner that takes over no fields from other owners.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), force: false, target: PatchTarget::Object }
     }
 
-    /// Makes the owner take fields over from other owners.
+    /// Makes the owner take over fields from other owners.
     #[must_use]
     pub fn force(self) -> Self {
         Self { force: true, ..self }
     }
 
-    /// Makes the owner apply only the status of objects that exist.
+    /// Makes the owner apply only the status of existing objects.
     #[must_use]
     pub fn status(self) -> Self {
         Self { target: PatchTarget::Status, ..self }

@@ -1,4 +1,4 @@
-//! Conditions: observations about an object, with the time since which they hold.
+//! Conditions: observations about an object, and since when they hold.
 
 use jiff::Timestamp;
 
@@ -25,13 +25,13 @@ pub struct Condition {
     pub kind: String,
     /// The status of the condition.
     pub status: ConditionStatus,
-    /// The reason, in one word for programs.
+    /// The reason, as one word for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The reason, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The time since which the condition has this status.
+    /// Since when the condition has this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Timestamp>,
     /// The generation of the object that was observed.
@@ -77,7 +77,7 @@ impl Condition {
         Self { observed_generation: generation.into(), ..self }
     }
 
-    /// Sets the time since which the condition has this status. Without it, [`set_condition`] sets the time.
+    /// Sets since when the condition has this status. Without it, [`set_condition`] sets the time.
     #[must_use]
     pub fn last_transition_time(self, time: impl Into<Option<Timestamp>>) -> Self {
         Self { last_transition_time: time.into(), ..self }
@@ -98,7 +98,7 @@ pub fn find_condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a
 
 /// Sets a condition: replaces the condition of the same type, or appends it. Returns whether anything has changed.
 ///
-/// If the status is the same as before, the old time is kept. Otherwise the time is the condition's own, or `now` in whole
+/// If the status does not change, the old time is kept. Otherwise the time is the condition's own, or `now` in whole
 /// seconds.
 pub fn set_condition(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
     let now = condition.last_transition_time.unwrap_or_else(|| super::json::whole_seconds(now));

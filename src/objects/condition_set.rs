@@ -1,13 +1,13 @@
-//! Condition sets: conditions with a summary.
+//! Condition sets: conditions and a summary of them.
 
 use jiff::Timestamp;
 
 use super::condition::{Condition, ConditionStatus, find_condition, set_condition};
 
-/// The conditions of a type of objects, and the condition that summarizes them.
+/// The conditions of an object type, and the condition that summarizes them.
 ///
-/// The summary is usually `Ready` for objects that keep running, and `Succeeded` for objects that come to an end. Declare the set
-/// once, as a constant. Each change of a condition computes the summary:
+/// The summary is usually `Ready` for objects that keep running, and `Succeeded` for objects that finish. Declare the
+/// set once, as a constant. Each change of a condition computes the summary:
 ///
 /// | summary | if | reason and message |
 /// |---|---|---|
@@ -68,8 +68,8 @@ impl ConditionSet {
 
     /// Sets a condition as [`set_condition`] does, and updates the summary. Returns whether anything has changed.
     ///
-    /// A condition outside the set is stored too, without effect on the summary. The summary itself can be set only if the set
-    /// has no other conditions.
+    /// A condition outside the set is also stored, but does not affect the summary. The summary itself can be set only
+    /// if the set has no other conditions.
     pub fn set(&self, conditions: &mut Vec<Condition>, condition: Condition, now: Timestamp) -> bool {
         let changed =
             (self.parts.is_empty() || condition.kind != self.happy) && set_condition(conditions, condition, now);
@@ -120,8 +120,8 @@ mod tests {
         LIVING.set(conditions, Condition::new(kind, status, reason), at(2))
     }
 
-    /// Checks all pairs of states in both orders, including the cases of reconciler.io's `apis/conditionset_test.go`. There, a
-    /// condition that was false once stays false after another one has become true.
+    /// Checks all pairs of states in both orders, including the cases of reconciler.io's `apis/conditionset_test.go`.
+    /// There, a condition that was false once stays false after another one has become true.
     #[test]
     fn the_summary_does_not_depend_on_the_order_of_changes() {
         let sums = |a, b| match (a, b) {

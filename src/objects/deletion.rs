@@ -23,7 +23,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion<T> {
-    /// Finalizers or a grace period hold the object. It still exists, with a `deletionTimestamp`.
+    /// Finalizers or a grace period delay the removal. The object still exists, with a `deletionTimestamp`.
     Deleting(T),
     /// The object no longer exists.
     Gone,
@@ -36,7 +36,7 @@ impl<T> Deletion<T> {
         matches!(self, Self::Gone)
     }
 
-    /// Returns the object if finalizers hold it.
+    /// Returns the object if finalizers or a grace period delay its removal.
     #[must_use]
     pub fn object(&self) -> Option<&T> {
         match self {
@@ -45,7 +45,7 @@ impl<T> Deletion<T> {
         }
     }
 
-    /// Returns the object by value if finalizers hold it.
+    /// Returns the object by value if finalizers or a grace period delay its removal.
     #[must_use]
     pub fn into_object(self) -> Option<T> {
         match self {
@@ -86,19 +86,20 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Deletes the object only if it has this version.
     pub resource_version: Option<String>,
-    /// The fate of the dependents.
+    /// How the dependents are treated.
     pub propagation: Propagation,
     /// Removes the object at once, even if it has finalizers.
     pub purge: bool,
-    /// The time in which the object may end; `None` for the default of its kind.
+    /// The time that the object has to end; `None` for the default of its kind.
     pub grace_period: Option<Duration>,
 }
 
 impl DeleteOptions {
     /// Sets the uid that the object must have. If it has another, the deletion is a conflict.
     ///
-    /// In a run of a controller, the uid also tells the deleted object from a later one of its name. Without it, such a
-    /// new object can hold the key back for the whole [bound](crate::controller::ControllerBuilder::own_write_bound).
+    /// In a run of a controller, the uid also distinguishes the deleted object from a later one with the same name.
+    /// Without it, such a new object can delay the key for the whole
+    /// [bound](crate::controller::ControllerBuilder::own_write_bound).
     #[must_use]
     pub fn uid(self, uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..self }
@@ -110,12 +111,10 @@ impl DeleteOptions {
         Self { resource_version: Some(version.into()), ..self }
     }
 
-    /// Sets the time in which the object may end, in whole seconds: a part of a second counts as one. Zero ends it at
-    /// once.
+    /// Sets the time that the object has to end, rounded up to whole seconds. Zero ends it at once.
     ///
-    /// In Kubernetes only kinds that end gracefully have such a time: pods. All other kinds ignore it, and so do the
-    /// embedded clients and NATS, which have no kind that ends gracefully: an object without finalizers is gone at
-    /// once.
+    /// In Kubernetes only pods end gracefully. All other kinds ignore this setting. The embedded clients and NATS
+    /// ignore it too: an object without finalizers is gone at once.
     ///
     /// # Examples
     ///
@@ -131,7 +130,7 @@ impl DeleteOptions {
         Self { grace_period: Some(time), ..self }
     }
 
-    /// Sets the fate of the dependents of the object.
+    /// Sets how the dependents of the object are treated.
     #[must_use]
     pub fn propagation(self, propagation: Propagation) -> Self {
         Self { propagation, ..self }
@@ -144,7 +143,7 @@ impl DeleteOptions {
     }
 }
 
-/// The fate of objects after the deletion of their last owner.
+/// How the dependents of a deleted object are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Propagation {
     /// They are deleted after the owner.

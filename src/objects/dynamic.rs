@@ -18,11 +18,12 @@ use super::object::Object;
 use super::shared::SharedObject;
 use super::value_ref::ValueRef;
 
-/// An object of any kind: its metadata, and all other fields as JSON. Writing an object that was read loses nothing.
+/// An object of any kind: its metadata, and all other fields as JSON. Reading an object and writing it back loses
+/// nothing.
 ///
-/// An object that was read shares the JSON of the client, and a clone shares it too. The first change copies it. Until then,
-/// [`meta`](Object::meta), [`status`](Object::status) and [`fields`](Self::fields) build their answer at each call;
-/// [`get`](Self::get) and [`pointer`](Self::pointer) copy nothing.
+/// An object that was read shares the JSON of the client, and a clone shares it too. The first change copies it. Until
+/// then, [`meta`](Object::meta), [`status`](Object::status) and [`fields`](Self::fields) build their result at each
+/// call; [`get`](Self::get) and [`pointer`](Self::pointer) copy nothing.
 ///
 /// # Examples
 ///
@@ -44,7 +45,7 @@ pub struct DynamicObject(DynamicContent);
 enum DynamicContent {
     /// The object as it was read. Its metadata has been checked.
     Read(SharedObject),
-    /// The object to be changed.
+    /// The object in parts, so that it can be changed.
     Parts(Box<Parts>),
 }
 
@@ -73,7 +74,7 @@ fn meta_of(object: &SharedObject) -> ObjectMeta {
     object.get("metadata").and_then(|metadata| metadata.to_typed().ok()).unwrap_or_default()
 }
 
-/// Returns all other fields of an object.
+/// Returns all fields except `apiVersion`, `kind` and `metadata`.
 fn fields_of(object: &SharedObject) -> Map<String, Value> {
     let fields = object.as_value().fields().filter(|(name, _)| !HEAD.contains(name));
     fields.map(|(name, value)| (name.to_owned(), value.to_value())).collect()
@@ -131,7 +132,7 @@ impl DynamicObject {
         (parts.api_version, parts.kind) = (kind.api_version().into_owned(), kind.name().to_owned());
     }
 
-    /// Returns all fields except for `apiVersion`, `kind` and `metadata`, such as `spec`, `status` and `data`.
+    /// Returns the fields other than `apiVersion`, `kind` and `metadata`: for example `spec`, `status` and `data`.
     #[must_use]
     pub fn fields(&self) -> Cow<'_, Map<String, Value>> {
         match &self.0 {
@@ -140,7 +141,7 @@ impl DynamicObject {
         }
     }
 
-    /// Returns all fields except for `apiVersion`, `kind` and `metadata`, for changes.
+    /// Returns the fields other than `apiVersion`, `kind` and `metadata`, for changes.
     pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.parts_mut().fields
     }
@@ -154,8 +155,8 @@ impl DynamicObject {
         }
     }
 
-    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in [`fields`](Self::fields), such
-    /// as `/spec/replicas`.
+    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in
+    /// [`fields`](Self::fields), such as `/spec/replicas`.
     #[must_use]
     pub fn pointer(&self, pointer: &str) -> Option<ValueRef<'_>> {
         let (first, rest) = split(pointer)?;
@@ -235,7 +236,7 @@ impl Object for DynamicObject {
         }
     }
 
-    /// Turns a changed object into the form of an object that was read, which takes about the memory of its JSON.
+    /// Converts a changed object to the form of an object that was read, which takes about the memory of its JSON.
     fn compact(&mut self) {
         if let DynamicContent::Parts(parts) = &self.0
             && let Ok(json) = serde_json::to_value(parts)
@@ -246,7 +247,7 @@ impl Object for DynamicObject {
 
     fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
         if object.to_typed::<CheckedHead>().is_err() {
-            // Its error says more.
+            // This error is more precise.
             super::object::read::<Head>(object, &kind_of(object))?;
         }
         Ok(Self(DynamicContent::Read(object.clone())))

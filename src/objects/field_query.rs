@@ -1,4 +1,4 @@
-//! Field selectors as text and for servers.
+//! Field selectors in text form and as servers read them.
 
 use std::fmt;
 use std::str::FromStr;

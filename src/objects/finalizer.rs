@@ -8,18 +8,19 @@ use super::error::{ClientError, Ignore};
 use super::object::Object;
 use crate::run::reconciler::Action;
 
-/// The most retries of a removal, each with the object read again.
+/// The most retries of a removal. Each retry reads the object again.
 const MOST_RETRIES: usize = 5;
 
-/// Adds `finalizer` to an object, and returns it as stored. If the object has it already, nothing is written.
+/// Adds `finalizer` to an object, and returns it as stored. If the object already has it, writes nothing.
 ///
-/// The finalizer is added only if the object is unchanged since it was read. Therefore no change of others is lost, and no decision
-/// rests on an old state.
+/// The finalizer is added only if the object has not changed since it was read. Therefore no change of others is lost,
+/// and no decision depends on an old state.
 ///
 /// # Errors
 ///
 /// - [`ClientError::Conflict`] if the object has changed since it was read. Read it again.
-/// - [`ClientError::Invalid`] for `metadata.finalizers` if the object is being deleted and does not have the finalizer yet.
+/// - [`ClientError::Invalid`] for `metadata.finalizers` if the object is being deleted and does not have the finalizer
+///   yet.
 /// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
 /// - The errors of [`Client::patch`](super::Client::patch).
 ///
@@ -55,14 +56,14 @@ pub fn add_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Re
 
 /// Removes `finalizer` from an object, and returns it as stored. If that removes the object, returns its last state.
 ///
-/// The task of the finalizer is done, so other changes of the object do not matter. If the object has changed, it is read again
-/// and the removal is retried a few times. If the finalizer is already gone then, that is a success.
+/// The task of the finalizer is done, so other changes of the object do not matter. If the object has changed, it is
+/// read again and the removal is retried a few times. If the finalizer is gone by then, the call succeeds.
 ///
 /// # Errors
 ///
 /// - [`ClientError::Invalid`] for `metadata.finalizers` if `object` does not have the finalizer. Nothing is written.
 /// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
-/// - [`ClientError::Conflict`] if the object keeps changing, or if another object has taken its name.
+/// - [`ClientError::Conflict`] if the object keeps changing, or if another object now has its name.
 /// - [`ClientError::NotFound`] if the object is gone, and the other errors of [`Client::patch`](super::Client::patch).
 pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
     remove_finalizer_of_any(api, object, finalizer).map(|(written, _)| written)
@@ -101,7 +102,7 @@ fn write_without<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result
     write(api, object, &if others.is_empty() { Value::Null } else { json!(others) })
 }
 
-/// Writes the finalizers, if the object still has the version that was read.
+/// Writes the finalizers if the object still has the version that was read.
 fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, ClientError> {
     let version = &object.meta().resource_version;
     if version.is_empty() {
@@ -120,12 +121,13 @@ fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, C
 /// | is being deleted and has `finalizer` | calls `finalize`, then removes the finalizer, unless `finalize` fails or asks for a requeue |
 /// | is being deleted and does not have `finalizer` | nothing |
 ///
-/// The closures get the current object, and may change it. Both must be idempotent: `finalize` may be called again, and also for
-/// an object for which `reconcile` has done nothing yet.
+/// The closures get the current object, and may change it. Both must be idempotent: `finalize` may be called again, and
+/// it may be called for an object that `reconcile` has not handled yet.
 ///
 /// # Errors
 ///
-/// The errors of the closures, of [`add_finalizer`] and of [`remove_finalizer`]. It is no error if the object is gone by then.
+/// The errors of the closures, of [`add_finalizer`] and of [`remove_finalizer`]. It is not an error if the object is
+/// already gone when the finalizer is removed.
 ///
 /// # Examples
 ///

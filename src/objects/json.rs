@@ -12,12 +12,12 @@ pub(crate) fn meta_field<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> Opti
     json.into().get("metadata")?.get(field)
 }
 
-/// Returns a string of an object; empty if it is missing.
+/// Returns a string field of an object; empty if it is missing.
 pub(crate) fn string<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
     json.into().get(field).and_then(ValueRef::as_str).unwrap_or_default()
 }
 
-/// Returns a text of the metadata; empty if it is missing.
+/// Returns a string field of the metadata; empty if it is missing.
 pub(crate) fn text_of<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
     meta_field(json, field).and_then(ValueRef::as_str).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ pub(crate) fn key_of<'a>(json: impl Into<ValueRef<'a>>) -> ObjectKey {
     ObjectKey::new(namespace, name)
 }
 
-/// Returns the namespace and name of an object; empty where it has none.
+/// Returns the namespace and name of an object; empty if missing.
 pub(crate) fn names_of<'a>(json: impl Into<ValueRef<'a>>) -> (&'a str, &'a str) {
     json.into().get("metadata").map_or(("", ""), |meta| (string(meta, "namespace"), string(meta, "name")))
 }
@@ -38,12 +38,12 @@ pub(crate) fn kind_of<'a>(json: impl Into<ValueRef<'a>>) -> Kind {
     Kind::of(string(json, "apiVersion"), string(json, "kind"))
 }
 
-/// Cuts off the fractions of a second, as times in `metadata` have none.
+/// Drops the fraction of the second, because times in `metadata` have none.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Returns a time with six digits of the second, the only form in which a server reads a `MicroTime`.
+/// Returns a time with six decimal places of the second: a server reads a `MicroTime` only in this form.
 pub(crate) fn micros(time: Timestamp) -> String {
     format!("{time:.6}")
 }
@@ -65,7 +65,7 @@ pub(crate) fn is_deleting<'a>(json: impl Into<ValueRef<'a>>) -> bool {
     meta_field(json, "deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-/// Returns the metadata for changes, created if it is missing.
+/// Returns the metadata for changes, and creates it if it is missing.
 pub(crate) fn meta_mut(json: &mut Value) -> &mut Map<String, Value> {
     if !json["metadata"].is_object() {
         json["metadata"] = Value::Object(Map::new());

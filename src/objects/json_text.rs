@@ -1,10 +1,10 @@
-//! JSON texts: parses texts that are too deep for `serde_json`, and finds integers that it would alter.
+//! JSON texts: parses texts that are nested too deep for `serde_json`, and finds integers that it would alter.
 
 #[cfg(feature = "file-client")]
 use serde_json::Map;
 use serde_json::Value;
 
-/// A token of a JSON text. Commas, colons and white space are no tokens.
+/// A token of a JSON text. Commas, colons and white space are not tokens.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum JsonToken<'a> {
     /// `{` or `[`.
@@ -15,7 +15,7 @@ pub(crate) enum JsonToken<'a> {
     Scalar(&'a [u8]),
 }
 
-/// Splits a JSON text into tokens. It does not check the syntax.
+/// Splits a JSON text into tokens. Does not check the syntax.
 pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -35,7 +35,7 @@ pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     })
 }
 
-/// Returns the length of the string at the beginning of a text, with its quotes.
+/// Returns the length of the string at the beginning of a text, including its quotes.
 fn string(text: &[u8]) -> usize {
     let mut escaped = false;
     let end = text.iter().skip(1).position(|byte| {
@@ -49,7 +49,7 @@ fn string(text: &[u8]) -> usize {
 /// All integers with fewer digits fit into 64 bits.
 const FEWEST_ALTERED_DIGITS: usize = 19;
 
-/// Returns whether the text has `count` digits in a row. Reads one of `count` bytes where there are no digits.
+/// Returns whether the text has `count` digits in a row. Where there are no digits, reads only one byte in `count`.
 fn has_digits_in_a_row(text: &[u8], count: usize) -> bool {
     let mut at = count - 1;
     while at < text.len() {
@@ -82,8 +82,8 @@ pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
     })
 }
 
-/// Parses a JSON text of any depth, without recursion. It accepts missing commas and colons, so use it only for texts that
-/// `serde_json` has written.
+/// Parses a JSON text of any depth, without recursion. It accepts missing commas and colons, so use it only for texts
+/// that `serde_json` has written.
 #[cfg(feature = "file-client")]
 pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
     /// An unfinished array or object, and the name of its next field.
@@ -163,7 +163,7 @@ mod tests {
             let text = value.to_string();
             assert_eq!(parse_deep(text.as_bytes()).unwrap(), value);
             for cut in 0..text.len() {
-                // A number that is cut is still a number.
+                // A number that was cut off is still a number.
                 assert!(parse_deep(&text.as_bytes()[..cut]).is_err() || value.is_number());
             }
         }

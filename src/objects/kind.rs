@@ -1,4 +1,4 @@
-//! The kind of objects: group, version and name, and whether they live in a namespace.
+//! The kind of objects: group, version and name, and whether they are in namespaces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,19 +31,19 @@ impl Kind {
     /// The kind of types such as `DynamicObject`: each object names its own kind.
     pub(crate) const UNKNOWN: Self = Self::namespaced("", "", "");
 
-    /// Returns the kind of objects that live in a namespace. The core group is empty.
+    /// Returns the kind of objects in namespaces. Pass an empty group for the core group.
     #[must_use]
     pub const fn namespaced(group: &'static str, version: &'static str, name: &'static str) -> Self {
         Self::fixed(group, version, name, true)
     }
 
-    /// Returns the kind of cluster-wide objects. The core group is empty.
+    /// Returns the kind of cluster-wide objects. Pass an empty group for the core group.
     #[must_use]
     pub const fn cluster(group: &'static str, version: &'static str, name: &'static str) -> Self {
         Self::fixed(group, version, name, false)
     }
 
-    /// Returns a kind with this plural, in a constant.
+    /// Returns a kind with this plural. Can be used in constants.
     #[cfg(feature = "k8s-openapi")]
     pub(crate) const fn with_fixed_plural(
         group: &'static str,
@@ -68,7 +68,7 @@ impl Kind {
 
     /// Returns the kind for an `apiVersion` (`apps/v1`, or `v1` for the core group) and a `kind` (`Deployment`).
     ///
-    /// It is a kind of objects in namespaces, because a manifest does not say. Otherwise use
+    /// The objects count as being in namespaces, because a manifest does not say. If they are not, use
     /// [`in_no_namespace`](Self::in_no_namespace) or a [`Scheme`](super::Scheme).
     #[must_use]
     pub fn of(api_version: &str, name: &str) -> Self {
@@ -112,7 +112,7 @@ impl Kind {
         &self.name
     }
 
-    /// Returns whether the objects live in a namespace.
+    /// Returns whether the objects are in namespaces.
     #[must_use]
     pub const fn is_namespaced(&self) -> bool {
         self.namespaced
@@ -128,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// Fails to compile for [`UNKNOWN`](Self::UNKNOWN) when it is called in a constant.
+    /// Fails to compile in a constant if this is [`UNKNOWN`](Self::UNKNOWN).
     pub(crate) const fn assert_known(self) {
         let known = !matches!(&self.name, Cow::Borrowed(name) if name.is_empty());
         // A constant function cannot drop it.
@@ -136,7 +136,7 @@ impl Kind {
         assert!(known, "the kind is not known before the program runs: use `Api::of_kind`");
     }
 
-    /// Returns whether an object with this `apiVersion` and `kind` is of this kind.
+    /// Returns whether objects with this `apiVersion` and `kind` are of this kind.
     #[must_use]
     pub fn is_named(&self, api_version: &str, name: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -144,13 +144,13 @@ impl Kind {
     }
 
     /// Returns whether this `apiVersion` and `kind` name this kind in any version of its group. All versions of a kind
-    /// mean the same object.
+    /// refer to the same objects.
     pub(crate) fn is_version_of(&self, api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.group == group && self.name == name
     }
 
-    /// Returns the plural in lower case, as it appears in URLs: the given one, or the regular English plural.
+    /// Returns the plural in lower case, as it appears in URLs: the configured one, or the regular English plural.
     /// `Endpoints` is its own plural, as in Kubernetes.
     #[must_use]
     pub fn plural(&self) -> Cow<'_, str> {

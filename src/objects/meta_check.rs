@@ -1,4 +1,4 @@
-//! Checks that a packed object can be read, without a copy of it.
+//! Checks that a packed object can be read, without copying it.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use super::meta::OwnerReference;
 
-/// The head of an object: its kind and its metadata. It can be read if they can be read as
-/// [`ObjectMeta`](super::meta::ObjectMeta).
+/// The head of an object: its kind and its metadata. This type reads the same JSON as
+/// [`ObjectMeta`](super::meta::ObjectMeta), and refuses the same.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "reading it is the check")]
@@ -24,13 +24,13 @@ struct CheckedMeta;
 /// A string.
 struct Text;
 
-/// An object of which all values are strings.
+/// An object with only string values.
 struct TextMap;
 
 /// An array of strings.
 struct TextList;
 
-/// Implements `Deserialize` by a visitor of the same type.
+/// Implements `Deserialize` with a visitor of the same type.
 macro_rules! visited {
     ($($type:ident by $method:ident),*) => {
         $(impl<'de> Deserialize<'de> for $type {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::objects::{ObjectMeta, SharedObject};
 
-    /// A value that some field accepts, or that none does.
+    /// A value that some field accepts, or that no field accepts.
     fn any_value() -> impl Strategy<Value = Value> {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": true});
         let mut wrong_owner = owner.clone();

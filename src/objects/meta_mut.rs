@@ -1,4 +1,4 @@
-//! Access to the metadata of an object for changes, and the field that holds it.
+//! Changeable access to the metadata of an object, and to the field that holds it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use super::meta::ObjectMeta;
 
 /// The metadata of an object, for changes. Dereferences to [`ObjectMeta`].
 ///
-/// A type with a field of that type lends the field. A type with other metadata lends a copy, which is written back when this
-/// value is dropped.
+/// If the object has a field of type `ObjectMeta`, this borrows the field. Otherwise it holds a copy, and dropping it
+/// writes the copy back.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ pub struct MetaMut<'a>(Lent<'a>);
 
 enum Lent<'a> {
     Field(&'a mut ObjectMeta),
-    /// The copy, and the function that writes it back. The function is there until the drop.
+    /// The copy, and the function that writes it back. The drop takes the function.
     Copy(Box<ObjectMeta>, Option<Box<dyn FnOnce(ObjectMeta) + 'a>>),
 }
 
@@ -81,10 +81,10 @@ impl fmt::Debug for MetaMut<'_> {
     }
 }
 
-/// The field `metadata` of an [`object!`](crate::object): an [`ObjectMeta`], or the `ObjectMeta` of k8s-openapi (feature
-/// `k8s-openapi`).
+/// The field `metadata` of an [`object!`](crate::object): an [`ObjectMeta`], or the `ObjectMeta` of k8s-openapi
+/// (feature `k8s-openapi`).
 ///
-/// The names of the methods are unusual, so that a glob import shadows no other method.
+/// The methods have unusual names, so that a glob import hides no other method.
 pub trait MetaField {
     /// Returns the metadata.
     fn meta_field(&self) -> Cow<'_, ObjectMeta>;

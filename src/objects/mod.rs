@@ -1,9 +1,10 @@
 //! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches. Feature `objects`.
 //!
-//! - [`Object`] is the trait of object types, and [`object!`](crate::object) implements it. A [`DynamicObject`] has any kind.
-//! - A [`Client`] stores objects as JSON; [`Api`] is the typed interface to it. [`MemoryClient`] keeps the objects in memory,
-//!   `FileClient` also in a file.
-//! - An [`ObjectWatch`] follows the objects of a client and enqueues the keys of changed ones into controllers.
+//! - [`Object`] is the trait of object types, and [`object!`](crate::object) implements it. A [`DynamicObject`] has any
+//!   kind.
+//! - A [`Client`] stores objects as JSON; [`Api`] is the typed interface to it. [`MemoryClient`] keeps the objects in
+//!   memory, and `FileClient` also in a file.
+//! - An [`ObjectWatch`] follows the objects of a client, and enqueues the keys of changed objects into controllers.
 //! - A [`PrimaryController`] creates, updates and deletes the dependents of an object.
 //! - Reconcilers use helpers: [finalizers](with_finalizer), [conditions](ConditionSet), [events](EventRecorder),
 //!   [trackers](Tracker), [ownership](Ownership) across clients, [garbage collection](garbage_collect).
@@ -63,28 +64,28 @@
 //!
 //! # Differences from Kubernetes
 //!
-//! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server. The conformance suite in
-//! [`testing`](crate::testing) passes with both. They differ in three
-//! [capabilities](Client::capabilities): [`DeleteOptions::purge`], [field selectors](Capabilities::field_selectors) for any path, and
+//! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server. Both pass the
+//! conformance suite in [`testing`](crate::testing). They differ in three [capabilities](Client::capabilities):
+//! [`DeleteOptions::purge`], [field selectors](Capabilities::field_selectors) for any path, and
 //! [`local`](Capabilities::local), which means that lists are cheap and streams never stall. The other differences:
 //!
 //! | topic | embedded clients | Kubernetes |
 //! |---|---|---|
-//! | cascading deletion | complete when the call returns | happens later, with finalizers of the server |
+//! | cascading deletion | complete when the call returns | happens later; the server adds finalizers |
 //! | [grace period](DeleteOptions::grace_period) | always 0 seconds | depends on the kind: only pods end gracefully |
 //! | versions of a kind | each version has its own objects | all versions show the same objects |
 //! | owner in another namespace | invalid | accepted; the dependent is deleted later |
-//! | known kinds of owners | those that the client has had objects of since it was opened | those that the server serves |
-//! | an object deleted by the removal of its last finalizer | one version in the answer and in the event | a later version in the event, which shows the finalizer |
+//! | known kinds of owners | the kinds of all objects that the client has had since it was opened | the kinds that the server serves |
+//! | an object deleted by the removal of its last finalizer | the answer and the event have one version | the event has a later version, and shows the finalizer |
 //! | schemas, defaults, admission | none; namespaces need not exist | checked on each write |
 //! | status and generation | every kind has both | some kinds have no status or no generation |
-//! | malformed parts: a `null` label, an unreadable version, a JSON patch that replaces a missing member | invalid or a conflict | mended, ignored, or an internal error |
+//! | malformed parts: a `null` label, an unreadable version, a JSON patch that replaces a missing member | invalid or a conflict | corrected, ignored, or an internal error |
 //! | numbers | kept as written | 1.0 becomes 1; integers beyond 64 bits become floats |
 //! | [apply](Client::apply) after a write other than `apply` | no conflict | a conflict, unless forced |
 //! | apply with the version of a missing object | not found | creates the object |
-//! | apply that leaves out an object with fields of other owners | they stay | the whole object is removed |
+//! | apply that omits an object with fields of other owners | the object stays | the whole object is removed |
 //! | a malformed or unexpected namespace | invalid | not found, or ignored for a cluster-wide kind |
-//! | lists in applied objects | owned as a whole, except for finalizers and owner references | merged by the schema |
+//! | lists in applied objects | owned as a whole; only finalizers and owner references are owned one by one | merged by the schema |
 //! | expiry of events | an [hour](EmbeddedBuilder::event_ttl) after the latest time in the event; finalizers delay it | an hour after the last write, regardless of finalizers |
 //! | label selectors | without `>` and `<` | with `>` and `<` |
 //! | watch from a future version | [gone](ClientError::Gone) | waits for the version |

@@ -13,12 +13,12 @@ use super::meta::{ObjectMeta, OwnerReference};
 use super::meta_mut::MetaMut;
 use super::shared::SharedObject;
 
-/// A type of objects with a kind, metadata and perhaps a status. Objects are read from and written as JSON.
+/// A type of objects with a kind, metadata and optionally a status. Objects are read from JSON and written as JSON.
 ///
-/// The macro [`object!`](crate::object) implements the trait for a type with a field `metadata`, and perhaps a field `status`.
-/// The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If the kind is known only
-/// at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi` the types of that crate, such as
-/// `Deployment`, implement the trait.
+/// The macro [`object!`](crate::object) implements the trait for a type with a field `metadata`, and optionally a field
+/// `status`. The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If
+/// the kind is known only at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi`, the
+/// types of that crate, such as `Deployment`, implement the trait.
 ///
 /// # Examples
 ///
@@ -54,16 +54,17 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The kind of all objects of this type.
     const KIND: Kind;
 
-    /// The type of the status; `()` if objects have none.
+    /// The type of the status; `()` if the objects have no status.
     type Status: Clone + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Returns the metadata. A type with a field for it borrows that; a [`DynamicObject`](super::DynamicObject) as read builds it.
+    /// Returns the metadata. If the type has a field for it, borrows the field; a
+    /// [`DynamicObject`](super::DynamicObject) as it was read builds it.
     fn meta(&self) -> Cow<'_, ObjectMeta>;
 
-    /// Returns the metadata for changes. They are made at the latest when the result is dropped.
+    /// Returns the metadata for changes. Dropping the result completes the changes.
     fn meta_mut(&mut self) -> MetaMut<'_>;
 
-    /// Returns the status; `None` if the object has none.
+    /// Returns the status; `None` if it is not set.
     fn status(&self) -> Option<Cow<'_, Self::Status>> {
         None
     }
@@ -91,7 +92,7 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         self.meta().resource_version == other.meta().resource_version
     }
 
-    /// Reduces the memory that the object takes, without a change of its content. Default: does nothing.
+    /// Reduces the memory that the object takes, without changing its content. The default does nothing.
     ///
     /// A watch calls it after a [transformation](super::ObjectWatch::transform).
     fn compact(&mut self) {}
@@ -109,8 +110,8 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         OwnerReference::new(&self.kind(), &*meta.name, &*meta.uid)
     }
 
-    /// Returns a reference to this object as the owner that manages another. A foreground deletion of this object waits for the
-    /// other.
+    /// Returns a reference to this object as the owner that manages another object. A foreground deletion of this
+    /// object waits for the other.
     #[must_use]
     fn controller_reference(&self) -> OwnerReference {
         self.owner_reference().controller(true).block_owner_deletion(true)
@@ -148,11 +149,11 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
     object.to_typed().map_err(invalid)
 }
 
-/// Implements [`Object`] for a type with a field `metadata`, and perhaps a field `status`.
+/// Implements [`Object`] for a type with a field `metadata`, and optionally a field `status`.
 ///
-/// The form is `object!(Type, namespaced | cluster, "group", "version")`. The kind has the name of the type, unless `kind:
-/// "Kind"` follows. If the type has a field `status`, `status: Type` follows as the last argument; the field has the type
-/// `Type` or `Option<Type>`.
+/// Write `object!(Type, namespaced | cluster, "group", "version")`. The kind has the name of the type, unless
+/// `kind: "Kind"` follows. If the type has a field `status`, `status: Type` follows as the last argument; the field has
+/// the type `Type` or `Option<Type>`.
 ///
 /// # Examples
 ///
@@ -178,8 +179,8 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 /// assert_eq!(Vm::KIND.to_string(), "VirtualMachine.example.com/v1");
 /// ```
 ///
-/// With the feature `k8s-openapi` the field `metadata` can have the type of `k8s-openapi`. Then the macro also works for a type
-/// that kube-rs derives with `#[derive(CustomResource)]`:
+/// With the feature `k8s-openapi` the field `metadata` can have the type of `k8s-openapi`. Then the macro also works
+/// for a type that kube-rs derives with `#[derive(CustomResource)]`:
 ///
 /// ```
 /// # #[cfg(feature = "k8s-openapi")]
@@ -241,7 +242,7 @@ macro_rules! object {
 
 /// The field `status` of an [`object!`](crate::object): `S` or `Option<S>`.
 ///
-/// Every type implements this trait. Its method names are therefore unusual, so that a glob import shadows no other method.
+/// Every type implements this trait, so its methods have unusual names: a glob import hides no other method.
 pub trait StatusField<S> {
     /// Returns the status; `None` if it is not set.
     fn status_field(&self) -> Option<&S>;

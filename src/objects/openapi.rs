@@ -28,8 +28,8 @@ impl OpenApiScope for ClusterResourceScope {
     const NAMESPACED: bool = false;
 }
 
-/// Each kind of `k8s-openapi`, such as `Deployment`, is a type of objects. Its [`Status`](Object::Status) is `()`, because
-/// `k8s-openapi` does not name the type: read and change the field `status`.
+/// Each kind of `k8s-openapi`, such as `Deployment`, implements [`Object`]. Its [`Status`](Object::Status) is `()`,
+/// because `k8s-openapi` does not name the type: read and change the field `status` instead.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! The writes of runs, and the question whether a watch has shown them.
+//! Remembers the writes of runs, and checks whether a watch has shown them.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,7 +27,7 @@ struct ObjectWrite {
     state: WrittenState,
 }
 
-/// The state that a write left.
+/// The state after a write.
 enum WrittenState {
     /// The object as the client returned it.
     Stored(SharedObject),
@@ -36,13 +36,14 @@ enum WrittenState {
 
 /// A deleted object.
 struct GoneObject {
-    /// If nobody knows the uid, it is the one that the watch shows when it is asked first.
+    /// If nobody knows the uid, it is the one that the watch shows at the first check.
     uid: OnceLock<String>,
-    /// The object as the run has stored it before the deletion. A watch that has not shown it has not shown its end either.
+    /// The object as the run stored it before the deletion. A watch that has not shown this object has not shown its
+    /// end either.
     stored: Option<SharedObject>,
 }
 
-/// Notes a write of the run on this thread.
+/// Records a write of the run on this thread.
 pub(super) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject) {
     if is_removed(object) {
         note_gone(client, kind, || object.key(), Some(object.uid()));
@@ -51,9 +52,9 @@ pub(super) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject
     }
 }
 
-/// Returns whether the write that returned this object has removed it, as the removal of the last finalizer does.
+/// Returns whether the write that returned this object has removed it, as it does when it removes the last finalizer.
 ///
-/// A pod that ends within its grace period, and a namespace that is being emptied, go on without finalizers.
+/// A pod within its grace period, and a namespace that is being emptied, still exist without finalizers.
 fn is_removed(object: &SharedObject) -> bool {
     let ends_at_once = |seconds: ValueRef<'_>| seconds.to_value() == 0;
     let is_empty = |finalizers: ValueRef<'_>| finalizers.to_value().as_array().is_some_and(Vec::is_empty);
@@ -63,7 +64,7 @@ fn is_removed(object: &SharedObject) -> bool {
         && object.pointer("/spec/finalizers").is_none_or(is_empty)
 }
 
-/// Notes a deletion of the run on this thread.
+/// Records a deletion of the run on this thread.
 pub(super) fn note_deletion(
     client: &dyn Client,
     kind: &Kind,
@@ -88,14 +89,15 @@ fn note_gone(client: &dyn Client, kind: &Kind, key: impl FnOnce() -> ObjectKey, 
     });
 }
 
-/// Returns the hash of the key of an object, the same for writes and changes of a store.
+/// Returns the hash of an object's key, the same for writes and for changes of a store.
 fn object_hash(key: &ObjectKey) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Notes the state of an object after a write. It replaces the state after the last write of the object in this run, which `state` gets.
+/// Records the state of an object after a write. It replaces the state after the run's previous write of the same
+/// object, which `state` receives.
 fn note_state(
     client: &dyn Client,
     kind: &Kind,
@@ -119,7 +121,7 @@ fn written(write: &(dyn Any + Send + Sync)) -> Option<&ObjectWrite> {
     write.downcast_ref()
 }
 
-/// The objects that a watch shows.
+/// The objects that a watch has shown.
 pub(super) struct ShownObjects<T> {
     store: usize,
     kind: Kind,
@@ -157,7 +159,7 @@ impl<T: Object> ShownObjects<T> {
         *self.version.lock() == version
     }
 
-    /// Takes the news that the store includes all changes up to a version. `object` is the only object that changed.
+    /// Records that the store includes all changes up to a version. `object` is the only object that changed.
     pub(super) fn advanced(&self, version: &str, object: Option<&ObjectKey>) {
         version.clone_into(&mut self.version.lock());
         let mut listeners = self.listeners.lock();
@@ -208,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// The objects that a Kubernetes server returns to a deletion, or to another write while an object ends.
+    /// The objects that a Kubernetes server returns to a deletion, or to another write while an object is ending.
     #[test]
     fn an_object_that_ends_within_its_grace_period_is_not_removed_yet() {
         let object = |grace: Option<i64>, finalizers: &[&str], spec: serde_json::Value| {

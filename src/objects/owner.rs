@@ -50,18 +50,18 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
     kind.is_version_of(&owner.api_version, &owner.kind).then(|| ObjectKey::new(namespace, &owner.name))
 }
 
-/// Makes `owner` the manager of `child`: adds its [controller reference](Object::controller_reference), or replaces a reference
-/// to the same object. Writes to no client.
+/// Makes `owner` the manager of `child`: adds its [controller reference](Object::controller_reference), or replaces an
+/// earlier reference to `owner`. Does not write to a client.
 ///
-/// Do not give a child to an owner that is being deleted: the child would be deleted with it, also if the deletion
+/// Do not give a child to an owner that is being deleted: the child would be deleted too, even if the deletion
 /// [orphans](super::Propagation::Orphan) the other children.
 ///
 /// # Errors
 ///
-/// [`ClientError::Invalid`], which names both objects. `child` is unchanged.
+/// [`ClientError::Invalid`], which names both objects. `child` is not changed.
 ///
 /// - For the child, if another object manages it. An earlier object with the name of `owner` is another object.
-/// - For the child, if `owner` has a namespace and the child is in another or in none.
+/// - For the child, if `owner` has a namespace and the child is in another namespace or in none.
 /// - For the owner, if it has no `uid`: it was not created.
 ///
 /// # Examples
@@ -113,7 +113,7 @@ pub fn set_controller(owner: &impl Object, child: &mut impl Object) -> Result<()
     Ok(())
 }
 
-/// Removes `owner` from the owners of `child`. Returns whether it was an owner. Writes to no client.
+/// Removes `owner` from the owners of `child`. Returns whether it was an owner. Does not write to a client.
 pub fn remove_owner(owner: &impl Object, child: &mut impl Object) -> bool {
     let mut meta = child.meta_mut();
     let owners = &mut meta.owner_references;

@@ -14,16 +14,17 @@ use super::validate::is_label_value;
 
 /// Marks objects with an owner that another client stores, where an owner reference would not work.
 ///
-/// The marks are the owner's kind and key, each as an annotation and as a label of the same name:
+/// The marks are the owner's kind and key, each as an annotation and as a label with the same name:
 ///
 /// | | `homeostat.dev/owner-kind` | `homeostat.dev/owner-key` |
 /// |---|---|---|
 /// | annotation, which decides | `Deployment.apps`, `Pod` | `default/web`, `node-1` |
 /// | label, for queries | the same | `default_web`, `node-1` |
 ///
-/// The kind has no version, because all versions of a kind mean the same object. A label cannot hold a slash or more than 63
-/// characters: an underscore replaces the slash, and a hash of 16 digits replaces a text that does not fit. Labels of different
-/// owners may therefore be equal in rare cases. Only the annotations decide; an object with only the labels has no owner.
+/// The kind has no version, because all versions of a kind refer to the same objects. A label cannot contain a slash or
+/// more than 63 characters: an underscore replaces the slash, and a hash of 16 digits replaces a text that does not
+/// fit. In rare cases, labels of different owners are equal. Only the annotations decide; an object with only the
+/// labels has no owner.
 ///
 /// An owner that is deleted and created again has the same key, so it owns its objects again.
 ///
@@ -82,12 +83,12 @@ impl Ownership {
         Self { kind: kind.into(), key: key.into() }
     }
 
-    /// Marks `child` with this owner. Writes to no client.
+    /// Marks `child` with this owner. Does not write to a client.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`], which names both objects, if `child` has the marks of another owner. [`unmark`](Self::unmark) it
-    /// first. `child` is unchanged.
+    /// [`ClientError::Invalid`], which names both objects, if `child` has the marks of another owner. In that case
+    /// [`unmark`](Self::unmark) it first. `child` is not changed.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
         let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
         let meta = child.meta();
@@ -107,7 +108,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// Removes the marks of any owner. Returns whether there were marks. Writes to no client.
+    /// Removes the marks of any owner. Returns whether there were marks. Does not write to a client.
     pub fn unmark(&self, child: &mut impl Object) -> bool {
         let mut meta = child.meta_mut();
         let mut found = false;
@@ -131,13 +132,14 @@ impl Ownership {
         self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)
     }
 
-    /// Returns the key of the owner, if it is of this kind and a label that marks it is missing. No list finds such an object.
+    /// Returns the key of the owner, if it is of this kind and one of the two labels is missing. No list finds such an
+    /// object.
     pub(crate) fn unlabelled_owner(&self, child: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
         let owner = self.owner_key(child, kind)?;
         self.labels_of(child).any(|(name, value)| child.labels.get(name) != Some(&value)).then_some(owner)
     }
 
-    /// Returns the labels that belong to the annotations of an object.
+    /// Returns the labels that correspond to the annotations of an object.
     pub(crate) fn labels_of<'a>(&'a self, child: &'a ObjectMeta) -> impl Iterator<Item = (&'a str, String)> {
         let names = [&*self.kind, &*self.key].into_iter();
         names.filter_map(|name| Some((name, label_value(child.annotations.get(name)?))))
@@ -145,8 +147,8 @@ impl Ownership {
 
     /// Returns a query for the objects marked with this owner.
     ///
-    /// If a key does not fit into a label, the query may also select objects of other owners: check with
-    /// [`owner_of`](Self::owner_of).
+    /// If a key does not fit into a label, the query may also select objects of other owners. To be sure, check each
+    /// object with [`owner_of`](Self::owner_of).
     #[must_use]
     pub fn query_of(&self, owner: &ObjectRef) -> Query {
         let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key().to_string()));
@@ -187,7 +189,7 @@ mod tests {
         DynamicObject::new(&Kind::namespaced("", "v1", "Pod"), "pods", "p")
     }
 
-    /// The marks of a pod with this owner, labels first.
+    /// Returns the marks of a pod with this owner, labels first.
     fn marks(owner: &ObjectRef) -> Vec<String> {
         let mut pod = pod();
         Ownership::new().mark(owner, &mut pod).unwrap();

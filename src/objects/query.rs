@@ -56,14 +56,15 @@ impl Query {
         Self { labels, ..self }
     }
 
-    /// Selects only objects with this value at this path (`spec.nodeName`). Repeated calls add conditions.
+    /// Selects only objects with this value at this path (for example `spec.nodeName`). Repeated calls add conditions.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields = self.fields.and(path, value);
         self
     }
 
-    /// Selects the objects of a kind in this namespace. Without a namespace, or if the kind is cluster-wide, selects all.
+    /// Selects the objects of a kind in this namespace. Without a namespace, or if the kind is cluster-wide, selects
+    /// all.
     pub(crate) fn of_kind_in(kind: &Kind, namespace: Option<&str>) -> Self {
         Self { namespace: namespace.filter(|_| kind.is_namespaced()).map(str::to_owned), ..Self::default() }
     }
@@ -110,11 +111,12 @@ impl Query {
         Self { continue_token: Some(token.into()), ..self }
     }
 
-    /// Accepts a list that is not the newest: as old as this version, or of any age for version `"0"`.
+    /// Accepts a list that is not the newest: at least as new as this version, or of any age for version `"0"`.
     ///
-    /// Such a list costs a server less, because a cache may answer it. It may lack objects that exist, and have objects that do
-    /// not. A server that has not reached the version fails. Clients that always return the newest list ignore this, as the
-    /// embedded clients do. It has no effect on a watch, or on a list that [continues](Self::continue_from).
+    /// Such a list costs a server less, because a cache may answer it. It may lack objects that exist, and have objects
+    /// that no longer exist. A server that has not reached the version returns an error. Clients that always return the
+    /// newest list, such as the embedded clients, ignore this setting. It has no effect on a watch, or on a list that
+    /// [continues](Self::continue_from).
     #[must_use]
     pub fn not_older_than(self, version: impl Into<String>) -> Self {
         Self { not_older_than: Some(version.into()), ..self }
@@ -128,7 +130,7 @@ impl Query {
             && self.selects_content(object)
     }
 
-    /// Returns whether the labels and fields of an object match. Does not look at the namespace.
+    /// Returns whether the labels and fields of an object match. Ignores the namespace.
     pub(crate) fn selects_content<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
         let object = object.into();
         self.labels.selects_json(object) && self.fields.selects(object)
@@ -148,8 +150,8 @@ pub struct ObjectList<T> {
     pub version: String,
     /// The objects, in the order of their keys.
     pub items: Vec<T>,
-    /// The token of the next page; `None` on the last page. See [`Query::continue_from`]. Only the client that made the token can
-    /// read it.
+    /// The token of the next page; `None` on the last page. See [`Query::continue_from`]. Only the client that made the
+    /// token can read it.
     pub continue_token: Option<String>,
 }
 

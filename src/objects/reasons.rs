@@ -19,7 +19,7 @@ use super::error::ObjectRef;
 /// An object is in the desired state.
 pub const SYNCED: &str = "Synced";
 
-/// A desired object exists already, but another controller manages it.
+/// A desired object already exists, but another controller manages it.
 pub const ERR_RESOURCE_EXISTS: &str = "ErrResourceExists";
 
 /// A dependent was created.

@@ -10,8 +10,8 @@ use super::object::Object;
 
 /// A reference from a spec or status to another object: `apiGroup`, `kind` and `name`.
 ///
-/// The object lies in the namespace of the referring object, or is cluster-wide. The reference has no version, because all
-/// versions of a kind mean the same object.
+/// The object is in the namespace of the referring object, or is cluster-wide. The reference has no version, because
+/// all versions of a kind refer to the same objects.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub struct TypedReference {
 }
 
 impl TypedReference {
-    /// Returns a reference to the object with this group, kind and name. The core group is empty.
+    /// Returns a reference to the object with this group, kind and name. Pass an empty group for the core group.
     #[must_use]
     pub fn new(api_group: impl Into<String>, kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self { api_group: api_group.into(), kind: kind.into(), name: name.into() }
@@ -61,19 +61,20 @@ impl TypedReference {
         self.api_group == kind.group() && self.kind == kind.name()
     }
 
-    /// Returns the key of the object, given the namespace of the referring object. For a cluster-wide object, pass an empty one.
+    /// Returns the key of the object, given the namespace of the referring object. For a cluster-wide object, pass an
+    /// empty namespace.
     #[must_use]
     pub fn key(&self, namespace: &str) -> ObjectKey {
         ObjectKey::new(namespace, &self.name)
     }
 }
 
-/// Reads a text or `null`, because a cluster may write `null` for the core group.
+/// Reads a string or `null`, because a cluster may write `null` for the core group.
 fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Merges maps, such as labels. If several maps have a key, the last one wins.
+/// Merges maps, such as labels. If several maps have the same key, the last one wins.
 ///
 /// # Examples
 ///

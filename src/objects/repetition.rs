@@ -1,11 +1,11 @@
-//! Reports of calls that a client repeats for long. A watch shows them in the status of its source.
+//! Reports calls that a client has been repeating for a while. A watch shows them in the status of its source.
 
 use std::cell::RefCell;
 
 type CallObserver = Box<dyn Fn(String)>;
 
 thread_local! {
-    /// Takes the reports of calls on this thread.
+    /// Receives the reports of calls on this thread.
     static OBSERVER: RefCell<Option<CallObserver>> = const { RefCell::new(None) };
 }
 
@@ -26,7 +26,8 @@ impl Drop for ObservedCalls {
     }
 }
 
-/// Reports that the call on this thread is repeated. Returns whether somebody observes the calls of this thread.
+/// Reports that the call on this thread is being repeated. Returns whether an observer on this thread receives the
+/// report.
 #[cfg(feature = "kubernetes")]
 pub(crate) fn report(text: impl FnOnce() -> String) -> bool {
     OBSERVER.with_borrow(|observer| observer.as_ref().map(|observer| observer(text())).is_some())

@@ -7,7 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::condition::{Condition, ConditionStatus};
 use super::meta::ObjectMeta;
 
-/// An object with any fields: the API server knows those of an object, and a template within an object keeps all.
+/// An object with any fields. For the metadata of an object, the API server knows the fields; for a template inside an
+/// object, it keeps all.
 impl JsonSchema for ObjectMeta {
     fn schema_name() -> Cow<'static, str> {
         "ObjectMeta".into()
@@ -58,7 +59,7 @@ impl JsonSchema for Condition {
     }
 }
 
-/// Returns the schema of [`Condition`], as the definition to which schemas of other types refer.
+/// Returns the schema of [`Condition`], as the definition that schemas of other types refer to.
 pub(crate) fn condition_schema() -> Schema {
     Condition::json_schema(&mut SchemaGenerator::default())
 }

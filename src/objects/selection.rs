@@ -9,18 +9,18 @@ pub(crate) struct Selection<T> {
     pub(crate) events: Predicate<ObjectKey, T>,
 }
 
-/// The object of a key, as far as a controller is concerned with it.
+/// The object with a key, as the controller sees it.
 pub(crate) enum Selected<T> {
     Object(T),
     /// The client has no such object.
     Gone,
-    /// The object, or every object with this key, is outside the selection.
+    /// The object with this key is outside the selection, or every such object would be.
     Other,
 }
 
 impl<T: Object> Selection<T> {
     pub(crate) fn get(&self, api: &Api<T>, key: &ObjectKey) -> Result<Selected<T>, ClientError> {
-        // An object outside the selection must not pass for one that is gone.
+        // An object outside the selection must not count as gone.
         if !self.query.may_select(key) {
             return Ok(Selected::Other);
         }
@@ -52,15 +52,15 @@ macro_rules! selection_settings {
                 self
             }
 
-            /// Reconciles only the objects that this selector selects. An object that leaves the selection stays as it is, with
-            /// its dependents.
+            /// Reconciles only the objects that this selector selects. An object that leaves the selection stays as it
+            /// is, with its dependents.
             pub fn labels(mut self, labels: $crate::objects::LabelSelector) -> Self {
                 self.selection.query = self.selection.query.labels(labels);
                 self
             }
 
-            /// Chooses which events of the objects enqueue them. Default: all but a change of the status alone, see
-            /// [`changes_beside_status`]($crate::objects::changes_beside_status).
+            /// Chooses which events of the objects enqueue their keys. Default: all except a change of the status
+            /// alone. See [`changes_beside_status`]($crate::objects::changes_beside_status).
             pub fn when(mut self, events: $crate::watch::Predicate<ObjectKey, T>) -> Self {
                 self.selection.events = events;
                 self

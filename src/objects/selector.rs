@@ -10,7 +10,7 @@ use super::value_ref::ValueRef;
 
 /// Selects objects by their labels; the default selects all.
 ///
-/// A selector is parsed from text in the syntax of `kubectl`, and from JSON in the form of a manifest.
+/// A selector can be parsed from text in the syntax of `kubectl`, and from JSON in the form of a manifest.
 ///
 /// # Examples
 ///
@@ -143,7 +143,8 @@ impl LabelSelector {
     ///
     /// # Errors
     ///
-    /// If a key or value cannot be a label, if `In` or `NotIn` has no values, or if `Exists` or `DoesNotExist` has values.
+    /// If a key or value cannot be a label, if `In` or `NotIn` has no values, or if `Exists` or `DoesNotExist` has
+    /// values.
     pub fn validate(&self) -> Result<(), ParseSelectorError> {
         for (key, value) in &self.match_labels {
             check_key(key)?;
@@ -268,10 +269,10 @@ impl fmt::Display for LabelRequirement {
 
 /// Selects objects by the values of their fields; the default selects all.
 ///
-/// A missing field has the empty value, and an array or object counts as empty too.
+/// A missing field has the empty value. An array or object also counts as empty.
 ///
-/// A selector is parsed from text in the syntax of `kubectl`. In a value, a backslash precedes each comma, equals sign and backslash:
-/// `spec.range=1\,2`.
+/// A selector can be parsed from text in the syntax of `kubectl`. In a value, write a backslash before each comma,
+/// equals sign and backslash: `spec.range=1\,2`.
 ///
 /// # Examples
 ///
@@ -373,7 +374,7 @@ mod tests {
         assert!(LabelSelector::label("a", "b").selects(&[("a".to_owned(), "b".to_owned())].into()));
     }
 
-    /// The cases of `TestSelectorParse` and `TestLexer…` that are errors here too.
+    /// Cases of `TestSelectorParse` and `TestLexer…` that are errors here too.
     #[test]
     fn an_invalid_selector_is_an_error() {
         for (selector, part) in [

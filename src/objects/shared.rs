@@ -14,10 +14,11 @@ use super::meta::OwnerReference;
 use super::packed::{Packed, pack};
 use super::value_ref::ValueRef;
 
-/// An object as a [`Client`](super::Client) returns it: JSON that is shared and never changes. Cloning it copies only a pointer.
+/// An object as a [`Client`](super::Client) returns it: JSON that is shared and never changes. Cloning it copies only a
+/// pointer.
 ///
-/// Look into it with [`pointer`](Self::pointer), or read a whole object with [`to_typed`](Self::to_typed). To change an object,
-/// change its [`to_value`](Self::to_value) and write that.
+/// Read single values with [`pointer`](Self::pointer), or a whole object with [`to_typed`](Self::to_typed). To change
+/// an object, change its [`to_value`](Self::to_value) and write that.
 ///
 /// # Examples
 ///
@@ -38,7 +39,7 @@ use super::value_ref::ValueRef;
 pub struct SharedObject(Arc<str>);
 
 impl SharedObject {
-    /// Reads an object from a server. Leaves out `metadata.managedFields`. Sets `apiVersion` and `kind` if `kind` is given.
+    /// Reads an object from a server. Omits `metadata.managedFields`. Sets `apiVersion` and `kind` if `kind` is given.
     #[cfg(feature = "kubernetes")]
     pub(crate) fn read<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
@@ -60,14 +61,14 @@ impl SharedObject {
         self.as_value().get(field)
     }
 
-    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as `/spec/replicas`; `None`
-    /// if it is missing.
+    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as
+    /// `/spec/replicas`; `None` if it is missing.
     #[must_use]
     pub fn pointer(&self, pointer: &str) -> Option<ValueRef<'_>> {
         self.as_value().pointer(pointer)
     }
 
-    /// Returns a copy of the object, to be changed.
+    /// Returns a copy of the object, for changes.
     #[must_use]
     pub fn to_value(&self) -> Value {
         self.as_value().to_value()
@@ -96,7 +97,7 @@ impl SharedObject {
 
     /// Returns how many bytes of memory the object takes.
     pub(crate) fn footprint(&self) -> usize {
-        // An `Arc` stores two counts beside the text.
+        // An `Arc` stores two counts next to the text.
         self.0.len() + 2 * size_of::<usize>()
     }
 
@@ -153,7 +154,7 @@ impl SharedObject {
         finalizers_of(self)
     }
 
-    /// Returns the references to owners. Leaves out entries that are not valid references.
+    /// Returns the references to owners. Skips entries that are not valid references.
     pub fn owner_references(&self) -> impl Iterator<Item = OwnerReference> {
         owners_of(self).filter_map(|owner| owner.to_typed().ok())
     }

@@ -1,4 +1,4 @@
-//! The events of a watch of a client.
+//! The events of a client's watch.
 
 use std::fmt;
 use std::task::Poll;
@@ -14,8 +14,8 @@ pub enum WatchEvent<T> {
     Added(T),
     /// The object has changed.
     Modified(T),
-    /// The object was deleted, or the query no longer selects it. Holds the last state that the query selects, with the version of
-    /// this event.
+    /// The object was deleted, or the query no longer selects it. Holds the last state that the query selected, with
+    /// the version of this event.
     Deleted(T),
     /// All events up to this version have been delivered.
     Bookmark(String),
@@ -69,9 +69,9 @@ impl ObjectStream {
         Self(StreamSource::Blocking(Box::new(events)))
     }
 
-    /// Returns a stream that can also be read without blocking, as a simulation (feature `testing`) needs it.
+    /// Returns a stream that can also be read without blocking. A simulation (feature `testing`) needs this.
     ///
-    /// A client that wraps the streams of another client must keep this ability, as the example does.
+    /// A client that wraps the streams of another client must keep this ability, as the example shows.
     ///
     /// # Examples
     ///
@@ -117,7 +117,8 @@ impl ObjectStream {
         matches!(self.0, StreamSource::Polled(_))
     }
 
-    /// Returns the next event, or `Pending` if it has not come yet. A stream that is [not polled](Self::is_polled) blocks instead.
+    /// Returns the next event, or `Pending` if it has not arrived. A stream that is [not polled](Self::is_polled)
+    /// blocks instead.
     pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<SharedObject>, ClientError>>> {
         match &mut self.0 {
             StreamSource::Blocking(events) => Poll::Ready(events.next()),

@@ -1,5 +1,5 @@
-//! The rules of Kubernetes for names and labels, from its documentation ("Object Names and IDs", "Labels and Selectors",
-//! "Annotations").
+//! The rules of Kubernetes for names and labels, from its documentation ("Object Names and IDs", "Labels and
+//! Selectors", "Annotations").
 
 /// The rule for the key of a label or annotation: `name`, or `prefix/name`.
 pub(crate) const QUALIFIED: &str = "must be a name of at most 63 letters, digits, '-', '_' and '.', that begins and ends with a \
@@ -33,7 +33,7 @@ pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_made_of(part, 253, is_lower, |byte| byte == b'-'))
 }
 
-/// Returns whether a text is a name of at most 63 characters, optionally with a subdomain and a slash before it. Finalizers and
+/// Returns whether a text is a name of at most 63 characters, optionally after a subdomain and a slash. Finalizers and
 /// the keys of labels and annotations must be such names.
 pub(crate) fn is_qualified(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));

@@ -55,7 +55,7 @@ impl<'a> ValueRef<'a> {
         Self(Form::Packed(value))
     }
 
-    /// Returns a field of an object; `None` if the field is missing or this is no object.
+    /// Returns a field of an object; `None` if the field is missing or this is not an object.
     #[must_use]
     pub fn get(self, field: &str) -> Option<Self> {
         match self.0 {
@@ -64,8 +64,8 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as `/spec/replicas`; `None`
-    /// if it is missing.
+    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as
+    /// `/spec/replicas`; `None` if it is missing.
     #[must_use]
     pub fn pointer(self, pointer: &str) -> Option<Self> {
         match self.0 {
@@ -223,7 +223,7 @@ impl PartialEq for ValueRef<'_> {
         match (self.0, other.0) {
             (Form::Packed(one), Form::Packed(other)) if one == other => true,
             (Form::Value(one), Form::Value(other)) => one == other,
-            // Equal values can be packed differently: 0.0 equals -0.0.
+            // Equal values can have different packed forms: 0.0 equals -0.0.
             _ if self.is_object() && other.is_object() => self.has_fields_of(*other),
             _ if self.is_array() && other.is_array() => self.items().eq(other.items()),
             _ => match (self.as_str(), other.as_str()) {

@@ -1,11 +1,13 @@
-//! The order of versions.
+//! Compares versions.
 
-/// Returns whether a version is older than another version of the same watch. Versions that are not decimal numbers have no order.
+/// Returns whether a version is older than another version of the same watch. If one of them is not a decimal number,
+/// returns false.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
     number(version).zip(number(than)).is_some_and(|(version, than)| version < than)
 }
 
-/// Returns whether a watch that has reached `seen` has passed a version. Versions that are not decimal numbers have no order.
+/// Returns whether a watch that has reached `seen` has passed a version. If one of them is not a decimal number,
+/// returns false.
 pub(super) fn is_reached(version: &str, seen: &str) -> bool {
     number(version).zip(number(seen)).is_some_and(|(version, seen)| version <= seen)
 }

@@ -3,7 +3,7 @@
 use super::super::json::{owners_of, uid_of};
 use crate::objects::{Client, ClientError, Kind, Object, ObjectMeta, Ownership, Query, SharedObject, set_controller};
 
-/// The way in which a dependent names its owner.
+/// How a dependent names its owner.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnerClaim {
     /// By annotations and labels. Works across clients and namespaces.
@@ -24,7 +24,7 @@ impl OwnerClaim {
             Self::Controller => {
                 let mut claimed = dependent.clone();
                 set_controller(owner, &mut claimed)?;
-                // A controller reference that the caller has set may say more.
+                // A controller reference that the caller has set may have more fields.
                 if !dependent.meta().is_controlled_by(&owner.meta().uid) {
                     dependent = claimed;
                 }
@@ -50,7 +50,7 @@ pub(crate) fn take<C: Object>(
     owner: &impl Object,
     object: &SharedObject,
 ) -> Result<Option<C>, ClientError> {
-    // An object of another owner need not have the type of the dependents.
+    // An object of another owner need not match the type of the dependents.
     let names = |uid: &str| owners_of(object).any(|reference| uid_of(reference) == uid);
     if matches!(claim, OwnerClaim::Controller) && !names(&owner.meta().uid) {
         return Ok(None);

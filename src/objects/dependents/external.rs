@@ -1,4 +1,4 @@
-//! External resources, which owners have outside all clients.
+//! External resources, which belong to an object but are outside all clients.
 
 use std::error::Error;
 use std::fmt;
@@ -7,14 +7,16 @@ use crate::objects::{Object, ObjectKey, ObjectRef};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
-/// A resource that an object has outside all clients: files, a DNS name, a rented machine.
+/// A resource that belongs to an object but is outside all clients: files, a DNS name, a rented machine.
 ///
-/// A [`PrimaryController`](super::super::PrimaryController) and an [`ExternalReconciler`](crate::sub::ExternalReconciler) keep it as the
-/// object says. No watch reports its changes, so it is observed in each run and at each resync.
+/// A [`PrimaryController`](super::super::PrimaryController) and an
+/// [`ExternalReconciler`](crate::sub::ExternalReconciler) keep it in the state that the object asks for. No watch
+/// reports its changes, so each run and each resync observes it.
 ///
-/// Every method must be idempotent. It may be called again after it failed halfway, and by several threads for different objects.
+/// Every method must be idempotent. It may be called again after it failed halfway, and by several threads for
+/// different objects.
 pub trait External<T: Object>: Send + Sync + 'static {
-    /// Returns whether the resource is as the object wants it. Changes nothing.
+    /// Returns whether the resource is in the state that the object asks for. Changes nothing.
     ///
     /// # Errors
     ///
@@ -28,16 +30,17 @@ pub trait External<T: Object>: Send + Sync + 'static {
     /// If the resource cannot be changed. The run fails.
     fn converge(&self, cx: &Context, owner: &T) -> Result<(), BoxError>;
 
-    /// Returns the keys of all objects that have such a resource, to find the resources of objects that are gone.
+    /// Returns the keys of all objects that have such a resource. The controller uses this to find the resources of
+    /// objects that are gone.
     ///
-    /// Only a `PrimaryController` calls it, at its start and at each resync. Under an `ExternalReconciler` a finalizer keeps the
-    /// object until its resource is removed.
+    /// Only a `PrimaryController` calls this, at its start and at each resync. Under an `ExternalReconciler`, a
+    /// finalizer keeps the object until its resource is removed.
     ///
     /// # Errors
     ///
-    /// If the resources cannot be listed. They are listed again after 30 seconds, or at the next resync if that is sooner. Status,
-    /// `ready` and metrics report the failure of the source, which has the name of the external resource. A failed first listing does
-    /// not delay the first runs.
+    /// If the resources cannot be listed. The listing is repeated after 30 seconds, or at the next resync if that is
+    /// sooner. Status, `ready` and metrics report the failure of the source, which has the name of the external
+    /// resource. A failed first listing does not delay the first runs.
     fn list(&self, cx: &Context) -> Result<Vec<ObjectKey>, BoxError>;
 
     /// Removes the resource of the object with this key. Returns whether there was one.
@@ -48,7 +51,7 @@ pub trait External<T: Object>: Send + Sync + 'static {
     fn remove(&self, cx: &Context, owner: &ObjectKey) -> Result<bool, BoxError>;
 }
 
-/// An external resource with its name in events, errors and log lines.
+/// An external resource with its name for events, errors and log lines.
 pub(crate) struct ExternalResource<T> {
     pub(crate) name: String,
     pub(crate) external: Box<dyn External<T>>,

@@ -1,4 +1,4 @@
-//! Garbage collection: deletes objects that have lost their owners, for clients that do not.
+//! Garbage collection: deletes objects that have lost their owners, for clients that do not cascade deletions.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use crate::objects::{
     Client, ClientError, Kind, ObjectKey, ObjectMeta, ObjectRef, Ownership, Query, SharedObject, ValueRef,
 };
 
-/// The way in which objects refer to their owners.
+/// How objects refer to their owners.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnedBy<'a> {
     /// By the marks of an [`Ownership`].
     Marks(&'a Ownership),
-    /// Owner references. An object that also has owners of other kinds is not touched.
+    /// By owner references. An object that also has owners of other kinds is not touched.
     References,
 }
 
@@ -33,8 +33,8 @@ pub struct Owner {
 pub struct Collected {
     /// The deleted objects. Those with finalizers still exist.
     pub deleted: Vec<ObjectKey>,
-    /// The errors of failed deletions. [`ClientError::Conflict`] means that the object has changed, or that another has taken its
-    /// name.
+    /// The errors of failed deletions. [`ClientError::Conflict`] means that the object has changed, or that another
+    /// object now has its name.
     pub failed: Vec<ClientError>,
     /// The errors of failed existence checks, one for each owner. The objects of these owners are not touched.
     pub unknown: Vec<ClientError>,
@@ -42,23 +42,25 @@ pub struct Collected {
 
 /// Deletes the objects of a kind that have lost all their owners.
 ///
-/// Owners and objects may be in different clients. A client that cascades deletions by owner references does not need this.
+/// Owners and objects may be in different clients. A client that cascades deletions by owner references does not need
+/// this.
 ///
-/// `exists` returns whether an owner of the kind `owners` exists; use [`owner_exists`] if a client stores the owners. It is
-/// called once for each owner, after the objects have been listed, because an owner is created before its objects. It must see
-/// the current state: the store of a watch may lag behind. If it fails, the owner counts as existing.
+/// `exists` returns whether an owner of the kind `owners` exists. Use [`owner_exists`] if a client stores the owners.
+/// It is called once for each owner, after the objects have been listed, because an owner is created before its
+/// objects. It must read the current state: the store of a watch may lag behind. If it fails, the owner counts as
+/// existing.
 ///
 /// These objects are not deleted:
 ///
 /// - objects without an owner, or with an owner of another kind;
-/// - objects that have changed since they were listed, because their owner may have come back;
-/// - objects that are being deleted already.
+/// - objects that have changed since they were listed, because their owner may exist again;
+/// - objects that are already being deleted.
 ///
 /// A failure does not stop the other deletions.
 ///
 /// # Errors
 ///
-/// The errors of the listing. Nothing is deleted then.
+/// The errors of the listing. Then nothing is deleted.
 ///
 /// # Examples
 ///
@@ -100,7 +102,7 @@ pub fn garbage_collect(
     Ok(collect(client, kind, listed.into_iter().map(Ok), by, owners, exists))
 }
 
-/// Deletes the candidates that have lost all their owners, as they were read.
+/// Deletes the candidates that have lost all their owners, in the version that was read.
 pub(crate) fn collect(
     client: &dyn Client,
     kind: &Kind,
@@ -175,7 +177,7 @@ impl OwnedBy<'_> {
 ///
 /// # Errors
 ///
-/// The errors of [`Client::get`], except for [`ClientError::NotFound`].
+/// The errors of [`Client::get`], without [`ClientError::NotFound`].
 pub fn owner_exists(client: &dyn Client, kind: &Kind, owner: &Owner) -> Result<bool, ClientError> {
     match client.get(kind, &owner.key) {
         Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| object.uid() == uid)),

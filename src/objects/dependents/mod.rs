@@ -1,12 +1,13 @@
 //! Dependents: the objects and external resources that a controller keeps for an owner.
 //!
-//! [`PrimaryController`](super::PrimaryController) and the [child steps](crate::sub) share this engine. It works in stages:
+//! [`PrimaryController`](super::PrimaryController) and the [child steps](crate::sub) share this engine. It works in
+//! stages:
 //!
 //! | stage | where |
 //! |---|---|
 //! | find | [`list`] and [`take`]: by controller reference or by marks |
-//! | claim | [`OwnerClaim`]: puts the owner into a dependent, and refuses one that belongs to another owner |
-//! | decide | [`plan()`] for all that were found; [`DependentWriter`] compares one with its desired state |
+//! | claim | [`OwnerClaim`]: writes the owner into a dependent, and refuses one that belongs to another owner |
+//! | decide | [`plan()`] for all dependents that were found; [`DependentWriter`] compares one with its desired state |
 //! | write | [`DependentWriter`] creates, updates and deletes; [`put_or_adopt`] handles a dependent that already exists |
 //! | record | [`WriteJournal`]: events, log lines and tracks |
 //! | collect | [`garbage`]: the dependents of a missing owner |

@@ -1,4 +1,4 @@
-//! The changes that clients make to the objects written to them.
+//! Remembers the changes that clients make to objects when these are written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,22 +11,21 @@ use crate::base::time::Nanos;
 use crate::objects::ObjectMeta;
 use crate::queue::FastState;
 
-/// The greatest number of objects remembered.
+/// The most objects that are remembered.
 const MOST: usize = 4096;
-/// The time after which an object is forgotten whose change has been neither made nor used.
+/// An object is forgotten if its change was neither made nor used for this time.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// Remembers how a client changed the objects written to it, for example by filling in defaults.
 ///
-/// Without it each run would write such an object again.
+/// Without it, each run would write such an object again.
 #[derive(Debug, Default)]
 pub(super) struct MutationCache(Mutex<CachedMutations>);
 
 #[derive(Debug, Default)]
 struct CachedMutations {
     by_uid: HashMap<String, Mutation, FastState>,
-    /// The uids in the order of their age: the time of the last write or use, and a number that orders those of the
-    /// same time.
+    /// The uids, oldest first: the time of the last write or use, and a number that orders equal times.
     by_age: BTreeMap<(Nanos, u64), String>,
     next: u64,
 }
@@ -42,9 +41,9 @@ struct Mutation {
 }
 
 impl MutationCache {
-    /// Applies to `wanted` the change that the client made to the same desired state of the same generation.
+    /// Applies to `wanted` the change that the client made last time to the same desired state of the same generation.
     ///
-    /// Forgets the change if the desired state or the generation is another.
+    /// Forgets the change if the desired state or the generation has changed.
     pub(super) fn apply(&self, clock: &Clock, current: &ObjectMeta, desired: &Value, wanted: &mut Value) {
         let mut cached = self.0.lock();
         cached.expire(clock.nanos());
@@ -60,7 +59,7 @@ impl MutationCache {
         }
     }
 
-    /// Remembers that writing `wanted` for the state `desired` stored `became`.
+    /// Remembers that for the desired state `desired`, `wanted` was written and `became` was stored.
     pub(super) fn learn(&self, clock: &Clock, made: &ObjectMeta, desired: Value, wanted: &Value, became: &Value) {
         let mut cached = self.0.lock();
         cached.forget(&made.uid);
@@ -95,7 +94,7 @@ impl CachedMutations {
         self.by_uid.insert(uid.to_owned(), mutation);
     }
 
-    /// Makes the change of this object the last one that was used.
+    /// Makes the change of this object the most recently used one.
     fn renew(&mut self, uid: &str, now: Nanos) {
         let Some(mutation) = self.by_uid.get_mut(uid) else { return };
         let Some(uid) = self.by_age.remove(&mutation.age) else { return };
@@ -128,7 +127,8 @@ mod tests {
         ObjectMeta { uid: uid.to_owned(), generation, ..ObjectMeta::default() }
     }
 
-    /// The value of `a` in `{"a": 1}` after the cache was applied. The client made `{"a": 2}` of it before.
+    /// Returns the value of `a` in `{"a": 1}` after the cache was applied. Before, the client has turned this object
+    /// into `{"a": 2}`.
     fn applied(cache: &MutationCache, clock: &ManualClock, meta: &ObjectMeta, desired: &Value) -> Value {
         let mut wanted = json!({"a": 1});
         cache.apply(&clock.clock(), meta, desired, &mut wanted);
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(applied(&cache, &clock, &meta("used", 3), &json!("x")), 2);
         }
         assert_eq!(applied(&cache, &clock, &meta("idle", 3), &json!("x")), 1);
-        // Another object makes room, not the one that was used last.
+        // One more object makes the cache forget an object, but not the most recently used one.
         learn(&cache, &clock, &meta("first", 3));
         assert_eq!(applied(&cache, &clock, &meta("used", 3), &json!("x")), 2);
         for number in 0..MOST - 1 {

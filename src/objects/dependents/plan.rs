@@ -1,22 +1,22 @@
-//! Which of the dependents that were found stay, and which are deleted. Pure: no client, no lock, no clock.
+//! Decides which of the dependents that were found stay, and which are deleted. Pure: no client, no lock, no clock.
 
 use crate::objects::Object;
 
-/// The writes that bring the dependents that were found to the desired one.
+/// The writes that replace the dependents that were found with the desired one.
 #[derive(Debug)]
 pub(crate) struct Plan<C> {
-    /// To delete, before anything else is written.
+    /// To delete, before any other write.
     pub(crate) delete: Vec<C>,
     /// The dependent that stays.
     pub(crate) keep: Option<C>,
-    /// The content that `keep` gets, or a new dependent.
+    /// The content for `keep`, or for a new dependent.
     pub(crate) desired: Option<C>,
 }
 
 /// Plans the writes for dependents if at most one is desired.
 ///
-/// Without a desired one all are deleted. Otherwise one stays: preferably one that is not being deleted, then the one with the desired
-/// name, then the oldest. The others are deleted unless their deletion has begun.
+/// If none is desired, all are deleted. Otherwise one stays: preferably one that is not being deleted, then the one
+/// with the desired name, then the oldest. The others are deleted unless their deletion has begun.
 pub(crate) fn plan<C: Object>(found: Vec<C>, desired: Option<C>) -> Plan<C> {
     let Some(desired) = desired else {
         return Plan { delete: found, keep: None, desired: None };
@@ -26,7 +26,7 @@ pub(crate) fn plan<C: Object>(found: Vec<C>, desired: Option<C>) -> Plan<C> {
     Plan { delete: found.filter(|other| !other.meta().is_deleting()).collect(), keep, desired: Some(desired) }
 }
 
-/// Returns the dependent that stays if none is written.
+/// Returns the dependent that stays if there is no desired one.
 pub(crate) fn foremost<C: Object>(found: Vec<C>) -> Option<C> {
     ranked(found, "").next()
 }

@@ -7,7 +7,7 @@ use crate::objects::{Kind, ObjectKey};
 
 /// The kind and key of an object, for messages: `Deployment default/web`. Cloning it copies no text.
 ///
-/// Without a name it stands for all objects of the kind, or of the kind in the namespace.
+/// Without a name it means all objects of the kind, or all objects of the kind in the namespace.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectRef(Arc<(Kind, ObjectKey)>);
 

@@ -1,4 +1,4 @@
-//! Messages of errors, and their meaning for the run loop.
+//! The messages of errors, and how the run loop treats them.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Events: report changes of objects to people, in the log and as Kubernetes `Event` objects.
 //!
-//! A recorder counts events in `record`. A thread (`writer`) or a caller of `flush` stores them through `storing`.
+//! A recorder counts events in `record`. A thread (`writer`) or a caller of `flush` stores them with `storing`.
 
 mod record;
 mod recorder;

@@ -1,4 +1,4 @@
-//! A recorder to which the system refuses its thread.
+//! The system refuses to start the thread of a recorder.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -12,7 +12,8 @@ use crate::objects::{Client, DynamicObject, Kind, MemoryClient, Query};
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
-/// Returns a recorder to which the system refuses this many threads, its client, and the number of refusals that are left.
+/// Returns a recorder, its client, and the number of refusals that remain: the system refuses to start the recorder's
+/// thread this many times.
 fn refused(times: usize) -> (EventRecorder, Arc<MemoryClient>, Arc<AtomicUsize>) {
     let (client, refusals) = (Arc::new(MemoryClient::new()), Arc::new(AtomicUsize::new(times)));
     let options = ThreadOptions::new().refusing(Arc::clone(&refusals));

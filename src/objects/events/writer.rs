@@ -37,18 +37,18 @@ impl EventWriter {
         let backoff = Exponential::new(FIRST_RETRY, LAST_RETRY);
         let retry = Retry { backoff, failures: 0, due: Nanos::ZERO, pass: PassFailures::default() };
         let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping), retry };
-        // The name of a thread has no NUL.
+        // The name of a thread must not contain a NUL character.
         let name = format!("events-{}", core.component.replace('\0', "-"));
         let joiner = spawn(&core.threads, &core.clock, name, task, &signal)?;
         Ok(Self { signal, stopping, joiner: Mutex::new(Some(joiner)) })
     }
 
-    /// Makes the thread store the events that wait.
+    /// Makes the thread store the waiting events.
     pub(super) fn wake(&self) {
         self.signal.set();
     }
 
-    /// Makes the thread store the events that wait and end. Blocks until it has ended.
+    /// Makes the thread store the waiting events and end. Blocks until it has ended.
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.signal.set();
@@ -70,7 +70,7 @@ struct Retry {
     failures: u32,
     /// The time of the next full pass.
     due: Nanos,
-    /// The failures since the last full pass. Before the next one, only events of other namespaces are stored.
+    /// The failures since the last full pass. Until the next one, only events of other namespaces are stored.
     pass: PassFailures,
 }
 

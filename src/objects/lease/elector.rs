@@ -19,33 +19,36 @@ use crate::run::fence::Fence;
 
 /// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
 ///
-/// The leader renews its lease. If the others see no renewal for the lease's duration, one of them takes over. After a stop in order,
-/// another one takes over at once. The object is the one that client-go's leader election uses, and can be read with `kubectl get
-/// lease`.
+/// The leader renews its lease. If the others see no renewal for the lease's duration, one of them takes over. When the
+/// leader stops normally, another process takes over at once. The object is the one that client-go's leader election
+/// uses, and `kubectl get lease` shows it.
 ///
 /// # Guarantees
 ///
-/// - **No wall clock decides.** Each process measures by its own monotonic clock, which also counts the time that the machine
-///   sleeps (on Linux and Apple systems). The times in the lease are for people. With the default times, clocks may run up to 20 %
-///   too fast or too slow.
+/// - **No wall clock decides.** Each process measures by its own monotonic clock, which also counts the time that the
+///   machine sleeps (on Linux and Apple systems). The times in the lease are for people. With the default times, clocks
+///   may run up to 20 % too fast or too slow.
 /// - **A leader ends before another begins.** Its deadline counts from before its last renewal was sent. At the
-///   [margin](LeaseElectorBuilder::stop_margin) before the deadline, its work is cancelled. This also happens if a renewal hangs.
-/// - **A process that was paused for too long does not run another key**: runs of controllers begin, and
-///   [`Context::check`](crate::Context::check) and [`Context::fence`](crate::Context::fence) succeed, only while the term lasts.
-/// - **Each term has a greater [number](Fence::number)** than all earlier ones: the field `leaseTransitions`. Write it with your
-///   objects ([`Fence::mark`]) if a write of a paused process must be refused. Do not delete the lease: a process that has not seen
-///   it begins with the number 0 again.
+///   [margin](LeaseElectorBuilder::stop_margin) before the deadline, its work is cancelled. This also happens if a
+///   renewal hangs.
+/// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
+///   controllers begin, and [`Context::check`](crate::Context::check) and [`Context::fence`](crate::Context::fence)
+///   succeed.
+/// - **Each term has a greater [number](Fence::number)** than all earlier ones: the field `leaseTransitions`. If the
+///   server must refuse writes of a paused process, write the number with your objects ([`Fence::mark`]). Do not delete
+///   the lease: a process that has not seen it starts again at the number 0.
 ///
-/// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A token of a run is
-/// cancelled when the elector's thread wakes, within a [retry period](LeaseElectorBuilder::retry_period).
+/// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A
+/// token of a run is cancelled when the elector's thread wakes, within a [retry
+/// period](LeaseElectorBuilder::retry_period).
 ///
-/// Threads cannot be killed: a run that ignores its cancellation for longer than the margin may overlap with the next leader's
-/// work, and only its fenced writes are refused.
+/// Threads cannot be killed. A run that ignores its cancellation for longer than the margin may overlap with the next
+/// leader's work; then only its fenced writes are refused.
 ///
 /// # Clients
 ///
-/// The elector calls [`Client::with_timeout`] for separate connections. The program needs permission to get, create and update
-/// leases in this namespace.
+/// The elector calls [`Client::with_timeout`] to get its own connections. The program needs permission to get, create
+/// and update leases in this namespace.
 ///
 /// # Examples
 ///
@@ -94,52 +97,53 @@ pub struct LeaseElectorBuilder {
 }
 
 impl LeaseElectorBuilder {
-    /// Sets the name of this process in the lease. A random number is added, so that each term has its own identity.
+    /// Sets the name of this process in the lease. A random number is added to it, so that each term has its own
+    /// identity.
     ///
-    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod), else the process id.
+    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod), otherwise the process id.
     pub fn identity(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets the time after which others take over a lease that is not renewed, in whole seconds. Default: 15 s.
+    /// Sets the time after which others take over a lease without a renewal, in whole seconds. Default: 15 s.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.timing.duration = duration;
         self
     }
 
-    /// Sets the time after which a leader that cannot renew its lease no longer leads. Shorter than the lease duration: the
-    /// proportion between them is the difference between the rates of two clocks that does no harm. Default: 10 s.
+    /// Sets the time after which a leader that cannot renew its lease no longer leads. Must be shorter than the lease
+    /// duration: clocks may differ in speed by up to the ratio of the two. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.timing.renew_deadline = deadline;
         self
     }
 
-    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Candidates read the lease more than twice in this
-    /// time. Default: 2 s.
+    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Candidates read the lease more than
+    /// twice in this time. Default: 2 s.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self
     }
 
-    /// Sets the time before the deadline at which work is cancelled. At least the
-    /// [abort grace](crate::manager::ManagerBuilder::abort_grace) of the manager. Default: 2 s.
+    /// Sets the time before the deadline at which work is cancelled. Must be at least the [abort
+    /// grace](crate::manager::ManagerBuilder::abort_grace) of the manager. Default: 2 s.
     pub fn stop_margin(mut self, margin: Duration) -> Self {
         self.timing.margin = margin;
         self
     }
 
-    /// Sets the time that one call of the client may take, if the client [has a time limit](Client::with_timeout). Default: 2.5 s.
+    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.timing.call = timeout;
         self
     }
 
-    /// Builds the elector. Calls nothing yet.
+    /// Builds the elector. Makes no calls yet.
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the times do not fit together, and names the first one that does not.
+    /// Returns [`StartError`] if the times contradict each other. The error names the first one that does.
     pub fn build(self) -> Result<LeaseElector, StartError> {
         let Self { client, key, name, timing } = self;
         timing.check()?;
@@ -211,7 +215,8 @@ struct LeaseLeadership {
 }
 
 impl LeaseLeadership {
-    /// Renews the lease if it is time. Returns after each renewal, so that a watchdog learns of the later end.
+    /// Renews the lease if the next renewal is due. Returns after each renewal, so that a watchdog learns of the later
+    /// end.
     fn extend(&mut self) -> LeasePause {
         let fence = self.fence.clone();
         let is_done = |machine: &LeaseMachine| {

@@ -1,14 +1,17 @@
-//! The decisions about one lease as a plain value: when to read, take, renew and give it back.
+//! The decisions about one lease as a plain value: when to read, take, renew and release it.
 //!
-//! Times are instants of this machine's own clock, with the sleep of the machine. No time in the lease is ever compared with them: a
-//! candidate waits until it has *seen* the lease unchanged for the lease's duration, and a leader counts from before it *sent* its
-//! last renewal. Each write names the version that was read, so of two writers one is refused.
+//! Times are instants of this machine's own clock, which also counts sleep. They are never compared with a time in the
+//! lease: a candidate waits until it has *seen* the lease unchanged for the lease's duration, and a leader counts from
+//! before it *sent* its last renewal. Each write names the version that was read, so of two competing writes one is
+//! refused.
 //!
 //! # Invariants
 //!
-//! - The work of a term ends the margin before its deadline. The deadline is the renewal deadline after a renewal was sent. Candidates
-//!   count a longer time from a later moment, so they wait beyond the deadline, unless their clocks run much faster.
-//! - A term that has ended does not begin again. A later term has a greater number, also a term of the same candidate.
+//! - The work of a term ends one margin before its deadline. The deadline is one renewal deadline after the last
+//!   renewal was sent. Candidates count a longer time from a later moment, so they wait beyond the deadline, unless
+//!   their clocks run much faster.
+//! - A term that has ended does not begin again. Each later term has a greater number, even a term of the same
+//!   candidate.
 //!
 //! The rules follow client-go (`tools/leaderelection`).
 
@@ -18,14 +21,14 @@ use super::timing::LeaseTiming;
 use crate::base::backoff::unit;
 use crate::base::time::Nanos;
 
-/// The fields of a lease that decide.
+/// The fields of a lease that the decisions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::objects) struct LeaseSpec {
-    /// The identity of the leader. Empty without a leader.
+    /// The identity of the leader. Empty if the lease has no leader.
     pub(in crate::objects) holder: String,
-    /// The time after which others may take over. `None` if the lease does not say.
+    /// The time after which others may take over. `None` if the lease does not name it.
     pub(in crate::objects) duration: Option<Duration>,
-    /// The number of changes of the leader: the fencing number.
+    /// How often the leader has changed: the fencing number.
     pub(in crate::objects) number: u64,
 }
 
@@ -36,7 +39,7 @@ pub(in crate::objects) struct FoundLease {
     pub(in crate::objects) spec: LeaseSpec,
 }
 
-/// The next call of the caller.
+/// The next call to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::objects) enum LeaseCall {
     /// Do nothing until this time.
@@ -44,7 +47,7 @@ pub(in crate::objects) enum LeaseCall {
     /// Read the lease.
     Read,
     Write(LeaseWrite),
-    /// The term has ended, or the release is done.
+    /// The term has ended, or the lease has been released.
     Ended(LeaseLoss),
 }
 
@@ -69,15 +72,15 @@ pub(in crate::objects) enum LeaseAnswer {
     Found(FoundLease),
     /// There is no such lease.
     Missing,
-    /// The lease has been written, and has this version now.
+    /// The lease has been written and now has this version.
     Written(String),
     /// The lease has another version, or exists already.
     Refused,
-    /// The call failed. Whether the lease was written is unknown.
+    /// The call failed. The lease may or may not have been written.
     Failed,
 }
 
-/// The end of a term.
+/// Why a term ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::objects) enum LeaseLoss {
     /// It was not renewed in time.
@@ -88,15 +91,15 @@ pub(in crate::objects) enum LeaseLoss {
     Released,
 }
 
-/// The decisions about one lease, of one candidate and its term.
+/// The decisions about one lease for one candidate and its term.
 #[derive(Clone, Debug)]
 pub(in crate::objects) struct LeaseMachine {
     me: String,
     timing: LeaseTiming,
     seen: Option<SeenLease>,
-    /// The time when the lease that was seen was found missing.
+    /// When the lease was first found missing, after it had been seen.
     missing_since: Option<Nanos>,
-    /// The greatest number in any lease that was seen.
+    /// The greatest number seen in any lease.
     highest: Option<u64>,
     phase: LeasePhase,
 }
@@ -104,7 +107,7 @@ pub(in crate::objects) struct LeaseMachine {
 #[derive(Clone, Debug)]
 struct SeenLease {
     found: FoundLease,
-    /// The time when this version was seen first.
+    /// When this version was first seen.
     since: Nanos,
 }
 
@@ -116,7 +119,7 @@ enum LeasePhase {
     Taking,
     Leading(LeaseTerm),
     Ended(LeaseLoss),
-    /// Gives the lease back. Reads it first if a write was refused.
+    /// Releases the lease. After a refused write, reads it first.
     Releasing {
         number: u64,
         is_to_read: bool,
@@ -137,7 +140,7 @@ struct LeaseTerm {
     was_refused: bool,
 }
 
-/// The most writes of a release that may be refused.
+/// How many writes of a release may be refused before it gives up.
 const MOST_RELEASES: u32 = 3;
 
 impl LeaseMachine {
@@ -175,7 +178,7 @@ impl LeaseMachine {
         }
     }
 
-    /// Takes the answer to the last call, which was sent at `sent`. `draw` is a random number.
+    /// Processes the answer to the last call, which was sent at `sent`. `draw` is a random number.
     pub(in crate::objects) fn answered(&mut self, sent: Nanos, now: Nanos, answer: LeaseAnswer, draw: u64) {
         if let LeaseAnswer::Found(found) = &answer {
             self.see(found.clone(), now);
@@ -189,14 +192,14 @@ impl LeaseMachine {
         };
     }
 
-    /// Makes the next renewal due at this time, if that is earlier. Returns whether this is the leader.
+    /// Moves the next renewal to this time, if that is earlier. Returns whether this candidate leads.
     pub(in crate::objects) fn renew_at(&mut self, at: Nanos) -> bool {
         let LeasePhase::Leading(term) = &mut self.phase else { return false };
         term.next = term.next.min(at);
         true
     }
 
-    /// Begins to give the lease back, unless it is certainly lost.
+    /// Begins to release the lease, unless it is certainly lost.
     pub(in crate::objects) fn release(&mut self) {
         let is_mine = self.seen.as_ref().filter(|seen| seen.found.spec.holder == self.me);
         self.phase = match (&self.phase, is_mine) {
@@ -231,10 +234,10 @@ impl LeaseMachine {
         }
     }
 
-    /// Returns the time from which on this candidate may take a lease that it has seen unchanged or missing since `since`.
+    /// Returns when this candidate may take a lease that it has seen unchanged or missing since `since`.
     fn free_at(&self, seen: &SeenLease, since: Nanos) -> Nanos {
         let spec = &seen.found.spec;
-        // A candidate that finds itself has not learned that it acquired the lease.
+        // A candidate that finds its own name never learned that it had acquired the lease.
         if spec.holder.is_empty() || spec.holder == self.me {
             return Nanos::ZERO;
         }
@@ -273,7 +276,7 @@ impl LeaseMachine {
         self.see(FoundLease { version, spec }, now);
         let deadline = sent.after(self.timing.renew_deadline);
         if now >= self.work_ends(deadline) {
-            // The answer took so long that the term is over. The next read finds this candidate as the holder.
+            // The answer took so long that the term is over. The next read finds this candidate's own name.
             return LeasePhase::Waiting(self.later(now, draw));
         }
         LeasePhase::Leading(LeaseTerm {
@@ -311,7 +314,7 @@ impl LeaseMachine {
                 let deadline = sent.after(self.timing.renew_deadline);
                 LeaseTerm { number: term.number, deadline, next, is_to_read: false, was_refused: false }
             }
-            // Possibly an answer was lost, or a label was changed: read and renew again, once without a pause.
+            // An answer may have been lost, or a label changed: read and renew again, once without a pause.
             LeaseAnswer::Refused => {
                 let next = if term.was_refused { next.max(now) } else { now };
                 LeaseTerm { next, is_to_read: true, was_refused: true, ..term }

@@ -8,15 +8,18 @@ use crate::run::fence::Fence;
 pub const FENCE_ANNOTATION: &str = "homeostat.dev/fence";
 
 impl Fence {
-    /// Marks an object, which was just read, with the number of this term. Update the object in the version that was read.
+    /// Marks an object with the number of this term. Read the object just before, and update it in the version that was
+    /// read.
     ///
-    /// If an earlier leader writes after a later one, its write is refused: either the object has another version than the earlier
-    /// leader read, or it has a greater number. Without a [number](Self::number), only checks the term.
+    /// If an earlier leader writes after a later one, its write is refused: either the object's version has changed
+    /// since the earlier leader read it, or the object has a greater number. Without a [number](Self::number), this
+    /// only checks the term.
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if the term has ended, or if the object has the number of a later term. The term of a
-    /// leader ends now. The number of [divided keys](crate::objects::Members) rises within a term, so there only this run fails.
+    /// Returns [`Cancelled::TermEnded`] if the term has ended, or if the object has the number of a later term. In the
+    /// second case, the term of a leader ends now. The number of [divided keys](crate::objects::Members) rises within a
+    /// term, so there only this run fails.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Leader election by a lease in a client.
+//! Leader election with a lease in a client.
 //!
 //! `machine.rs` decides, `session.rs` calls the client.
 

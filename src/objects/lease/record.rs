@@ -12,7 +12,7 @@ use crate::objects::{Kind, ObjectKey, SharedObject, ValueRef};
 /// The kind of leases.
 pub(in crate::objects) const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
-/// Reads the deciding fields of a lease. Fields that are missing or malformed count as empty.
+/// Reads the fields of a lease that the decisions use. Missing and malformed fields count as empty.
 pub(in crate::objects) fn found(lease: &SharedObject) -> FoundLease {
     let field = |name: &str| lease.pointer(&format!("/spec/{name}")).map(ValueRef::to_value);
     let seconds = field("leaseDurationSeconds").and_then(|seconds| seconds.as_u64());
@@ -24,13 +24,13 @@ pub(in crate::objects) fn found(lease: &SharedObject) -> FoundLease {
     FoundLease { version: lease.resource_version().to_owned(), spec }
 }
 
-/// Returns the time since when its holder leads, by the holder's wall clock.
+/// Returns since when the holder leads, by the holder's wall clock.
 pub(in crate::objects) fn since(lease: &SharedObject) -> Option<SystemTime> {
     let time = lease.pointer("/spec/acquireTime")?.to_value();
     Some(time.as_str()?.parse::<Timestamp>().ok()?.into())
 }
 
-/// Returns the object of a write. `last` is the lease as it was read; its other fields stay.
+/// Returns the object to write. `last` is the lease as it was read; its other fields are kept.
 pub(in crate::objects) fn written(write: &LeaseWrite, key: &ObjectKey, last: Option<&Value>, now: SystemTime) -> Value {
     let mut lease = last.filter(|_| write.version.is_some()).cloned().unwrap_or_else(|| {
         json!({

@@ -1,4 +1,4 @@
-//! Performs the calls that the [machine](super::machine) of a lease decides on.
+//! Makes the calls that the [machine](super::machine) of a lease decides on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::manager::Holder;
 use crate::objects::{Client, ClientError, ObjectKey, SharedObject};
 use crate::run::error::Chain;
 
-/// The parts that all candidates of an elector share.
+/// The state that all candidates of an elector share.
 pub(super) struct LeaseShared {
     pub(super) client: Arc<dyn Client>,
     pub(super) key: ObjectKey,
-    /// The name of this process. An identity is this name and a random number.
+    /// The name of this process. An identity is this name plus a random number.
     pub(super) name: String,
     pub(super) timing: LeaseTiming,
     /// The last known leader.
     pub(super) leader: Mutex<Option<Holder>>,
 }
 
-/// A candidate or a term: the machine, and the parts that its calls need.
+/// A candidate or a term: the machine, and everything that its calls need.
 pub(super) struct LeaseSession {
     shared: Arc<LeaseShared>,
     /// The name in log lines.
@@ -37,7 +37,7 @@ pub(super) struct LeaseSession {
     draws: Draws,
     /// The lease as it was last read or written.
     last: Option<Value>,
-    /// The calls that failed when they were made last.
+    /// The calls that failed at their last attempt.
     failing: FailingCalls,
 }
 
@@ -47,7 +47,7 @@ struct FailingCalls {
     writes: bool,
 }
 
-/// The state in which a session pauses.
+/// Why a session pauses.
 pub(super) enum LeasePause {
     Leading,
     For(Duration),
@@ -69,7 +69,7 @@ impl LeaseSession {
         }
     }
 
-    /// Performs calls until the machine wants to wait, or `stops` returns true after a call.
+    /// Makes calls until the machine wants to wait, or `stops` returns true after a call.
     pub(super) fn advance(&mut self, stops: impl Fn(&LeaseMachine) -> bool) -> LeasePause {
         loop {
             let now = self.clock.boot_nanos();
@@ -80,7 +80,7 @@ impl LeaseSession {
                 LeaseCall::Write(write) => self.write(&write),
             };
             let draw = self.draws.next();
-            // Counted from `now`, which was before the call was sent.
+            // Counted from `now`, a time before the call was sent.
             self.machine.answered(now, self.clock.boot_nanos(), answer, draw);
             if stops(&self.machine) {
                 return LeasePause::Leading;
@@ -95,7 +95,7 @@ impl LeaseSession {
                 let answer = found(&lease);
                 self.failing(false, None);
                 self.keep(&lease);
-                // The lease of a term was deleted, although there is one of this name again.
+                // The lease of this term was deleted, although another one with this name exists now.
                 if is_another && self.term().is_some() { LeaseAnswer::Missing } else { LeaseAnswer::Found(answer) }
             }
             Err(error) if error.is_not_found() => {
@@ -122,7 +122,7 @@ impl LeaseSession {
                 self.failing(true, None);
                 LeaseAnswer::Refused
             }
-            // While the lease is created, its namespace is missing.
+            // If this write creates the lease, the missing object is its namespace.
             Err(error) if error.is_not_found() && !creates => {
                 self.failing(true, None);
                 LeaseAnswer::Missing
@@ -142,7 +142,7 @@ impl LeaseSession {
         }
     }
 
-    /// Notes whether a call has failed, and logs each change. A read that succeeds says nothing about writes.
+    /// Records whether a call has failed, and logs each change. A successful read says nothing about writes.
     fn failing(&mut self, is_write: bool, error: Option<&ClientError>) -> LeaseAnswer {
         let FailingCalls { reads, writes } = &mut self.failing;
         let (flag, verb) = if is_write { (writes, "written") } else { (reads, "read") };

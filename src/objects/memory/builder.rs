@@ -59,43 +59,44 @@ impl EmbeddedBuilder {
 
     /// Sets how many changes the client remembers. Default: 10,000.
     ///
-    /// A watch can resume from a version only while all later changes are remembered. Each remembered change keeps the object as it
-    /// was before.
+    /// A watch can resume from a version only if the client remembers all later changes. Each remembered change keeps
+    /// the object as it was before.
     pub fn history(self, changes: usize) -> Self {
         Self { history: changes, ..self }
     }
 
-    /// Sets how much memory the remembered changes may take together, in bytes (an estimate). Default: 64 MiB.
+    /// Sets how much memory the remembered changes may take in total, in bytes (an estimate). Default: 64 MiB.
     ///
-    /// Beyond the limit the client forgets the oldest changes, however few are left. If a watch has not read them yet, its version is
-    /// [gone](crate::objects::ClientError::Gone), so the limit should be many times the size of an object.
+    /// Above the limit the client forgets the oldest changes, even if few remain. If a watch has not read them yet, its
+    /// version is [gone](crate::objects::ClientError::Gone), so the limit should be many times the size of an object.
     pub fn history_bytes(self, bytes: usize) -> Self {
         Self { history_bytes: bytes, ..self }
     }
 
-    /// Sets the largest size of an object: the length of its JSON in bytes, with status and managed fields. Default: 1.5 MiB, as in
-    /// etcd.
+    /// Sets the largest size of an object: the length of its JSON in bytes, including status and managed fields.
+    /// Default: 1.5 MiB, as in etcd.
     ///
-    /// Writing a larger object is [invalid](crate::objects::ClientError::Invalid), unless the stored object is larger still.
+    /// Writing a larger object is [invalid](crate::objects::ClientError::Invalid), unless the stored object is larger
+    /// still.
     ///
-    /// The depth of an object is limited too, to 120 nested arrays and objects. That limit cannot be changed, because common JSON
-    /// parsers could not read a deeper object.
+    /// The depth of an object is limited too, to 120 nested arrays and objects. That limit cannot be changed, because
+    /// common JSON parsers could not read a deeper object.
     pub fn max_object_bytes(self, bytes: usize) -> Self {
         Self { most_size: bytes, ..self }
     }
 
-    /// Sets how long an event lives, as the option `--event-ttl` of an API server does. Default: one hour. `Duration::MAX` keeps
-    /// events until somebody deletes them.
+    /// Sets how long an event lives, like the option `--event-ttl` of an API server. Default: one hour. `Duration::MAX`
+    /// keeps events until somebody deletes them.
     ///
-    /// The setting concerns objects of kind `Event` in the core group or `events.k8s.io`. An event expires this long after the latest
-    /// of its times: `series.lastObservedTime`, `deprecatedLastTimestamp` or `lastTimestamp`, `eventTime`, and
-    /// `metadata.creationTimestamp`. An event that happens again lives on. Times are compared in whole seconds with the time of
-    /// day of the [clock](Self::clock).
+    /// This applies to objects of kind `Event` in the core group or `events.k8s.io`. An event expires this long after
+    /// the latest of its times: `series.lastObservedTime`, `deprecatedLastTimestamp` or `lastTimestamp`, `eventTime`,
+    /// and `metadata.creationTimestamp`. An event that happens again lives longer. Times are compared in whole seconds
+    /// with the time of day of the [clock](Self::clock).
     ///
-    /// An expired event is deleted as by [`delete`](crate::objects::Client::delete): watches see it, and finalizers hold the event.
-    /// This happens in the next write of any object, before the next read of events, or when the file is opened. No thread waits
-    /// for the time, so a watch sees the deletion only then. One write deletes at most a quarter as many events as the
-    /// [history](Self::history) holds changes.
+    /// An expired event is deleted as by [`delete`](crate::objects::Client::delete): watches see it, and finalizers
+    /// keep the event. Expired events are deleted by the next write of any object, before the next read of events, and
+    /// when the file is opened. No thread waits for them, so a watch sees the deletion only then. One write deletes at
+    /// most a quarter as many events as the [history](Self::history) holds changes.
     pub fn event_ttl(self, ttl: Duration) -> Self {
         Self { event_ttl: ttl, ..self }
     }
@@ -109,9 +110,10 @@ impl EmbeddedBuilder {
 
     /// Keeps an index of all objects by their value of this label. Default: no label has an index.
     ///
-    /// A list without a limit, or a watch from no version, then reads only the objects with the values that its selector requires of
-    /// the label, as `app=web` and `app in (web,api)` do. Without an index it reads all objects of the kind. The index takes memory
-    /// for each object that has the label, and time for each write that changes its value. Repeated calls add indexes.
+    /// A list without a limit, or a watch from no version, then reads only the objects with the label values that its
+    /// selector requires (for example `app=web` or `app in (web,api)`). Without an index it reads all objects of the
+    /// kind. The index takes memory for each object that has the label, and time for each write that changes its value.
+    /// Repeated calls add indexes.
     pub fn index_label(mut self, label: impl Into<String>) -> Self {
         self.labels.push(label.into());
         self
@@ -122,14 +124,15 @@ impl EmbeddedBuilder {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Begins the versions at the time of day, in microseconds since 1970, instead of 1. Default: no.
+    /// Starts the versions at the time of day, in microseconds since 1970, instead of 1. Default: no.
     ///
-    /// A [`MemoryClient`](crate::objects::MemoryClient) forgets its objects with the process, but watches of other processes remember
-    /// versions. With this setting such a watch learns that its version is [gone](crate::objects::ClientError::Gone). Otherwise it
-    /// could go on from a version that has another meaning now. Use it for objects that are served to other processes.
+    /// Use it for objects that are served to other processes. A [`MemoryClient`](crate::objects::MemoryClient) loses
+    /// its objects when its process ends, but watches of other processes remember versions. With this setting such a
+    /// watch learns that its version is [gone](crate::objects::ClientError::Gone). Without it, the watch could resume
+    /// from a version that now means something else.
     ///
-    /// The setting needs a time of day that does not go back between two processes. It does not concern a `FileClient`, which
-    /// stores its versions.
+    /// The time of day must not go back between two processes. A `FileClient` ignores this setting, because it stores
+    /// its versions.
     pub fn versions_by_time(self) -> Self {
         Self { versions_by_time: true, ..self }
     }

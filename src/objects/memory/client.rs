@@ -14,13 +14,13 @@ use crate::objects::{Kind, json::text_of};
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory and follows the rules of an API server.
 ///
-/// Clones are cheap and share the objects. Reads copy no object. Lists and watches read a snapshot, so other calls do not wait for
-/// them. Writes run one after the other. When a deletion returns, the dependents that it deletes are gone too.
+/// Clones are cheap and share the objects. Reads copy no object. Lists and watches read a snapshot, so other calls do
+/// not wait for them. Writes run one at a time. When a deletion returns, the dependents that it deletes are gone too.
 ///
-/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state.
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after their latest time.
 ///
-/// The depth of an object is limited, and so is its [size](EmbeddedBuilder::max_object_bytes): writing an object beyond the limits
-/// is [invalid](crate::objects::ClientError::Invalid).
+/// An object has a limited depth and a limited [size](EmbeddedBuilder::max_object_bytes). Writing an object beyond the
+/// limits is [invalid](crate::objects::ClientError::Invalid).
 ///
 /// # Examples
 ///
@@ -50,13 +50,13 @@ impl MemoryClient {
         Self::builder().build()
     }
 
-    /// Returns the default settings, to be changed before the client is built.
+    /// Returns the default settings. Change them, then build the client.
     pub fn builder() -> EmbeddedBuilder {
         EmbeddedBuilder::new()
     }
 
-    /// Inserts an object as it is, replacing the object with its key. No rule is checked, and watches are not told. Later versions
-    /// are higher than the object's.
+    /// Inserts an object as it is, replacing the object with its key. Checks no rule, and notifies no watch. Later
+    /// versions are higher than the object's.
     #[cfg(feature = "testing")]
     pub(crate) fn load(&self, kind: &Kind, object: Value) {
         let version = text_of(&object, "resourceVersion").parse().unwrap_or_default();
@@ -116,7 +116,7 @@ mod tests {
         let stop = CancellationToken::new();
         let error = later.watch(&THING, &Query::all(), Some(&version), &stop).unwrap_err();
         assert!(error.is_gone(), "{error}");
-        // A version of this process is known.
+        // The client knows a version of this process.
         let mut events = later.watch(&THING, &Query::all(), Some("1700000001000000"), &stop).unwrap();
         assert_eq!(events.next().unwrap().unwrap(), WatchEvent::Added(created));
     }

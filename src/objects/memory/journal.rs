@@ -1,4 +1,4 @@
-//! The storage of an embedded client for its changes.
+//! Where an embedded client stores its changes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::run::error::BoxError;
 
 /// Stores changes before they are applied to the state.
 pub(crate) trait ChangeJournal: Send + Sync {
-    /// Checks that this process may store changes. A process that was forked from the owner of the file may not.
+    /// Checks that this process may store changes. A process that was forked from the owner of the file must not.
     fn check(&self) -> Result<(), Arc<str>>;
 
     /// Stores all of these changes or none.

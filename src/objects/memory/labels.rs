@@ -23,7 +23,7 @@ impl LabelIndex {
         Self { labels: labels.into(), entries: PersistentMap::default() }
     }
 
-    /// Replaces an object at this location. `None` stands for a missing object.
+    /// Replaces an object at this location. `None` means that there is no object.
     pub(super) fn replace(&mut self, old: Option<&SharedObject>, new: Option<&SharedObject>, location: &Location) {
         for (number, label) in self.labels.iter().enumerate() {
             let [was, is] = [old, new].map(|object| object.and_then(|object| value_of(object, label)));
@@ -40,8 +40,8 @@ impl LabelIndex {
         }
     }
 
-    /// Returns the keys of a kind from `first` on, up to `end` without it, that have one of the values that a selector requires of an
-    /// indexed label, in their order. Returns `None` if the selector requires no value of an indexed label.
+    /// Returns the keys of a kind from `first` up to but excluding `end`, in order, that have one of the values that a
+    /// selector requires of an indexed label. Returns `None` if the selector requires no value of an indexed label.
     pub(super) fn find(
         &self,
         selector: &LabelSelector,
@@ -72,7 +72,7 @@ fn value_of<'a>(object: &'a SharedObject, label: &str) -> Option<&'a str> {
     meta_field(object, "labels")?.get(label)?.as_str()
 }
 
-/// Returns the labels that must have one of some values, with these values.
+/// Returns the labels that must have certain values, with these values.
 fn required_values(selector: &LabelSelector) -> impl Iterator<Item = (&str, Vec<&str>)> {
     let exact = selector.match_labels.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
     let any = selector.match_expressions.iter().filter(|requirement| requirement.operator == LabelOperator::In);

@@ -1,7 +1,7 @@
-//! Clients that keep their objects in this process: in memory, or also in a file.
+//! Clients that keep their objects in this process: in memory, and optionally in a file.
 //!
-//! `verbs` implements the client methods on `server`, the engine. The engine runs the transactions of `rules` on the state (`state` and
-//! `labels`, on the maps of `persistent`), and wakes the watches (`stream`, `watchers`).
+//! `verbs` implements the client methods on `server`, the engine. The engine runs the transactions of `rules` on the
+//! state (`state` and `labels`, on the maps of `persistent`), and wakes the watches (`stream`, `watchers`).
 
 mod builder;
 mod client;

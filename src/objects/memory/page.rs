@@ -7,7 +7,7 @@ use super::state::ServerState;
 use crate::objects::rules::stored::StoredObjects;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject};
 
-/// The position at which a list continues. Its text is opaque to users.
+/// The position at which a list continues. Users must not parse it.
 struct ContinueToken {
     version: u64,
     /// The last object of the previous page.
@@ -21,7 +21,7 @@ impl ContinueToken {
     }
 }
 
-/// The keys in the namespace of a query, as a range. Without a namespace it has all keys.
+/// The keys in the namespace of a query, as a range. Without a namespace, the range has all keys.
 struct NamespaceKeys {
     first: ObjectKey,
     end: Option<ObjectKey>,
@@ -30,14 +30,14 @@ struct NamespaceKeys {
 impl NamespaceKeys {
     fn of(query: &Query) -> Self {
         let namespace = query.namespace.as_deref().unwrap_or_default();
-        // All keys of a namespace begin with its name and a slash. A zero is the character after the slash.
+        // All keys of a namespace begin with its name and a slash. The digit zero is the character after the slash.
         let end = (!namespace.is_empty()).then(|| ObjectKey::cluster(&format!("{namespace}0")));
         Self { first: ObjectKey::new(namespace, ""), end }
     }
 }
 
-/// Returns whether a query selects an entry in the range of its namespace. Reads the key only if the namespace is empty, which has no
-/// range.
+/// Returns whether a query selects an entry in the range of its namespace. Reads the key only if the query has no
+/// namespace, and so no range.
 fn selects(query: &Query, key: &ObjectKey, object: &SharedObject) -> bool {
     let is_inside = query.namespace.as_deref() != Some("") || key.namespace().is_empty();
     is_inside && query.selects_content(object)
@@ -104,8 +104,8 @@ impl ServerState {
         Ok(ObjectList::new(version.to_string(), items).continue_token(continue_token))
     }
 
-    /// Returns the objects of a kind that have changed after this version, each as it was at that version. Returns `None` if the
-    /// history does not go back that far.
+    /// Returns the objects of a kind that have changed after this version, each as it was at that version. Returns
+    /// `None` if the history begins later.
     fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&SharedObject>>> {
         let mut then = BTreeMap::new();
         for change in self.since(version)?.filter(|change| *change.location.kind == *kind) {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_list_has_the_objects_of_its_namespace_in_pages_of_any_size() {
         const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-        // Namespaces that begin alike, with characters before and after the slash.
+        // Namespaces with a common beginning, with characters before and after the slash.
         let namespaces = ["a", "a-b", "a0", "a00", "b"];
         let client = MemoryClient::new();
         for namespace in namespaces {
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Two clients get the same random writes. One of them has indexes of two labels.
+    /// Two clients get the same random writes. One of them indexes two labels.
     #[test]
     fn lists_by_an_index_equal_lists_without_it() {
         const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");

@@ -1,13 +1,15 @@
-//! The engine of the embedded clients: runs transactions, stores them, applies them to the state, and wakes the watches.
+//! The engine of the embedded clients: runs transactions, stores them, applies them to the state, and wakes the
+//! watches.
 //!
-//! A write has three steps. A transaction computes the changes; one thread at a time does this. If there is a journal, it stores the
-//! changes, together with the changes of concurrent writers. Then the changed state becomes visible, and the watches that the
-//! changes concern are woken. Readers take a snapshot of the visible state and hold no lock.
+//! A write has three steps. A transaction computes the changes, on one thread at a time. If there is a journal, it
+//! stores the changes, together with the changes of concurrent writers. Then the changed state becomes visible, and the
+//! watches that the changes affect are woken. Readers take a snapshot of the visible state and hold no lock.
 //!
-//! Events expire without a thread of their own: each transaction first deletes some expired events, and a read of events first runs
-//! such transactions until no expired event is left.
+//! Events expire without a thread of their own: each transaction first deletes some expired events, and a read of
+//! events first runs such transactions until no expired event remains.
 //!
-//! Lock order: the writers (see `group`), the visible state, the list of watches. Nothing else is called under the last two.
+//! Lock order: the writers (see `group`), the visible state, the list of watches. No other code is called while one of
+//! the last two is held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,7 @@ use crate::run::error::BoxError;
 /// The engine behind an embedded client.
 pub(super) struct EmbeddedEngine {
     pub(super) clock: Clock,
-    /// `None` if the objects are in memory only.
+    /// `None` if the objects are only in memory.
     journal: Option<Box<dyn ChangeJournal>>,
     pub(super) cascades: bool,
     pub(super) names: Names,
@@ -56,7 +58,7 @@ impl EmbeddedEngine {
         journal: Option<Box<dyn ChangeJournal>>,
         mut state: ServerState,
     ) -> Arc<Self> {
-        // As in Kubernetes, version 0 stands for any version, so no object may have it.
+        // As in Kubernetes, version 0 means any version, so no object may have it.
         state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
@@ -86,7 +88,8 @@ impl EmbeddedEngine {
         limits::admit(kind, object, |key| self.visible.read().get(kind, key).cloned())
     }
 
-    /// Runs a transaction, and returns the object at the location that `verb` returns. If it was removed, returns its last state.
+    /// Runs a transaction, and returns the object at the location that `verb` returns. If it was removed, returns its
+    /// last state.
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method itself is not general over lifetimes")]
     pub(super) fn write(
         &self,
@@ -103,7 +106,7 @@ impl EmbeddedEngine {
     ) -> Result<Deletion<SharedObject>, ClientError> {
         let mut options = options.clone();
         if !self.cascades && options.propagation == Propagation::Foreground {
-            // No dependent is deleted, so nothing would end the wait.
+            // No dependent is deleted, so the owner would wait forever.
             options.propagation = Propagation::Background;
         }
         self.settled(|txn| txn.delete(kind, key, &options), |txn, location| Ok(txn.deletion(location)))
@@ -131,8 +134,8 @@ impl EmbeddedEngine {
         }
     }
 
-    /// Runs a transaction, unless `verb` refuses. Returns the value of `verb` once all changes that it has made or seen are stored and
-    /// visible.
+    /// Runs a transaction, unless `verb` refuses. Returns the value of `verb` once all changes that it has made or seen
+    /// are stored and visible.
     fn transact<T>(
         &self,
         verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<T, ClientError>,
@@ -145,7 +148,7 @@ impl EmbeddedEngine {
             }
         };
         if let Some(journal) = &self.journal {
-            // Before the wait for a turn: in a forked process it might never end.
+            // Check before waiting for a turn: in a forked process the wait might never end.
             if let Err(error) = journal.check() {
                 return (run(&self.snapshot()).0, Err(error));
             }
@@ -164,14 +167,14 @@ impl EmbeddedEngine {
         (value, Ok(()))
     }
 
-    /// Returns the signals of the streams that these changes concern. The caller locks the visible state: a stream registers before it
-    /// reads the state, so a stream that is not registered yet will read these changes.
+    /// Returns the signals of the streams that these changes affect. The caller locks the visible state: a stream
+    /// registers before it reads the state, so a stream that is not registered yet will read these changes.
     fn concerned(&self, changes: &[Arc<ObjectChange>], state: &ServerState) -> Vec<Arc<AutoResetEvent>> {
         self.watchers.lock().concerned(changes, state.most_history() as u64 / 4)
     }
 
-    /// Begins a transaction and deletes the oldest expired events in it. They are at most a quarter of the history, so that watches
-    /// can read on before the history forgets their version.
+    /// Begins a transaction and deletes the oldest expired events in it: at most a quarter of the history, so that
+    /// watches can catch up before the history forgets their version.
     fn begin<'a>(&self, state: &'a ServerState) -> Txn<'a, ServerState> {
         let now = self.now();
         let mut txn = Txn::new(state, self.most_size, now);
@@ -184,15 +187,16 @@ impl EmbeddedEngine {
         txn
     }
 
-    /// Deletes the expired events if objects of this kind expire. If that cannot be stored, readers still see these events.
+    /// Deletes the expired events if objects of this kind expire. If the deletion cannot be stored, readers still see
+    /// these events.
     pub(super) fn expire_before_reading(&self, kind: &Kind) {
         if expiry::expires(kind) {
             self.expire();
         }
     }
 
-    /// Deletes the expired events, in as many transactions as it takes. After a transaction that could not be stored, it does nothing
-    /// until a write has succeeded: each try could cost as much as opening the file.
+    /// Deletes the expired events, in as many transactions as that takes. After a transaction that could not be stored,
+    /// does nothing until a write has succeeded: each try could cost as much as opening the file.
     pub(super) fn expire(&self) {
         let is_expired = |until| self.visible.read().index.events_until(until).next().is_some();
         while !self.has_failed.load(Ordering::Relaxed) && self.expired_until(self.now()).is_some_and(is_expired) {
@@ -231,7 +235,7 @@ impl Ledger for EmbeddedEngine {
         Arc::make_mut(state).apply(changes.iter().cloned());
     }
 
-    /// A quarter of the history, so that watches can read on before the history forgets their version.
+    /// A quarter of the history, so that watches can catch up before the history forgets their version.
     fn most_changes(state: &Arc<ServerState>) -> usize {
         state.most_history() / 4
     }

@@ -1,4 +1,4 @@
-//! A watch of an embedded client: reads on in the history, and waits where it ends.
+//! A watch of an embedded client: reads the history, and waits at its end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::base::wait::AutoResetEvent;
 use crate::objects::rules::event::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, SharedObject, WatchEvent};
 
-/// The versions that mean "any". A watch from one of them begins with the objects that exist.
+/// The versions that mean "any version". A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
-/// The most events to read at once, and the most bytes of their objects. The reader may take its time, and they stay in
-/// memory until then.
+/// The most events to read at once, and the most bytes of their objects. They stay in memory until a slow reader takes
+/// them.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -89,7 +89,7 @@ impl Stream {
                     event_of(change.old.as_ref(), &change.object, change.removed, change.version, &self.query)
             {
                 bytes += event.object().map_or(0, SharedObject::footprint);
-                // The first event is read however large it is.
+                // The first event is read even if it is larger.
                 if !self.ready.is_empty() && (self.ready.len() >= BATCH || bytes > BATCH_BYTES) {
                     break;
                 }
@@ -102,7 +102,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Adds a bookmark if many changes did not concern the reader, well before its version is gone.
+    /// Adds a bookmark if the reader has skipped many changes, well before its version is gone.
     fn bookmark(&mut self, state: &ServerState) {
         if self.ready.is_empty() && self.read - self.seen > state.most_history() as u64 / 4 {
             self.seen = self.read;
@@ -140,7 +140,7 @@ impl PollEvents for Stream {
     }
 }
 
-/// Returns the error of a version that the history does not have.
+/// Returns the error for a version that the history does not have.
 fn unreachable_version(kind: &Kind, query: &Query, version: &str, head: u64) -> ClientError {
     let listed = ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
     let is_ahead = version.parse().is_ok_and(|version: u64| version > head);
@@ -156,7 +156,7 @@ struct Registration {
 }
 
 impl Registration {
-    /// Registers a stream of a kind, in one namespace or (empty) in all.
+    /// Registers a stream of a kind, in one namespace, or in all if the namespace is empty.
     fn new(server: &Arc<EmbeddedEngine>, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> Self {
         let number = server.watchers.lock().add(kind, namespace, signal);
         Self { server: Arc::clone(server), kind: kind.clone(), namespace: namespace.to_owned(), number }
@@ -180,7 +180,7 @@ mod tests {
 
     const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-    /// A slow reader keeps few objects, and misses none.
+    /// For a slow reader, few objects stay in memory, and none is missed.
     #[test]
     fn a_stream_reads_ahead_by_a_number_of_bytes() {
         let client = MemoryClient::new();

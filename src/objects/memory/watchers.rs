@@ -16,7 +16,7 @@ pub(super) struct Watchers {
     count: u64,
     /// By kind, then by namespace. Streams of all namespaces are under the empty one.
     streams: HashMap<Kind, HashMap<String, Signals>>,
-    /// The last version at which all streams were woken.
+    /// The last version for which all streams were woken.
     woken: u64,
 }
 
@@ -25,8 +25,8 @@ impl Watchers {
         Self { woken: head, ..Self::default() }
     }
 
-    /// Returns the signals of the streams that these changes concern. Every `pace` versions it returns the signals of all streams, so
-    /// that they read on before the history forgets where they are.
+    /// Returns the signals of the streams that these changes affect. Every `pace` versions it returns the signals of
+    /// all streams, so that they catch up before the history forgets their position.
     pub(super) fn concerned(&mut self, changes: &[Arc<ObjectChange>], pace: u64) -> Vec<Arc<AutoResetEvent>> {
         let head = changes.last().map_or(self.woken, |change| change.version);
         if head.saturating_sub(self.woken) > pace {
@@ -48,7 +48,7 @@ impl Watchers {
         concerned
     }
 
-    /// Adds a stream of a kind, in one namespace or (empty) in all. Returns its number.
+    /// Adds a stream of a kind, in one namespace, or in all if the namespace is empty. Returns its number.
     pub(super) fn add(&mut self, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> u64 {
         let number = self.count;
         self.count += 1;

@@ -1,19 +1,19 @@
 //! The buffers in which a reader builds the packed form of an object.
 //!
-//! It is built from the beginning to the end. The header of an array or object is inserted before its content when its length is
-//! known.
+//! The text is built from beginning to end. The header of an array or object is inserted before its content once its
+//! length is known.
 
 use serde_json::Number;
 
 use super::write::{Digits, encode};
 use super::{DIGITS, OBJECT, SHORT, STRING};
 
-/// The buffers of a reader. Pass the same ones for many objects, to save allocations.
+/// The buffers of a reader. Reuse them for many objects, to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBuffers {
     /// The packed values so far.
     pub(super) text: String,
-    /// The fields so far of all objects that have not ended. The fields of inner objects come last.
+    /// The fields so far of all unfinished objects. The fields of inner objects are last.
     pub(super) fields: Vec<FieldPlace>,
     /// The fields of one object while they are sorted.
     sorted: String,
@@ -38,7 +38,7 @@ impl FieldPlace {
 }
 
 impl ReadBuffers {
-    /// Gives memory above this number of bytes back.
+    /// Frees memory above this number of bytes.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         self.text.shrink_to(bytes);
         self.sorted.shrink_to(bytes);
@@ -85,7 +85,7 @@ impl ReadBuffers {
         self.text.insert_str(start, text(&Digits::after(tag, length)));
     }
 
-    /// Ends an object that begins at `start`, of which the fields begin at number `first`.
+    /// Ends an object that begins at `start`. Its fields begin at number `first`.
     pub(super) fn end_object(&mut self, start: usize, first: usize, is_sorted: bool) {
         if !is_sorted {
             self.sort(start, first);
@@ -94,7 +94,7 @@ impl ReadBuffers {
         self.header(OBJECT, start);
     }
 
-    /// Sorts the fields of an object. The last of several fields with the same name stays.
+    /// Sorts the fields of an object. If several fields have the same name, keeps the last.
     fn sort(&mut self, start: usize, first: usize) {
         let Self { text, fields, sorted } = self;
         let fields = &mut fields[first..];

@@ -1,5 +1,6 @@
-//! Reads packed values into types, without a copy in between. The same rules hold as for reading a [`Value`](serde_json::Value),
-//! except that an array can stand for the fields of an enum's variant, as in a text.
+//! Reads packed values into types, without an intermediate copy. The rules are the same as for reading a
+//! [`Value`](serde_json::Value), with one exception: as in JSON text, an array can represent the fields of an enum's
+//! variant.
 
 use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer};
 use serde::de::{
@@ -10,7 +11,8 @@ use serde_json::Error;
 
 use super::{FieldIter, ItemIter, Packed, PackedNode};
 
-/// The most nested arrays and objects that are read. Reading recurses, and a stored object has at most some 125.
+/// The most nested arrays and objects that are read. Reading recurses, and a stored object has at most about 125
+/// levels.
 const LEVELS: u32 = 256;
 
 impl Packed<'_> {
@@ -20,11 +22,11 @@ impl Packed<'_> {
     }
 }
 
-/// A value to be read.
+/// A value that is being read.
 #[derive(Clone, Copy)]
 struct Reader<'de> {
     value: Packed<'de>,
-    /// How many levels may follow.
+    /// How many more levels may follow.
     levels: u32,
 }
 
@@ -130,7 +132,7 @@ impl<'de> SeqAccess<'de> for Content<'de> {
 /// The fields of an object while they are read.
 struct MapEntries<'de> {
     fields: FieldIter<'de>,
-    /// The value of the name that was read last.
+    /// The value that belongs to the name that was read last.
     value: Option<Packed<'de>>,
     levels: u32,
     read: usize,

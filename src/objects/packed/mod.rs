@@ -1,4 +1,4 @@
-//! The packed form of JSON: one text that holds a whole object, to be read in place. Plain values.
+//! The packed form of JSON: one text that holds a whole object and is read in place. Plain values.
 //!
 //! A packed value begins with a header of ASCII characters:
 //!
@@ -7,7 +7,7 @@
 //! | 0 to 63 | a string of this many bytes | the string |
 //! | `s` | a string | its length, the string |
 //! | `n`, `t`, `f` | null, true, false | |
-//! | `u` | an integer from 0 on | the integer |
+//! | `u` | an integer that is not negative | the integer |
 //! | `i` | a negative integer | the integer with all bits inverted |
 //! | `d` | a float | its bits, the last byte first, because round numbers end with zeros |
 //! | `N` | any other number, which only exists with `arbitrary_precision` of `serde_json` | its length, its digits |
@@ -18,11 +18,11 @@
 //!
 //! # Invariants
 //!
-//! - A packed value is valid UTF-8, and each string in it is a slice of the text. A reader checks only the borders of a string, in
-//!   constant time, and needs no `unsafe`.
+//! - A packed value is valid UTF-8, and each string in it is a slice of the text. A reader checks only the borders of a
+//!   string, in constant time, and needs no `unsafe`.
 //! - A reader skips a value without looking into it.
-//! - Fields keep the order that they had in the [`Value`]. Fields that are read from a text are sorted by name.
-//! - Except for reading texts (`read`), reading into types (`de`) and [`Serialize`], nothing here recurses, so it takes values of
+//! - Fields keep the order that they had in the [`Value`]. Fields that were read from text are sorted by name.
+//! - Only reading texts (`read`), reading into types (`de`) and [`Serialize`] recurse. All other code accepts values of
 //!   any depth.
 
 #[cfg(feature = "kubernetes")]
@@ -43,7 +43,7 @@ pub(crate) use self::buffers::ReadBuffers;
 pub(super) use self::read::read_object;
 pub(super) use self::write::pack;
 
-/// Strings that are shorter have a header of one byte.
+/// Shorter strings have a header of one byte.
 const SHORT: u8 = 64;
 const STRING: u8 = b's';
 const NULL: u8 = b'n';
@@ -99,13 +99,13 @@ fn long_integer(text: &str) -> Option<(u64, &str)> {
     None
 }
 
-/// Cuts a string with a length before it from the beginning of a text.
+/// Splits a string with a length prefix off the beginning of a text.
 fn string(text: &str) -> Option<(&str, &str)> {
     let (length, rest) = integer(text)?;
     rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
-/// Cuts a value from the beginning of a text.
+/// Splits a value off the beginning of a text.
 fn value(text: &str) -> Option<(Packed<'_>, &str)> {
     let length = match *text.as_bytes().first()? {
         short @ 0..SHORT => usize::from(short) + 1,
@@ -141,7 +141,7 @@ impl<'a> Iterator for FieldIter<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Returns the value that [`pack`] has packed into this text.
+    /// Returns the value in a text that [`pack`] has made.
     pub(super) fn new(text: &'a str) -> Self {
         Self(text)
     }
@@ -207,7 +207,7 @@ impl<'a> Packed<'a> {
 
     /// Returns a copy as a [`Value`].
     pub(super) fn to_value(self) -> Value {
-        /// An unfinished array or object, its other content, and the name of the field that comes next.
+        /// An unfinished array or object, its remaining content, and the name of the next field.
         enum Unfinished<'a> {
             Array(Vec<Value>, ItemIter<'a>),
             Object(Map<String, Value>, FieldIter<'a>, &'a str),
@@ -266,7 +266,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Returns the index that a step of a JSON pointer names, in the one form that RFC 6901 allows.
+/// Returns the index that a step of a JSON pointer names. RFC 6901 allows only one notation.
 fn index(step: &str) -> Option<usize> {
     let is_other_form = step.starts_with('+') || (step.starts_with('0') && step.len() > 1);
     if is_other_form { None } else { step.parse().ok() }

@@ -1,5 +1,5 @@
-//! Reads JSON straight into its packed form, without a [`Value`] in between. The result is the same as with [`pack`]. Fields are always
-//! sorted by name.
+//! Reads JSON directly into its packed form, without an intermediate [`Value`]. The result is the same as with
+//! [`pack`], but the fields are always sorted by name.
 
 use std::fmt;
 
@@ -10,11 +10,12 @@ use super::buffers::{FieldPlace, ReadBuffers};
 use super::{ARRAY, FALSE, NULL, TRUE, pack};
 use crate::objects::Kind;
 
-/// The first and only field of a number's digits, if a program uses `serde_json` with `arbitrary_precision`.
+/// The only field of the object that represents a number's digits, if a program uses `serde_json` with
+/// `arbitrary_precision`.
 const NUMBER: &str = "$serde_json::private::Number";
 
-/// Reads an object without `metadata.managedFields`. Sets its `apiVersion` and `kind` if `kind` is given. Replaces the content of the
-/// buffers, and returns the packed object.
+/// Reads an object without `metadata.managedFields`. Sets its `apiVersion` and `kind` if `kind` is given. Replaces the
+/// content of the buffers, and returns the packed object.
 pub(in crate::objects) fn read_object<'de, 'b, D: Deserializer<'de>>(
     deserializer: D,
     kind: Option<&Kind>,
@@ -29,15 +30,15 @@ pub(in crate::objects) fn read_object<'de, 'b, D: Deserializer<'de>>(
 /// A part of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadPart<'a> {
-    /// The whole object, which gets this kind.
+    /// The whole object. Sets this kind on it.
     Object(Option<&'a Kind>),
-    /// The metadata, which are `null` or have fields.
+    /// The metadata: `null`, or an object with fields.
     Metadata,
     Other,
 }
 
 impl ReadPart<'_> {
-    /// Returns the part that a field is.
+    /// Returns which part a field is.
     fn field(self, name: &str) -> Self {
         if matches!(self, Self::Object(_)) && name == "metadata" { Self::Metadata } else { Self::Other }
     }
@@ -245,7 +246,7 @@ mod tests {
         ]
     }
 
-    /// Names that are often the same, but not always written in the same way.
+    /// Names that often repeat, in different spellings.
     fn any_name() -> impl Strategy<Value = String> {
         prop_oneof![
             8 => r#""([ab]|\\u0061|é){0,2}""#,
@@ -259,7 +260,7 @@ mod tests {
         format!("{{{}}}", fields.join(" ,"))
     }
 
-    /// Any JSON text, and some that are not JSON.
+    /// Any JSON text, and some text that is not JSON.
     fn any_text() -> impl Strategy<Value = String> {
         let word = select(vec!["null", "true", "false"]).prop_map(str::to_owned);
         prop_oneof![word, any_number(), any_string()].prop_recursive(5, 64, 8, |inner| {
@@ -306,7 +307,7 @@ mod tests {
                     object["kind"] = "Deployment".into();
                 }
             });
-            // Fields that are left out are not read, so they may be invalid.
+            // Skipped fields are not read, so they may be invalid.
             if expected.is_ok() {
                 let part = ReadPart::Object(has_kind.then_some(&deployment));
                 prop_assert_eq!(read(text.as_bytes(), part), expected, "{}", text);

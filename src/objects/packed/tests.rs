@@ -22,7 +22,7 @@ fn any_name() -> impl Strategy<Value = String> {
     prop_oneof!["[ab/~0-9]{0,3}", ".{0,80}"]
 }
 
-/// Any JSON, with names and lengths at the borders of the form.
+/// Any JSON, with names and lengths at the limits of the form.
 fn any_json() -> impl Strategy<Value = Value> {
     let text = prop_oneof![any_name(), "[é\"\\\\\u{0}a]{0,6}", "x{62,66}", "y{4090,4100}"];
     let leaf =
@@ -111,9 +111,10 @@ proptest! {
     }
 }
 
-/// Checks that a type is read from the packed form as it is read from the value: to the same result, or with an error.
+/// Checks that a type reads the packed form as it reads the value: with the same result, or with an error in both.
 ///
-/// An array for a variant with named fields or with none is read as from a text: `serde_json` reads it there, but not from a value.
+/// An array in place of a variant with named fields or with no fields is read as from text: `serde_json` accepts it
+/// there, but not in a value.
 fn alike<T: DeserializeOwned + Debug>(json: &Value) -> Result<(), TestCaseError> {
     let packed = pack(json);
     let read = Packed::new(&packed).to_typed::<T>().map_err(drop);

@@ -1,7 +1,7 @@
-//! An ordered map with cheap clones that share nodes with it. A plain value.
+//! An ordered map with cheap clones that share its nodes. A plain value.
 //!
-//! It is a B+ tree: the leaves hold the entries, and every leaf has the same depth. A write copies the nodes on its path that a clone
-//! shares, and changes the others in place.
+//! It is a B+ tree: the leaves hold the entries, and all leaves have the same depth. A write copies the nodes on its
+//! path that a clone shares, and changes the other nodes in place.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The most entries of a leaf and the most children of an inner node.
 const MOST: usize = 32;
-/// How many entries a node grows by when it is full.
+/// How many entries a full node grows by.
 const STEP: usize = 8;
 
 /// An ordered map with cheap clones.
@@ -31,7 +31,8 @@ enum TreeNode<K, V> {
     Inner(Vec<Child<K, V>>),
 }
 
-/// A child with a lower bound of its keys, which is above all keys of the child before it. The bound of a first child has no meaning.
+/// A child with a lower bound of its keys. The bound is above all keys of the child before it. The bound of a first
+/// child has no meaning.
 type Child<K, V> = (K, Arc<TreeNode<K, V>>);
 
 impl<K, V> PersistentMap<K, V> {
@@ -119,7 +120,7 @@ impl<K: Ord + Clone, V: Clone> PersistentMap<K, V> {
         Some(removed)
     }
 
-    /// Returns the entries from a key on, up to the key `end` without it, in order.
+    /// Returns the entries from a key up to but excluding the key `end`, in order.
     pub(crate) fn range<'a, Q: Ord + ?Sized>(&'a self, from: Bound<&Q>, end: Option<&'a Q>) -> Range<'a, K, V, Q>
     where
         K: Borrow<Q>,
@@ -156,8 +157,8 @@ impl<K: Ord + Clone, V: Clone> PersistentMap<K, V> {
     }
 }
 
-/// Returns the index of the item with this key, or the index at which it would be. Unlike the search of the standard library it
-/// branches, so that the processor reads ahead: the keys are behind pointers.
+/// Returns the index of the item with this key, or the index at which to insert it. It branches, unlike the search of
+/// the standard library, so that the processor reads ahead: the keys are behind pointers.
 fn find<K: Borrow<Q>, T, Q: Ord + ?Sized>(items: &[(K, T)], key: &Q) -> Result<usize, usize> {
     let (mut from, mut to) = (0, items.len());
     while from < to {
@@ -208,7 +209,7 @@ fn put<K: Clone, T>(items: &mut Vec<(K, T)>, at: usize, item: (K, T)) -> Option<
     if items.len() <= MOST {
         return None;
     }
-    // Keys that come in their order leave full nodes.
+    // Keys that are inserted in order leave full nodes.
     let right = items.split_off(if at == MOST { MOST } else { MOST / 2 });
     items.shrink_to_fit();
     Some((right[0].0.clone(), right))
@@ -263,7 +264,7 @@ impl<K, V> TreeNode<K, V> {
 impl<K: Clone, V: Clone> Clone for TreeNode<K, V> {
     fn clone(&self) -> Self {
         fn copy<T: Clone>(items: &[T]) -> Vec<T> {
-            // The copy is made to be changed.
+            // The copy is about to be changed.
             let mut copy = Vec::with_capacity((items.len() + 1).next_multiple_of(STEP));
             copy.extend_from_slice(items);
             copy
@@ -295,7 +296,7 @@ impl<K: Ord + Clone + fmt::Debug, V: Clone + fmt::Debug> fmt::Debug for Persiste
 
 /// An iterator over entries in the order of their keys.
 pub(crate) struct Range<'a, K, V, Q: ?Sized> {
-    /// The children that follow, of each inner node on the path.
+    /// The remaining children of each inner node on the path.
     above: Vec<slice::Iter<'a, Child<K, V>>>,
     leaf: slice::Iter<'a, (K, V)>,
     end: Option<&'a Q>,
@@ -303,7 +304,7 @@ pub(crate) struct Range<'a, K, V, Q: ?Sized> {
 
 impl<'a, K: Borrow<Q>, V, Q: Ord + ?Sized> Range<'a, K, V, Q> {
     fn enter(&mut self, mut entries: &'a [(K, V)]) {
-        // One comparison tells whether the range ends in a leaf.
+        // One comparison decides whether the range ends in a leaf.
         if let (Some(end), Some((last, _))) = (self.end, entries.last())
             && last.borrow() >= end
         {

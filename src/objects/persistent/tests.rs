@@ -46,7 +46,8 @@ fn name(number: usize) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Clones keep their entries while the map goes on. Most numbers are inserts at first and removals at last.
+    /// Clones keep their entries while the map changes. At first most operations are inserts, at last most are
+    /// removals.
     #[test]
     fn a_map_and_its_clones_equal_btree_maps(
         steps in prop::collection::vec((0_usize..1_500, 0_usize..3_000, 0_usize..40), 0..3_000),
@@ -59,7 +60,7 @@ proptest! {
             if chance * count >= at * 3_000 {
                 prop_assert_eq!(map.insert(key.clone(), at), model.insert(key, at));
             } else if rare % 2 == 0 {
-                // The keys that are there are near.
+                // Existing keys are near.
                 let Some(key) = model.range(key..).next().map(|(key, _)| key.clone()) else { continue };
                 prop_assert_eq!(map.remove(&key), model.remove(&key));
             } else {
@@ -125,7 +126,7 @@ fn keys_in_order_fill_the_nodes() {
         }
     }
     assert_eq!(leaves, 5_000_usize.div_ceil(MOST));
-    // As in a history: entries are added at the end and removed at the beginning.
+    // Like a history: entries are added at the end and removed at the beginning.
     for number in 0..4_990 {
         map.insert(name(number + 5_000), number);
         model.insert(name(number + 5_000), number);

@@ -27,27 +27,27 @@ use crate::watch::poller::Poller;
 use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Subscriber, Watch};
 
-/// The time after which a failed listing of external resources is repeated. It is shorter than the default of
+/// The delay before a failed listing of external resources is repeated. It is shorter than the default of
 /// [`unready_after`](crate::manager::ManagerBuilder::unready_after): one failure must not make a program unready.
 const LIST_RETRY: Duration = Duration::from_secs(30);
 
 /// A controller of objects that make other objects.
 ///
-/// Each *primary* has *secondaries*, which its reconciler makes in the same client or in another one, marked as the primary's (see
-/// [`Ownership`](super::Ownership)); *tertiaries*, which it only reads; and [external resources](External). All settings have
-/// defaults.
+/// Each *primary* has *secondaries*, which its reconciler makes in the same client or in another one and marks as the
+/// primary's (see [`Ownership`](super::Ownership)). It may also have *tertiaries*, which it only reads, and [external
+/// resources](External). All settings have defaults.
 ///
 /// | event | call | operation |
 /// |---|---|---|
-/// | a primary is created or updated | `sync`; then each external resource is observed, and converged if it is not in step | [put](Operation::Put) |
+/// | a primary is created or updated | `sync`; then each external resource is observed, and converged if it differs | [put](Operation::Put) |
 /// | a primary is being deleted, and a finalizer holds it | `sync` | [delete](Operation::Delete) |
 /// | a primary is gone | its secondaries are deleted and its external resources removed; then `gone` | [delete](Operation::Delete) or [purge](Operation::Purge) |
 /// | a secondary or tertiary changes | `sync` or `gone` of its primary | [secondary](Operation::Secondary) |
-/// | [resync](Self::resync) | the same for all primaries, and for those that are gone and have left something | [resync](Operation::Resync) |
+/// | [resync](Self::resync) | the same for all primaries, and for missing primaries that have left resources | [resync](Operation::Resync) |
 ///
-/// The runs of one key never overlap, so no run deletes the work of another one. When a controller starts, it also cleans up after
-/// primaries that were deleted while no controller ran: it finds their secondaries by the marks, and external resources by their
-/// [list](External::list).
+/// The runs of one key never overlap, so no run deletes the work of another run. When a controller starts, it also
+/// cleans up after primaries that were deleted while no controller ran: it finds their secondaries by the marks, and
+/// their external resources by the [list](External::list).
 ///
 /// # Examples
 ///
@@ -118,7 +118,7 @@ pub struct PrimaryController<T: Object> {
     settings: Vec<Subscribe<T>>,
 }
 
-/// The settings of the controller of a [`PrimaryController`], see [`PrimaryController::controller`].
+/// The settings for the controller of a [`PrimaryController`]. See [`PrimaryController::controller`].
 pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
 type Subscribe<T> = Box<dyn FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send>;
 
@@ -165,10 +165,10 @@ impl<T: Object> PrimaryController<T> {
         }
     }
 
-    /// Changes settings of the controller that have no method here, such as `on_error`, `sync_timeout`, `rate_limit` and
-    /// `debounce`.
+    /// Changes settings of the controller that have no method here, such as `on_error`, `sync_timeout`, `rate_limit`
+    /// and `debounce`.
     ///
-    /// Called when the controller is added to its manager, after all settings made here.
+    /// It is called when the controller is added to its manager, after all settings made here.
     pub fn controller(
         mut self,
         settings: impl FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send + 'static,
@@ -177,12 +177,12 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Adds secondaries. A change of one enqueues its primary, and the primary that it belonged to before. The secondaries of a
-    /// primary that is gone are deleted.
+    /// Adds secondaries. A change of a secondary enqueues its primary, and the primary that it belonged to before. The
+    /// secondaries of a primary that is gone are deleted.
     ///
-    /// A secondary that loses only the labels of its marks gets them back before the next run of its primary, because no list finds it
-    /// without them. A secondary that loses its marks before its watch has seen it belongs to no primary: the next run of its primary finds that
-    /// out.
+    /// If a secondary loses only the labels of its marks, the next run of its primary first restores them, because no
+    /// list finds it without them. If a secondary loses its marks before its watch has seen it, it belongs to no
+    /// primary: the next run of its primary notices that.
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
         self.related.push(Box::new(move |manager| {
@@ -197,8 +197,8 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Adds objects that the primaries read. A change of one enqueues the primaries that `primaries` returns for its old and its
-    /// new state.
+    /// Adds objects that the primaries read. A change of such an object enqueues the primaries that `primaries` returns
+    /// for its old and its new state.
     pub fn tertiary<U, I>(self, api: Api<U>, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
     where
         U: Object,
@@ -207,7 +207,8 @@ impl<T: Object> PrimaryController<T> {
         self.tertiary_of(api, Query::all(), primaries)
     }
 
-    /// As [`tertiary`](Self::tertiary), for the objects that `query` selects, for example in one namespace.
+    /// Does the same as [`tertiary`](Self::tertiary) for the objects that `query` selects, for example in one
+    /// namespace.
     pub fn tertiary_of<U, I>(mut self, api: Api<U>, query: Query, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
     where
         U: Object,
@@ -220,14 +221,15 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Adds an external resource of the primaries. The name is for events, errors and log lines, and for the source that lists the
-    /// resources.
+    /// Adds an external resource of the primaries. The name is for events, errors and log lines, and for the source
+    /// that lists the resources.
     pub fn external(mut self, name: impl Into<String>, external: impl External<T>) -> Self {
         self.externals.push(ExternalResource::new(name, external));
         self
     }
 
-    /// Sets the interval at which all primaries run and left-over resources are looked for. Default: ten minutes.
+    /// Sets the interval at which all primaries run and the controller looks for resources of missing primaries.
+    /// Default: ten minutes.
     pub fn resync(self, interval: Duration) -> Self {
         Self { resync: interval, ..self }
     }
@@ -252,14 +254,14 @@ impl<T: Object> PrimaryController<T> {
         Self { recorder: Some(recorder), ..self }
     }
 
-    /// Calls `hook` after all components of the manager have ended or been abandoned, see [`Manager::at_end`].
+    /// Calls `hook` after all components of the manager have ended or been abandoned. See [`Manager::at_end`].
     pub fn clean_up(self, hook: impl FnOnce() + Send + 'static) -> Self {
         Self { clean_up: Some(Box::new(hook)), ..self }
     }
 
     /// Adds the controller and the watches that it needs to a manager.
     ///
-    /// The watches start immediately. They are shared within the manager, one for each client, type and query.
+    /// The watches start immediately. The manager shares them: one for each client, type and query.
     ///
     /// # Errors
     ///
@@ -293,7 +295,7 @@ impl<T: Object> PrimaryController<T> {
             let name = external.name.clone();
             let (externals, store) = (Arc::clone(&externals), primaries.store().clone());
             let list = move |cx: &Context| left_behind(cx, &externals[number], &store);
-            // A service that is down at the start must not keep the controller from all other work.
+            // A service that is unreachable at the start must not keep the controller from all other work.
             settings = settings.poller(Poller::new(self.resync, list).name(name).retry_after(LIST_RETRY));
         }
         let controller = self.settings.into_iter().fold(settings, |settings, change| change(settings)).build()?;
@@ -310,8 +312,9 @@ selection_settings!(PrimaryController, "See also [`Secondary::namespace`] and [`
 
 /// Returns the reasons of a run for an event of a primary.
 ///
-/// A deletion leaves an object with finalizers in place and sets its `deletionTimestamp`. If the last state has finalizers and no
-/// `deletionTimestamp`, the object was purged. Without finalizers, a deletion removes the object as it is.
+/// A deletion of an object with finalizers leaves the object in place and sets its `deletionTimestamp`. If the last
+/// state has finalizers and no `deletionTimestamp`, the object was purged. A deletion of an object without finalizers
+/// removes it as it is.
 fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
     match event {
         Event::Created { .. } => Reasons::CREATED,

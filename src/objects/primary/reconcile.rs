@@ -24,7 +24,7 @@ use crate::run::reconciler::{Action, Reconciler};
 /// |---|---|---|
 /// | [`Put`](Self::Put) | it was created or updated, or deleted and created again | |
 /// | [`Delete`](Self::Delete) | it is being deleted, and a finalizer holds it | it was deleted |
-/// | [`Purge`](Self::Purge) | | it vanished, although it had finalizers and its deletion was not visible |
+/// | [`Purge`](Self::Purge) | | it vanished although it had finalizers, and no deletion was visible |
 /// | [`Secondary`](Self::Secondary) | a secondary or tertiary has changed | the same, or it has left a secondary |
 /// | [`Resync`](Self::Resync) | a resync of all primaries | it has left an external resource |
 /// | [`Other`](Self::Other) | a retry, a requeue or a manual request, see [`Context::reasons`] | the same |
@@ -35,11 +35,11 @@ pub enum Operation {
     Put,
     /// The primary was deleted or is being deleted.
     Delete,
-    /// The primary has vanished without its finalizers having been removed.
+    /// The primary has vanished, but its finalizers were not removed.
     Purge,
     /// A secondary or tertiary has changed.
     Secondary,
-    /// All primaries are run, changed or not.
+    /// All primaries run, changed or not.
     Resync,
     /// Another reason.
     Other,
@@ -124,25 +124,26 @@ impl Deref for PrimaryContext<'_> {
 
 /// Reconciles a primary with its secondaries. Like a [`Reconciler`], but it gets the object instead of the key.
 ///
-/// A closure is a reconciler that does nothing for a primary that is gone. Write out the types of its parameters: `|cx:
-/// &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
+/// A closure is a reconciler that does nothing for a primary that is gone. Write out the types of its parameters:
+/// `|cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
 pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
-    /// Reconciles a primary that exists. It may be [being deleted](super::super::ObjectMeta::is_deleting), held by a finalizer.
+    /// Reconciles a primary that exists. It may be [being deleted](super::super::ObjectMeta::is_deleting) while a
+    /// finalizer keeps it.
     ///
     /// # Errors
     ///
-    /// As [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is no failure: the key runs again after a second, or as
-    /// soon as a watch shows the change. The sixth conflict in a row is a failure.
+    /// The same as for [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is not a failure: the key runs
+    /// again after a second, or as soon as a watch shows the change. The sixth conflict in a row is a failure.
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
-    /// Reacts to a primary that is gone. Its secondaries have been deleted, though finalizers may still hold them.
+    /// Handles a primary that is gone. Its secondaries have been deleted, but finalizers may still keep them.
     ///
-    /// Called at least once for each primary that goes while the controller runs, and whenever one of its resources is found later.
-    /// Not called for the deletion events of its secondaries.
+    /// Called at least once for each primary that disappears while the controller runs, and whenever one of its
+    /// resources is found later. Not called for the deletion events of its secondaries.
     ///
     /// # Errors
     ///
-    /// As [`sync`](Self::sync).
+    /// The same as for [`sync`](Self::sync).
     fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
         let _ = (cx, key);
         Ok(())
@@ -169,7 +170,8 @@ pub(super) trait SecondaryOf<T>: Send + Sync {
     fn collect(&self, cx: &Context, gone: &DynamicObject) -> Result<bool, ClientError>;
 }
 
-/// The reconciler of a [`PrimaryController`](super::PrimaryController), for its [builder](super::PrimaryController::controller).
+/// The reconciler of a [`PrimaryController`](super::PrimaryController), for its
+/// [builder](super::PrimaryController::controller).
 pub struct PrimaryRun<T: Object> {
     /// The name of the controller, for log lines.
     pub(super) name: String,
@@ -201,7 +203,7 @@ impl<T: Object> PrimaryRun<T> {
                 }),
             )?;
         }
-        // Reported last, so that an object that cannot be changed stops nothing else.
+        // Reported last, so that an object that cannot be changed does not stop the other steps.
         relabelled?;
         Ok(action)
     }
@@ -218,7 +220,7 @@ impl<T: Object> PrimaryRun<T> {
             Ok(removed)
         });
         let found = all(&gone.object_ref(), collected.chain(removed))?;
-        // Without a finding, these reasons stem from the deletions of an earlier run, which called `gone`.
+        // If nothing was found, these reasons stem from the deletions of an earlier run, which called `gone`.
         let related = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
         if found || !related.contains(cx.reasons()) {
             self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
@@ -262,17 +264,17 @@ impl<T: Object> fmt::Debug for PrimaryRun<T> {
     }
 }
 
-/// The delay after a conflict. Usually a watch enqueues the key earlier. A secondary that is being deleted may need this delay
-/// several times.
+/// The delay after a conflict. A watch usually enqueues the key earlier. A secondary that is being deleted may need
+/// this delay several times.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether the error is a conflict that does not choose its own delay.
+/// Returns whether the error is a conflict that leaves the delay to the controller.
 fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
     is_conflict(error) && Terminal::find(error).is_none() && RequeueAfter::find(error).is_none()
 }
 
-/// Runs all steps, also after a failure. Returns whether one has changed something, or the first error, preferring errors that
-/// are no conflicts.
+/// Runs all steps, even after a failure. Returns whether a step has changed something, or the first error, preferably
+/// one that is not a conflict.
 ///
 /// The other errors are logged.
 fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
@@ -281,7 +283,7 @@ fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) 
         result = match (result, step) {
             (Ok(before), Ok(now)) => Ok(before | now),
             (Err(first), Err(other)) => {
-                // A conflict ends soon, so it must not hide another error.
+                // A conflict resolves soon, so it must not hide another error.
                 let hides = is_mere_conflict(&*first) && !is_mere_conflict(&*other);
                 let (first, other) = if hides { (other, first) } else { (first, other) };
                 let level = if is_mere_conflict(&*other) { log::Level::Debug } else { log::Level::Warn };

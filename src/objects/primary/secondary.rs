@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! - A secondary is read from its client, and is written or deleted only in the version that was read. An object without the
-//!   mark of the primary is not changed.
-//! - A secondary of a missing primary is deleted only in a run of that primary's key, after the client has reported the primary
-//!   as missing. No other run of the key can create it meanwhile.
+//! - A secondary is read from its client, and is written or deleted only in the version that was read. An object
+//!   without the mark of the primary is not changed.
+//! - A secondary of a missing primary is deleted only in a run of that primary's key, after the client has reported the
+//!   primary as missing. No other run of the key can create it at the same time.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -29,11 +29,12 @@ use crate::watch::store::Index;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
-/// Each object is marked with its primary. An object of another owner is never changed. A `Secondary` is a cheap handle: give one to the
-/// [`PrimaryController`](super::PrimaryController) and one to its reconciler.
+/// Each object is marked with its primary. An object of another owner is never changed. A `Secondary` is a cheap
+/// handle: give one to the [`PrimaryController`](super::PrimaryController) and one to its reconciler.
 ///
-/// All reads go to the client, not to a watch, so an object that was just created is not created twice. Each write applies to the
-/// version that was read. If the object has changed since, the write is a [conflict](ClientError::Conflict), and the next run reads again.
+/// All reads ask the client, not a watch, so an object that was just created is not created twice. Each write applies
+/// to the version that was read. If the object has changed since, the write is a [conflict](ClientError::Conflict), and
+/// the next run reads again.
 ///
 /// # Examples
 ///
@@ -119,14 +120,16 @@ impl<S: Object> Secondary<S> {
 
     /// Creates or updates an object of the primary so that it has this content.
     ///
-    /// The labels, annotations, finalizers and owner references of `desired` are added to those of the stored object. The status stays.
-    /// Nothing is written if the object is as desired, or differs only by what the client made of the last write.
+    /// The labels, annotations, finalizers and owner references of `desired` are added to the stored object. The status
+    /// stays. Nothing is written if the object is as desired, or if the client changed the last write in the same way.
     ///
     /// # Errors
     ///
-    /// - [`ClientError::Invalid`] if the object exists and does not belong to the primary. It is not changed, and the event
-    ///   [`reasons::ERR_RESOURCE_EXISTS`] is recorded. Also if `desired` has no name, or has the marks of another owner;
-    /// - [`ClientError::Conflict`] if the object has changed since it was read, or is being deleted: a later run creates it again;
+    /// - [`ClientError::Invalid`] if the object exists and does not belong to the primary. It is not changed, and the
+    ///   event [`reasons::ERR_RESOURCE_EXISTS`] is recorded. The same error is returned if `desired` has no name, or
+    ///   has the marks of another owner;
+    /// - [`ClientError::Conflict`] if the object has changed since it was read, or is being deleted: a later run
+    ///   creates it again;
     /// - the errors of the [`Client`](super::super::client::Client).
     pub fn ensure(&self, primary: &impl Object, desired: S) -> Result<OperationResult<S>, ClientError> {
         if desired.meta().name.is_empty() {
@@ -158,7 +161,7 @@ impl<S: Object> Secondary<S> {
     ///
     /// # Errors
     ///
-    /// As [`ensure`](Self::ensure): an object of another owner is not deleted.
+    /// The same as for [`ensure`](Self::ensure): an object of another owner is not deleted.
     pub fn remove(&self, primary: &impl Object, key: &ObjectKey) -> Result<bool, ClientError> {
         let Some(object) = self.api.get(key).ignore_not_found()? else {
             return Ok(false);
@@ -189,8 +192,8 @@ impl<S: Object> Secondary<S> {
         result.map(|()| deleted)
     }
 
-    /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an object. A
-    /// failure does not stop the others; the first one is returned.
+    /// Restores the labels of objects with annotations that name the primary. Without the labels, no list finds such an
+    /// object. A failure does not stop the others; the first failure is returned.
     fn relabel(&self, cx: &Context, primary: &impl Object, unlabelled: &[ObjectKey]) -> Result<(), ClientError> {
         // The objects need not match the type.
         let api = Api::<DynamicObject>::of_kind(Arc::clone(self.api.client()), self.api.kind().clone());
@@ -209,21 +212,21 @@ impl<S: Object> Secondary<S> {
         unlabelled.iter().map(relabel).fold(Ok(()), Result::and)
     }
 
-    /// Returns the key of the primary of an object that lacks a label for it.
+    /// Returns the key of an object's primary if the object lacks a label for it.
     pub(super) fn unlabelled_owner(&self, object: &S, primaries: &Kind) -> Option<ObjectKey> {
         self.ownership.unlabelled_owner(&object.meta(), primaries)
     }
 
     /// Deletes the dependents of a primary that is gone. Returns whether there were any.
     ///
-    /// `unlabelled` are the keys of objects with annotations that name the primary, but without its labels.
+    /// `unlabelled` are the keys of objects that have annotations with the primary, but lack its labels.
     fn collect(&self, cx: &Context, gone: &impl Object, unlabelled: &[ObjectKey]) -> Result<bool, ClientError> {
         let (client, kind) = (&**self.api.client(), self.api.kind());
         let listed = match client.list(kind, &self.query_of(gone)) {
             Ok(listed) => listed.items.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error)],
         };
-        // Read after the listed ones have been deleted, so that none is deleted twice.
+        // Read these after the listed ones have been deleted, so that none is deleted twice.
         let unlabelled = unlabelled.iter().filter_map(|key| client.get(kind, key).ignore_not_found().transpose());
         let by = OwnedBy::Marks(&self.ownership);
         let exists = |owner: &Owner| Ok(owner.key != gone.key());
@@ -288,7 +291,7 @@ impl<S: Object> Secondary<S> {
     }
 }
 
-/// The secondaries of one type and the watch of them.
+/// The secondaries of one type, and their watch.
 pub(super) struct WatchedSecondary<S: Object> {
     pub(super) secondary: Secondary<S>,
     /// The secondaries that lack a label for their primary.

@@ -1,8 +1,8 @@
 //! Applies fields under an owner: a simple form of Kubernetes' "Server-Side Apply".
 //!
-//! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the ownership of
-//! the fields that it changes. An owned field therefore always has the value that its owners applied. An owner of status fields and
-//! an owner of other fields with the same name are two owners.
+//! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the
+//! ownership of the fields that it changes. An owned field therefore always has the value that its owners applied. An
+//! owner of status fields and an owner of other fields are two owners, even if they have the same name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -19,13 +19,13 @@ type Path = Vec<String>;
 /// The fields of the metadata that can be owned.
 const OWNED: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
 
-/// The arrays in the metadata that have owners for each of their elements. All other arrays are owned as a whole.
+/// The metadata arrays in which each element has its own owners. All other arrays are owned as a whole.
 const BY_ELEMENT: [&str; 2] = ["finalizers", "ownerReferences"];
 
-/// The positions of the elements of an array by their names. The first of equal elements counts.
+/// Maps the names of an array's elements to their positions. The first of equal elements counts.
 type Positions = HashMap<String, usize>;
 
-/// An object, with the positions of the elements of the arrays [`BY_ELEMENT`]: such an array may be very long.
+/// An object, and for each array in [`BY_ELEMENT`] the positions of its elements. Such an array may be very long.
 struct IndexedObject<'a> {
     object: &'a Value,
     positions: [Positions; BY_ELEMENT.len()],
@@ -49,8 +49,9 @@ impl<'a> IndexedObject<'a> {
     }
 }
 
-/// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have applied other
-/// values to these fields. `applied` has only fields of the part that the owner applies. An owner without fields has no entry.
+/// Returns the object with the applied fields, and its new `managedFields`. Without force, fails if other owners have
+/// applied other values to these fields. `applied` has only fields of the part that the owner applies. An owner without
+/// fields has no entry.
 pub(super) fn apply(
     current: Option<&Value>,
     applied: &Value,
@@ -110,8 +111,8 @@ pub(super) fn apply(
     Ok((next, Value::Array(entries)))
 }
 
-/// Returns the new `managedFields` after a write other than apply, or `None` if they stay. Owners lose the fields that the write
-/// has changed.
+/// Returns the new `managedFields` after a write other than apply, or `None` if they do not change. Owners lose the
+/// fields that the write has changed.
 pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
     let mut entries = current["metadata"]["managedFields"].as_array()?.clone();
     let (current, next) = (IndexedObject::new(current), IndexedObject::new(next));
@@ -130,7 +131,7 @@ pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
     lost.then_some(Value::Array(entries))
 }
 
-/// Returns whether two values of a field differ. Two objects count as equal, because fields can be added to either.
+/// Returns whether two values of a field differ. Two objects count as equal, because fields can be added to both.
 fn differs(one: Option<&Value>, other: Option<&Value>) -> bool {
     one != other && !(one.is_some_and(Value::is_object) && other.is_some_and(Value::is_object))
 }
@@ -146,7 +147,7 @@ fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSe
     entry
 }
 
-/// Returns the name and the subresource of the owner of an entry.
+/// Returns the name and the subresource of an entry's owner.
 fn identity(entry: &Value) -> (&str, &str) {
     (entry["manager"].as_str().unwrap_or_default(), entry["subresource"].as_str().unwrap_or_default())
 }
@@ -155,7 +156,8 @@ fn own_identity(owner: &FieldOwner) -> (&str, &str) {
     (&owner.name, if owner.target == PatchTarget::Status { "status" } else { "" })
 }
 
-/// Returns the fields that an applied object sets: values that are no objects, empty objects, and the elements of some arrays.
+/// Returns the fields that an applied object sets: values other than objects, empty objects, and the elements of some
+/// arrays.
 fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fn walk(value: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
         match value {
@@ -191,7 +193,7 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
 
 /// Returns whether applying these fields changes the value that an owner has at `path`.
 ///
-/// Its cost does not depend on the number of fields: an object may have very many.
+/// The cost does not depend on the number of fields: an object may have very many.
 fn is_taken(current: &IndexedObject<'_>, applied: &IndexedObject<'_>, fields: &BTreeSet<Path>, path: &Path) -> bool {
     let mut around = (1..=path.len()).filter_map(|end| fields.get(&path[..end]));
     around.any(|field| differs(current.at(field), applied.at(field)))
@@ -205,7 +207,7 @@ fn has_within(fields: &BTreeSet<Path>, path: Bound<&[String]>) -> bool {
     fields.range::<[String], _>((path, Bound::Unbounded)).next().is_some_and(|field| field.starts_with(start))
 }
 
-/// Returns the place of the array at this path in [`BY_ELEMENT`].
+/// Returns the index in [`BY_ELEMENT`] of the array at this path.
 fn by_element(path: &[String]) -> Option<usize> {
     match path {
         [top, field] if top == "metadata" => BY_ELEMENT.iter().position(|list| list == field),
@@ -229,7 +231,7 @@ fn positions(elements: &[Value]) -> Positions {
     positions
 }
 
-/// Returns the position of an element of the array at this path.
+/// Returns the position of an array's element, by the path of the array and the element's name.
 fn position(positions: &[Positions; BY_ELEMENT.len()], path: &[String], name: &str) -> Option<usize> {
     positions[by_element(path)?].get(name).copied()
 }
@@ -257,7 +259,8 @@ fn merge(into: &mut Value, from: &Value, path: &mut Path) {
     }
 }
 
-/// Removes the fields at these paths, unless they are kept, and then the objects and arrays around them that are empty now.
+/// Removes the fields at these paths, unless they are kept. Then removes the objects and arrays around them that are
+/// empty now.
 fn remove_all<'a>(object: &mut Value, paths: impl Iterator<Item = &'a Path>, is_kept: &dyn Fn(&[String]) -> bool) {
     let positions = IndexedObject::new(object).positions;
     for path in paths {
@@ -273,7 +276,7 @@ fn remove_all<'a>(object: &mut Value, paths: impl Iterator<Item = &'a Path>, is_
     }
 }
 
-/// Removes one such field. Elements of arrays become `null`, so that the positions of the others stay.
+/// Removes one such field. Elements of arrays become `null`, so that the other elements keep their positions.
 fn remove(
     object: &mut Value,
     path: &[String],
@@ -342,7 +345,7 @@ fn read(json: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
 mod tests {
     use super::*;
 
-    /// The current state of an object after this owner has applied fields to it.
+    /// Returns the state of an object after this owner has applied fields to it.
     fn applied(current: Option<&Value>, applied: &Value, owner: &FieldOwner) -> Result<Value, Vec<FieldConflict>> {
         let (mut next, managed) = apply(current, applied, owner, "v1", Timestamp::UNIX_EPOCH)?;
         meta_mut(&mut next).insert("managedFields".to_owned(), managed);
@@ -362,7 +365,7 @@ mod tests {
             let found = applied(Some(&current), &json!({"spec": spec}), &bob).err().unwrap_or_default();
             assert_eq!(found.iter().map(|conflict| &*conflict.field).collect::<Vec<_>>(), conflicts, "{spec}");
         }
-        // The owner leaves out a field, and the other field inside the same object stays.
+        // The owner omits a field, but the other field inside the same object stays.
         let shared = applied(Some(&current), &json!({"spec": {"a": {"c": 1}}}), &bob).unwrap();
         let left = applied(Some(&shared), &json!({"spec": {"ab": 1}}), &alice).unwrap();
         assert_eq!(left["spec"], json!({"a": {"c": 1}, "ab": 1}));
@@ -382,7 +385,7 @@ mod tests {
         assert_eq!((&less["spec"], &less["status"]), (&json!({"b": 1}), &json!({"x": 1})));
     }
 
-    /// The time grows with the number of fields, not with its square. Otherwise, this test would take many minutes.
+    /// The time is linear in the number of fields. If it were quadratic, this test would take many minutes.
     #[test]
     fn very_many_fields_are_applied() {
         let fields = |name: &str| -> Value {

@@ -1,5 +1,5 @@
-//! The consequences of a change for dependents, in the same transaction. The rules are those of Kubernetes' garbage collector
-//! ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
+//! Applies the consequences of a change to dependents, in the same transaction. The rules are those that Kubernetes'
+//! garbage collector follows ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
 
 use serde_json::{Map, Value, json};
 
@@ -9,9 +9,9 @@ use super::txn::Txn;
 use crate::objects::SharedObject;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
-/// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
+/// The finalizer of an object in foreground deletion. It is removed once no dependent blocks the deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object that waits until its dependents have no references to it any more.
+/// The finalizer of an object that waits until no dependent refers to it.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// Returns whether an object is in foreground deletion, waiting for its dependents.
@@ -19,20 +19,20 @@ pub(crate) fn is_waiting(object: &SharedObject) -> bool {
     object.is_deleting() && object.finalizers().any(|name| name == FOREGROUND)
 }
 
-/// Returns whether an object is being deleted, and its dependents lose their references to it first.
+/// Returns whether an object is being deleted after its dependents have lost their references to it.
 pub(crate) fn is_orphaning(object: &SharedObject) -> bool {
     object.is_deleting() && object.finalizers().any(|name| name == ORPHAN)
 }
 
 impl<S: StoredObjects> Txn<'_, S> {
-    /// Processes the objects whose owners or dependents have changed, until no more changes follow.
+    /// Settles the objects with changed owners or dependents, until no more changes follow.
     pub(crate) fn settle(&mut self) {
         while let Some(location) = self.unsettled.take() {
             self.settle_one(&location);
         }
     }
 
-    /// Processes one such object. Changes only this one, unless its dependents lose their references to it.
+    /// Settles one such object. Changes only this object, unless its dependents lose their references to it.
     pub(crate) fn settle_one(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
         if !object.is_deleting() {
@@ -49,8 +49,8 @@ impl<S: StoredObjects> Txn<'_, S> {
         }
     }
 
-    /// Deletes an object that has lost all its owners. If an owner is left, removes the references to owners that are gone or
-    /// waiting. An owner of an unknown kind counts as left: it may exist in another client.
+    /// Deletes an object that has lost all its owners. If an owner remains, removes the references to owners that are
+    /// gone or waiting. An owner of an unknown kind counts as remaining: it may exist in another client.
     fn settle_owners(&mut self, location: &Location, object: &SharedObject) {
         let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
         for owner in owners_of(object) {
@@ -77,7 +77,7 @@ impl<S: StoredObjects> Txn<'_, S> {
                 // If two objects own each other, one of them must not wait.
                 let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
                 let foreground = !dependents.iter().any(waits);
-                // The choice for the owner holds for its dependents too, whatever their finalizers say.
+                // The caller's choice for the owner also applies to its dependents. Their finalizers do not matter.
                 self.begin_chosen_deletion(location, foreground);
             } else {
                 self.begin_deletion(location);
@@ -85,16 +85,17 @@ impl<S: StoredObjects> Txn<'_, S> {
         }
     }
 
-    /// Begins a deletion. Removes the object as it is if it has no finalizers.
+    /// Begins a deletion. If the object has no finalizers, removes it at once.
     ///
-    /// Finalizers that the object has for its dependents stay: as in Kubernetes, only a choice replaces them.
+    /// The object keeps the finalizers that concern its dependents: as in Kubernetes, only a choice of the caller
+    /// replaces them.
     pub(crate) fn begin_deletion(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
         self.delete_as(location, &object, object.to_value(), false);
     }
 
-    /// Begins a deletion, or changes one that has begun. Removes the object if it has no other finalizers, and in foreground deletion
-    /// no dependents. As in Kubernetes, the last choice counts.
+    /// Begins a deletion, or changes one that has begun. Removes the object if it has no other finalizers and, in
+    /// foreground deletion, no dependents. As in Kubernetes, the last choice counts.
     pub(super) fn begin_chosen_deletion(&mut self, location: &Location, foreground: bool) {
         let Some(object) = self.find(location) else { return };
         let waits = foreground && !self.dependents(object.uid()).is_empty();
@@ -103,7 +104,8 @@ impl<S: StoredObjects> Txn<'_, S> {
         self.delete_as(location, &object, next, waits);
     }
 
-    /// Begins the deletion of an object, with the finalizers of `next`. `waits` adds the finalizer of foreground deletion.
+    /// Begins the deletion of an object, with the finalizers of `next`. `waits` adds the finalizer of foreground
+    /// deletion.
     fn delete_as(&mut self, location: &Location, object: &SharedObject, mut next: Value, waits: bool) {
         let is_there = finalizers_of(&next).any(|name| name == FOREGROUND);
         if waits
@@ -134,8 +136,9 @@ impl<S: StoredObjects> Txn<'_, S> {
         raise_generation(meta);
     }
 
-    /// Gives an object the finalizer that keeps it until its dependents have lost their references to it. `deletes` also begins its
-    /// deletion. Changes only this object, so a store that is not exclusive refuses the change before any dependent has changed.
+    /// Gives an object the finalizer that keeps it until its dependents have lost their references to it. `deletes`
+    /// also begins its deletion. Changes only this object, so a store that is not exclusive refuses the change before
+    /// any dependent has changed.
     pub(super) fn begin_orphaning(&mut self, location: &Location, owner: &SharedObject, deletes: bool) {
         let mut next = owner.to_value();
         // As in Kubernetes, the last choice of the caller counts.
@@ -177,7 +180,7 @@ pub(super) fn raise_generation(meta: &mut Map<String, Value>) {
     meta.insert("generation".to_owned(), (generation + 1).into());
 }
 
-/// Keeps some entries of a list in the metadata, and removes the list if it is empty then.
+/// Keeps some entries of a list in the metadata, and removes the list if it is then empty.
 fn retain(object: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     let meta = meta_mut(object);
     if let Some(Value::Array(entries)) = meta.get_mut(list) {

@@ -27,6 +27,7 @@ pub(crate) struct ObjectChange {
     /// The object after the change. For a removal, its last state.
     pub(crate) object: SharedObject,
     pub(crate) removed: bool,
-    /// About how many bytes the history needs for this change, once the object has changed again.
+    /// The approximate number of bytes that the history needs for this change, once the object has
+    /// changed again.
     pub(crate) kept: usize,
 }

@@ -1,4 +1,5 @@
-//! Counts the visited objects and index entries of a call in tests. In a program this does nothing.
+//! Counts the objects and index entries that a call visits, in tests. In a program this does
+//! nothing.
 //!
 //! Each thread counts its own visits, so that parallel tests do not disturb each other.
 
@@ -14,7 +15,7 @@ pub(crate) fn visit() {
     VISITS.set(VISITS.get() + 1);
 }
 
-/// Returns the visits of this thread.
+/// Returns how many objects and entries this thread has visited.
 #[cfg(test)]
 pub(crate) fn visits() -> usize {
     VISITS.get()

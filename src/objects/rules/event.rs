@@ -1,4 +1,4 @@
-//! The events that a change means for a watch with a selection.
+//! Converts a change to the event that a watch with a selection sees.
 
 use std::fmt::Display;
 
@@ -7,8 +7,8 @@ use crate::objects::{Query, SharedObject, WatchEvent};
 
 /// Returns the event for readers of the selected objects; `None` if they see no change.
 ///
-/// `old` is the object before the change; `None` if the change creates it. For a removal, `object` is the last state. Does not look
-/// at the namespace.
+/// `old` is the object before the change; `None` if the change creates it. For a removal, `object` is the last state.
+/// Ignores the namespace.
 pub(crate) fn event_of(
     old: Option<&SharedObject>,
     object: &SharedObject,

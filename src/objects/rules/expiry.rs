@@ -1,11 +1,11 @@
-//! Decides which objects expire, and by which of their times.
+//! Decides which objects expire, and which of their times counts.
 
 use jiff::Timestamp;
 
 use super::change::Location;
 use crate::objects::{Kind, SharedObject};
 
-/// The paths of the times of an event. The latest one counts.
+/// The paths of an event's times. The latest one counts.
 const TIMES: [&str; 5] = [
     "/series/lastObservedTime",
     "/deprecatedLastTimestamp",
@@ -19,7 +19,7 @@ pub(crate) fn expires(kind: &Kind) -> bool {
     kind.name() == "Event" && ["", "events.k8s.io"].contains(&kind.group())
 }
 
-/// Returns the latest time that an event states; `None` for any other object, and for an event that is being deleted already.
+/// Returns the latest time of an event; `None` for any other object, and for an event that is already being deleted.
 pub(crate) fn last_time(location: &Location, object: &SharedObject) -> Option<Timestamp> {
     if !expires(&location.kind) || object.is_deleting() {
         return None;

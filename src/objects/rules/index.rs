@@ -16,7 +16,8 @@ use crate::objects::{SharedObject, ValueRef};
 pub(crate) struct ObjectIndex {
     /// The location of each object by its uid.
     locations: PersistentMap<Arc<str>, Location>,
-    /// The dependents of each owner: pairs of the owner's uid and a dependent. `None` stands before all dependents of an owner.
+    /// The dependents of each owner: pairs of the owner's uid and a dependent. `None` sorts before all dependents of an
+    /// owner.
     dependents: PersistentMap<(Arc<str>, Option<Location>), ()>,
     /// The number of references that block the deletion of an owner, by its uid.
     blocking: PersistentMap<Arc<str>, isize>,
@@ -39,8 +40,8 @@ impl ObjectIndex {
         pairs.filter_map(|((_, location), ())| location.as_ref()).inspect(|_| cost::visit())
     }
 
-    /// Returns how many references block the deletion of the owner with this uid. In the index of a transaction this is a
-    /// difference.
+    /// Returns how many references block the deletion of the owner with this uid. In the index of a transaction this is
+    /// a difference.
     pub(crate) fn blocking(&self, uid: &str) -> isize {
         cost::visit();
         self.blocking.get(uid).copied().unwrap_or_default()
@@ -52,7 +53,7 @@ impl ObjectIndex {
         visited.take_while(move |((last, _), ())| *last <= time).map(|((_, location), ())| location)
     }
 
-    /// Replaces an object at this location. `None` stands for a missing object.
+    /// Replaces an object at this location. `None` means that there is no object.
     pub(crate) fn replace(&mut self, old: Option<&SharedObject>, new: Option<&SharedObject>, location: &Location) {
         let is_known_alike = |old, new| entries_of(old, location) == entries_of(new, location);
         if old.zip(new).is_some_and(|(old, new)| is_known_alike(old, new)) {
@@ -109,7 +110,7 @@ impl ObjectIndex {
     }
 }
 
-/// Returns all that an index says about an object.
+/// Returns the index entries of an object: uid, owner references, and expiry time.
 fn entries_of<'a>(object: &'a SharedObject, location: &Location) -> (&'a str, Option<ValueRef<'a>>, Option<Timestamp>) {
     (object.uid(), meta_field(object, "ownerReferences"), last_time(location, object))
 }

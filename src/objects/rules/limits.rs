@@ -1,4 +1,4 @@
-//! The limits of an object: its depth and its size. Except for [`size`], nothing here recurses, so it takes values of any depth.
+//! The limits of an object: its depth and its size. Only [`size`] recurses. All other code accepts values of any depth.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use super::change::Location;
 use crate::objects::json::key_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, SharedObject};
 
-/// The most levels of nested arrays and objects, the object itself included. Common parsers, such as `serde_json`, read 127 levels:
-/// enough for every object, its managed fields, and a list of such objects.
+/// The most levels of nested arrays and objects, the object itself included. Common parsers, such as `serde_json`, read
+/// 127 levels: enough for every object, its managed fields, and a list of such objects.
 pub(super) const MOST_DEPTH: usize = 120;
-/// The number of levels that `managedFields` may be deeper than the object. They repeat the paths of the fields.
+/// How many levels deeper `managedFields` may be than the object, because they repeat the paths of the fields.
 pub(super) const MANAGED: usize = 5;
 
 /// Returns the number of nested arrays and objects.
@@ -19,7 +19,7 @@ pub(super) fn depth(value: &Value) -> usize {
     walk(value, None, 0)
 }
 
-/// Returns the depth of an object. Its managed fields count for [`MANAGED`] levels less.
+/// Returns the depth of an object. For its managed fields, [`MANAGED`] levels are subtracted.
 pub(super) fn object_depth(object: &Value) -> usize {
     let managed = object.get("metadata").and_then(|meta| meta.get("managedFields"));
     walk(object, managed, MANAGED) - MANAGED
@@ -61,10 +61,10 @@ pub(super) fn size(value: &Value) -> usize {
     count.0
 }
 
-/// Returns a number of bytes that the JSON text of a value does not exceed. Much faster than [`size`]. Returns `None` for a value
-/// with numbers other than integers, which may have any number of digits.
+/// Returns an upper bound for the length of a value's JSON text in bytes. Much faster than [`size`]. Returns `None` for
+/// a value with numbers other than integers, which may have any number of digits.
 fn most_bytes(value: &Value) -> Option<usize> {
-    /// An integer of 64 bits, `false` or two brackets, and a comma.
+    /// An integer of 64 bits, or `false`, or two brackets; and a comma.
     const PLAIN: usize = 21;
     // A control character becomes six bytes, `\u0000`. A string has two quotes, and a comma or colon.
     let text = |text: &str| 6 * text.len() + 3;
@@ -122,8 +122,8 @@ fn deepest((_, value): &(String, &Value)) -> usize {
     depth(value)
 }
 
-/// Refuses an object that is nested too deep, before anything recurses into it. An object that is stored already may be written
-/// again if it does not become deeper.
+/// Refuses an object that is nested too deep, before any code recurses into it. A stored object that is too deep may be
+/// written again if it does not become deeper.
 pub(crate) fn admit(
     kind: &Kind,
     object: Value,
@@ -146,8 +146,8 @@ fn too_deep(object: ObjectRef, value: &Value) -> ClientError {
     ClientError::invalid(object, way_down(value), format!("{} levels deep", object_depth(value)), rule)
 }
 
-/// Refuses an object that is too deep or has more than `most_size` bytes of JSON. A stored object beyond the limits may be
-/// written again if it does not grow, so that its finalizers can be removed.
+/// Refuses an object that is too deep or has more than `most_size` bytes of JSON. A stored object beyond the limits may
+/// be written again if it does not grow, so that its finalizers can be removed.
 pub(super) fn check_limits(
     location: &Location,
     current: Option<&SharedObject>,
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The longest text for each kind of value: no value is shorter by more than its own part of the bound.
+    /// The longest text for each kind of value. The bound exceeds it by at most 21 bytes for each value.
     #[test]
     fn the_bound_counts_the_longest_texts() {
         let lists = [Value::from(vec![u64::MAX; 100]), vec![i64::MIN; 100].into(), vec![false; 100].into()];

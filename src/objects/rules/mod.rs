@@ -1,8 +1,9 @@
-//! The rules for objects, as one kind of transaction for all stores of this crate.
+//! The rules for objects, as one kind of transaction that all stores of this crate run.
 //!
-//! A transaction (`txn`) reads a store (`stored`), and collects the changes that a call makes (`change`): `write` has the write
-//! methods of clients, with `check`, `limits`, `patch` and `apply`; `cascade` has the consequences for dependents. Nothing here
-//! stores anything. The embedded clients run whole transactions on their state. The client of NATS runs one for each entry.
+//! A transaction (`txn`) reads a store (`stored`), and collects the changes that a call makes (`change`). `write` has
+//! the write methods of clients, with `check`, `limits`, `patch` and `apply`; `cascade` has the consequences for
+//! dependents. Nothing here stores anything. The embedded clients run whole transactions on their state. The client of
+//! NATS runs one transaction for each entry.
 
 mod apply;
 pub(crate) mod cascade;

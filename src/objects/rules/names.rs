@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-/// The letters of generated names: no vowels and no confusing digits, as in apimachinery's `rand.SafeEncodeString`.
+/// The characters of generated names: no vowels and no confusing digits, as in apimachinery's `rand.SafeEncodeString`.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The length of the generated part of a name.
@@ -14,7 +14,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns the uid of the object that is created with this version.
+    /// Returns the uid for the object that is created with this version.
     pub(crate) fn uid(self, version: u64) -> Uuid {
         self.seed.map_or_else(Uuid::new_v4, |seed| Uuid::from_u64_pair(seed, version))
     }
@@ -22,7 +22,7 @@ impl Names {
 
 /// Returns a suffix of five characters, a different one for each attempt.
 pub(crate) fn suffix(uid: Uuid, attempt: u128) -> String {
-    // A large step, so that the suffixes of successive attempts are not alike.
+    // A large step, so that the suffixes of successive attempts do not look alike.
     let mut number = uid.as_u128().wrapping_add(attempt * 8_765_431);
     let digits = std::iter::repeat_with(|| {
         let digit = ALPHABET[(number % 27) as usize];

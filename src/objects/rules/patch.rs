@@ -12,8 +12,8 @@ const MOST_OPERATIONS: usize = 10_000;
 
 /// Applies a patch to the current object.
 ///
-/// No operation may nest it deeper than an object may be. The operations of a JSON patch may copy at most `most_size` bytes
-/// together.
+/// No operation may make it deeper than the limit for objects. The operations of a JSON patch may copy at most
+/// `most_size` bytes in total.
 pub(super) fn patched(
     location: &Location,
     mut object: Value,
@@ -74,7 +74,7 @@ pub(super) fn patched(
     Ok(object)
 }
 
-/// Returns whether an operation tests successfully that an object has no such field.
+/// Returns whether an operation tests that a field is absent, and the object has no such field.
 ///
 /// For an API server, a missing field equals `null` in a test. The finalizer helper of kube-rs begins with such a test.
 fn is_test_of_absence(object: &Value, operation: &PatchOperation) -> bool {

@@ -1,4 +1,4 @@
-//! The store that a transaction reads.
+//! The store that a transaction reads from.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use crate::objects::{Kind, SharedObject, ValueRef};
 
 /// A store as it was before a transaction.
 ///
-/// A store that cannot be read answers as if it were empty, and remembers the error. Its owner then discards the transaction.
+/// A store that cannot be read answers as if it were empty, and remembers the error. Its owner then discards the
+/// transaction.
 pub(crate) trait StoredObjects {
-    /// Whether nobody else writes to the store during a transaction. Otherwise the owner of the store looks for the dependents of a
-    /// removed object once it is removed.
+    /// Whether the transaction is the only writer of the store. If not, the owner of the store looks for the dependents
+    /// of a removed object after the removal.
     const IS_EXCLUSIVE: bool;
 
     /// Returns the version of the last change. The transaction numbers its changes from here.
@@ -25,8 +26,8 @@ pub(crate) trait StoredObjects {
     /// Returns the object at a location.
     fn object(&self, location: &Location) -> Option<SharedObject>;
 
-    /// Returns the object that an entry of `ownerReferences` of the dependent at `location` means, or another object that may be it.
-    /// The caller compares uid and kind.
+    /// Returns the location of the object that an entry of `ownerReferences` refers to. `location` is the dependent.
+    /// The object found may be another one: the caller compares uid and kind.
     fn owner(&self, location: &Location, owner: ValueRef<'_>) -> Option<Location>;
 
     /// Returns the dependents of the owner with this uid.

@@ -1,4 +1,5 @@
-//! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else does before they are stored.
+//! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else sees them before they
+//! are stored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,16 +19,16 @@ use crate::queue::FastState;
 /// A transaction on a store `S`.
 pub(crate) struct Txn<'a, S> {
     store: &'a S,
-    /// The most bytes of an object's JSON.
+    /// The size limit of an object's JSON, in bytes.
     pub(crate) most_size: usize,
-    /// The time, in whole seconds.
+    /// The current time, in whole seconds.
     pub(crate) now: Timestamp,
     changes: Vec<Arc<ObjectChange>>,
     /// The objects written by this transaction; `None` if removed.
     written: HashMap<Location, Option<SharedObject>, FastState>,
     /// The kinds of these objects. There are few.
     written_kinds: Vec<Arc<Kind>>,
-    /// The changes of this transaction to the index of the store.
+    /// The changes that this transaction makes to the index of the store.
     index: ObjectIndex,
     /// The objects with changed owners or dependents.
     pub(crate) unsettled: DistinctQueue<Location>,
@@ -93,7 +94,7 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
         meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
         let old = self.find(location);
         let object = SharedObject::from(object);
-        // Owners wait for dependents that are removed, or that no longer name them.
+        // Removing a dependent, or its references, may end the wait of its owners.
         if let Some(old) = old.as_ref().filter(|old| removed || !has_owners_of(old, &object)) {
             let owners = self.owners(location, old);
             self.unsettled.extend(owners);
@@ -123,7 +124,7 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
         self.change(location, object, false);
     }
 
-    /// Returns the object at the end of the transaction. If it was removed, returns its last state.
+    /// Returns the object as it is at the end of the transaction. If it was removed, returns its last state.
     pub(crate) fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
         match self.changes.iter().rfind(|change| change.location == *location) {
             Some(change) => Ok(change.object.clone()),
@@ -141,16 +142,16 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
         owners_of(object).filter_map(|owner| self.owner(location, owner)).collect()
     }
 
-    /// Returns the location of the owner that an entry of `ownerReferences` names, if the owner exists. It must have this uid and
-    /// name and this kind in any version, and be in the object's namespace or cluster-wide.
+    /// Returns the location of the owner that an entry of `ownerReferences` names, if the owner exists. It must have
+    /// this uid and name and this kind in any version, and be in the object's namespace or cluster-wide.
     pub(crate) fn owner(&self, location: &Location, owner: ValueRef<'_>) -> Option<Location> {
         let is_near = |found: &Location| ["", location.key.namespace()].contains(&found.key.namespace());
         let found = self.namesake(location, owner)?;
         (string(owner, "name") == found.key.name() && is_near(&found)).then_some(found)
     }
 
-    /// Returns whether this client has had objects of the owner's kind, in any version, since it was opened. The kind of the dependent
-    /// at `location` counts too.
+    /// Returns whether this client has had objects of the owner's kind, in any version, since it was opened. The kind
+    /// of the dependent at `location` also counts.
     pub(crate) fn knows_kind(&self, location: &Location, owner: ValueRef<'_>) -> bool {
         let (api_version, name) = (string(owner, "apiVersion"), string(owner, "kind"));
         location.kind.is_version_of(api_version, name)
@@ -158,8 +159,8 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
             || self.written_kinds.iter().inspect(|_| cost::visit()).any(|kind| kind.is_version_of(api_version, name))
     }
 
-    /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`. Some stores find it in any namespace
-    /// and under any name.
+    /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`. Some stores find it
+    /// in any namespace and with any name.
     pub(crate) fn namesake(&self, dependent: &Location, owner: ValueRef<'_>) -> Option<Location> {
         let uid = uid_of(owner);
         let location = self.index.location(uid).cloned().or_else(|| self.store.owner(dependent, owner))?;

@@ -22,10 +22,10 @@ use crate::objects::{
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// The fields of the metadata that a write leaves as they are.
+/// The fields of the metadata that a write does not change.
 const KEPT: [&str; 7] = [OURS[0], OURS[1], OURS[2], OURS[3], OURS[4], OURS[5], "resourceVersion"];
 
-/// The length limit of a generated name: the same as in an API server, so that the name also fits into a label.
+/// The length limit of a generated name: the same as in an API server, so that the name is also valid as a label.
 const MOST_GENERATED: usize = 63;
 /// The number of attempts to generate a free name: the same as in an API server.
 const ATTEMPTS: u128 = 8;
@@ -121,7 +121,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         if object.is_object() && object["metadata"].is_object() {
             check_identity(&location, &object)?;
         }
-        // A store opened again knows the caller's kind only by its name.
+        // A store that was opened again knows the caller's kind only by its name.
         check_as(ObjectRef::new(kind, key), &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
@@ -182,7 +182,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         Ok(location)
     }
 
-    /// Writes an object, merged with the fields that the writer cannot set, if that changes anything.
+    /// Writes an object, merged with the fields that the writer cannot set. Does nothing if that changes nothing.
     fn write(
         &mut self,
         location: &Location,
@@ -262,7 +262,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         if options.propagation == Propagation::Orphan {
             let has_dependents = || !self.dependents(current.uid()).is_empty();
             if !S::IS_EXCLUSIVE && (has_dependents() || (is_orphaning(&current) && !options.purge)) {
-                // Another writer may change the owner now, and the call is refused: then no dependent may have changed.
+                // If another writer changes the owner now, the call is refused. Then no dependent may have changed.
                 self.begin_orphaning(&location, &current, !options.purge);
                 return Ok(location);
             }
@@ -308,7 +308,8 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     };
 }
 
-/// Returns whether two states differ only in metadata and status. With `preserve_order` of `serde_json`, fields have any order.
+/// Returns whether two states differ only in metadata and status. With `preserve_order` of `serde_json`, the order of
+/// fields does not matter.
 fn same_content(one: ValueRef<'_>, other: ValueRef<'_>) -> bool {
     fn content(object: ValueRef<'_>) -> Vec<(&str, ValueRef<'_>)> {
         let fields = object.fields().filter(|(name, _)| *name != "metadata" && *name != "status");

@@ -50,24 +50,26 @@ pub(crate) fn shared_watch<U: Object>(
 
 /// Returns the name of that watch.
 pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
-    // The watch holds the client, so no other client can have its address.
+    // The watch holds the client, so no other client can have the same address.
     let client = format!("{:p}", Arc::as_ptr(api.client()));
     let query = if *query == Query::all() { String::new() } else { format!("{query:?}") };
     format!("{}-{}", api.kind().plural(), stable_hash(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
 }
 
-/// A [`Watch`] of the objects of a client. It lists them, then follows the changes on one thread, however many subscribe.
+/// A [`Watch`] of a client's objects. It lists them, then follows the changes on one thread for any number of
+/// subscribers.
 ///
-/// Objects are equal if their versions are. If the JSON of an object does not match the type, the object keeps the last
-/// value that did. The same holds if reading it panics. The watch logs that at *warn*, and the
-/// [status](crate::watch::SourceStatus::undecodable) of the source has the number of such objects. The last value of a
-/// deleted object is its last known state. It has a `deletionTimestamp` only if finalizers held the object, and the
-/// watch has seen that.
+/// Objects are equal if their versions are equal. If the JSON of an object does not match the type, or if reading it
+/// panics, the object keeps its last valid value. The watch logs this at *warn*, and the
+/// [status](crate::watch::SourceStatus::undecodable) of the source has the number of such objects.
+///
+/// The last value of a deleted object is its last known state. It has a `deletionTimestamp` only if finalizers delayed
+/// the deletion and the watch has seen that.
 ///
 /// # Failures
 ///
-/// After any failure the store ends equal to a fresh list, and subscribers get each deletion. Meanwhile the store keeps the last known
-/// objects, and the source is not ready.
+/// After any failure the store ends equal to a fresh list, and subscribers get each deletion. Until then the store
+/// keeps the last known objects, and the source is not ready.
 ///
 /// | event | the watch |
 /// |---|---|
@@ -76,16 +78,19 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// | a client repeats a call for more than five seconds | shows that as a failure of its source until the call succeeds |
 /// | a stream ignores its cancellation | shows that as a failure; the thread of the watch waits for the stream, also at a stop |
 /// | a server is [busy](ClientError::TooManyRequests) | waits for the time that the server asks for, at most ten minutes |
-/// | the kind is [no longer served](ClientError::KindNotServed) | keeps its objects, and lists them when the kind comes back |
+/// | the kind is [no longer served](ClientError::KindNotServed) | keeps its objects, and lists them when the kind is served again |
 /// | versions go back, as after a restore of the server | takes the newest list |
 /// | any other error | retries after a growing delay |
 ///
-/// With a client that is not [local](super::Capabilities::local), the watch begins with a stream of all objects instead of a list,
-/// unless the query has a [limit](Query::limit). If that stream does not complete the objects, the watch lists them: after an error,
-/// 30 seconds without a new object, or five minutes. If the server cannot [stream](Client::stream_list) objects, the watch lists them
-/// always. It accepts an old list from a cache, and reads the newest list in pages of 500 objects. A stream that is silent for two minutes although it had bookmarks, or for
-/// five minutes, is opened again. After two such streams, the watch also lists the objects. A second thread (`<name>-watchdog`) ends
-/// these streams. After a failure, the watch lists one object before it resumes: a server that was restored has an older version, and
+/// With a client that is not [local](super::Capabilities::local), the watch begins with a stream of all objects instead
+/// of a list, unless the query has a [limit](Query::limit). If the stream fails, sends no new object for 30 seconds, or
+/// is not complete after five minutes, the watch lists the objects. If the server cannot [stream](Client::stream_list)
+/// objects, the watch always lists them. It accepts an old list from a cache, and reads the newest list in pages of 500
+/// objects.
+///
+/// A stream that has sent bookmarks is opened again after two minutes of silence, any other stream after five minutes.
+/// After two such streams, the watch also lists the objects. A second thread (`<name>-watchdog`) ends these streams.
+/// After a failure, the watch lists one object before it resumes: a server that was restored has an older version, and
 /// would keep the stream waiting.
 ///
 /// # Examples
@@ -137,19 +142,20 @@ impl<T: Object> ObjectWatch<T> {
 
     /// Watches only the objects that the query selects.
     ///
-    /// The [limit](Query::limit) of the query is the page size of the listing. If a page is gone before it is read, the watch
-    /// lists all objects at once.
+    /// The [limit](Query::limit) of the query is the page size of the list. If a page is gone before it is read, the
+    /// watch lists all objects at once.
     pub fn query(self, query: Query) -> Self {
         Self { query, ..self }
     }
 
-    /// Changes each object before the watch compares and keeps it, to drop fields that the program does not use.
+    /// Changes each object before the watch compares and keeps it. Use it to drop fields that the program does not
+    /// need.
     ///
-    /// The store and all events have the changed objects. Do not [update](Client::update) an object from such a watch: that would
-    /// remove the dropped fields on the server. Patch or apply it, or get the whole object first.
+    /// The store and all events have the changed objects. Do not [update](Client::update) an object from such a watch:
+    /// that would remove the dropped fields on the server. Instead patch or apply it, or get the whole object first.
     ///
-    /// `transform` must not change the name, namespace, uid and version. If it panics, the object counts as one that does not match
-    /// its type.
+    /// `transform` must not change the name, namespace, uid and version. If it panics, the object counts as one that
+    /// does not match its type.
     ///
     /// # Examples
     ///
@@ -181,15 +187,16 @@ impl<T: Object> ObjectWatch<T> {
         Self { clock, ..self }
     }
 
-    /// Sets the delay before a retry, after the client fails or a stream ends soon without a change. Default: 0.8 s, doubled up
-    /// to 30 s, with jitter. The first delay also separates streams that are short although they have changes.
+    /// Sets the delay before a retry, after the client fails or a stream ends soon without a change. Default: 0.8 s,
+    /// doubled up to 30 s, with jitter. The first delay also separates short streams that have changes.
     pub fn backoff(self, backoff: Exponential) -> Self {
         Self { backoff, ..self }
     }
 
     /// Sets how long the client may take to list the objects and open the stream. Default: three minutes.
     ///
-    /// After that, [`Manager::live`](crate::Manager::live) reports the watch. The call goes on, because nothing can interrupt it.
+    /// After that, [`Manager::live`](crate::Manager::live) reports the watch. The call itself continues, because
+    /// nothing can interrupt it.
     pub fn list_timeout(self, timeout: Duration) -> Self {
         Self { list_timeout: timeout, ..self }
     }

@@ -26,8 +26,8 @@ fn a_lease_without_a_holder_is_taken_at_once() {
     }
 }
 
-/// `TestTryAcquireOrRenew`: "acquire from led, unacked object", "acquire from led, acked object" and "acquire from led object with
-/// the lease duration seconds".
+/// `TestTryAcquireOrRenew`: "acquire from led, unacked object", "acquire from led, acked object" and "acquire from led
+/// object with the lease duration seconds".
 #[test]
 fn the_lease_of_another_is_taken_once_it_was_seen_unchanged_for_its_own_duration() {
     for seconds in [1, 15, 60] {
@@ -80,7 +80,8 @@ fn a_leader_renews_its_lease_and_keeps_its_number() {
     assert_eq!(me.next(), LeaseCall::Wait(at(4.0)));
 }
 
-/// `TestTryAcquireOrRenew`: a candidate that finds its own identity. Here it has not learned that it leads, and begins a new term.
+/// `TestTryAcquireOrRenew`: a candidate that finds its own identity. Here it has not learned that it leads, and begins
+/// a new term.
 #[test]
 fn a_candidate_that_finds_itself_begins_a_term_with_a_new_number() {
     let mut me = Scripted::new();
@@ -235,7 +236,7 @@ fn a_release_ends_after_some_refusals_and_after_a_failure() {
     assert_eq!(me.next(), LeaseCall::Ended(LeaseLoss::Released));
 }
 
-/// A store that refuses each renewal cannot make the leader call without a pause.
+/// Even if a store refuses each renewal, the leader pauses between calls.
 #[test]
 fn repeated_refusals_have_pauses() {
     let mut me = Scripted::new();
@@ -245,7 +246,8 @@ fn repeated_refusals_have_pauses() {
     assert_eq!(me.next(), LeaseCall::Wait(at(4.0)));
 }
 
-/// The leader of a deleted lease notices the deletion at its next renewal, so a candidate that has seen the leader waits.
+/// The leader of a deleted lease notices the deletion only at its next renewal, so a candidate that has seen the leader
+/// waits.
 #[test]
 fn a_candidate_waits_for_the_leader_of_a_deleted_lease_and_takes_a_greater_number() {
     let mut me = Scripted::new();
@@ -261,7 +263,7 @@ fn a_candidate_waits_for_the_leader_of_a_deleted_lease_and_takes_a_greater_numbe
     assert_eq!(me.next(), write(Some("5"), LeasePurpose::Acquire, spec("me", 15, 8)));
 }
 
-/// `NewLeaderElector` refuses times that do not fit together.
+/// `NewLeaderElector` refuses times that contradict each other.
 #[test]
 fn times_that_do_not_fit_together_are_refused() {
     use super::LeaseTiming;

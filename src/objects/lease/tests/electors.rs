@@ -28,7 +28,7 @@ fn context(clock: &ManualClock) -> Context {
     Context::detached_with(clock.clock(), CancellationToken::new())
 }
 
-/// Lets a candidate try until it leads, on a clock that only this candidate uses. Returns the term and the time that it took.
+/// Lets a candidate with a clock for itself try until it leads. Returns the term and the time that this took.
 fn wins(candidate: &mut dyn Candidate, clock: &ManualClock) -> (Term, Duration) {
     let begin = clock.now();
     loop {
@@ -151,7 +151,7 @@ fn a_lost_term_leaves_the_lease_of_the_next_leader_alone() {
     second.check().unwrap();
 }
 
-/// Each term has its own identity, so the number of a term belongs to one holder.
+/// Each term has its own identity, so only one holder has the number of a term.
 #[test]
 fn each_candidate_of_an_elector_is_separate() {
     let client = Arc::new(MemoryClient::new());
@@ -168,7 +168,7 @@ fn a_fence_marks_objects_and_refuses_those_of_later_leaders() {
     let (first, _) = wins(&mut *elector(&client, "one").candidate(), &one);
     let (second, _) = wins(&mut *elector(&client, "other").candidate(), &other);
     let mut meta = ObjectMeta::new("default", "disk");
-    // The first one was paused: its clock has not moved on.
+    // The first one was paused: its clock has not advanced.
     first.fence().mark(&mut meta).unwrap();
     second.fence().mark(&mut meta).unwrap();
     assert_eq!(first.fence().mark(&mut meta), Err(Cancelled::TermEnded));

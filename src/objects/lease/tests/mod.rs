@@ -1,4 +1,4 @@
-//! Tests of leases: the machine alone, with the cases of client-go and in random worlds, and electors over a client.
+//! Tests of leases: the machine alone, with the cases of client-go and in random worlds, and electors with a client.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -36,7 +36,7 @@ fn written(version: &str) -> LeaseAnswer {
     LeaseAnswer::Written(version.to_owned())
 }
 
-/// A machine without jitter: each draw is the least.
+/// A machine without jitter: each random number is the lowest.
 struct Scripted {
     machine: LeaseMachine,
     now: Nanos,

@@ -1,12 +1,12 @@
-//! Several machines over one lease in random worlds: clocks of different rates, calls that are late, lost or carried out twice,
-//! pauses, partitions, stops, and foreign changes of the lease.
+//! Several machines compete for one lease in random worlds: clocks of different rates, calls that are late, lost or
+//! executed twice, pauses, partitions, stops, and changes of the lease by others.
 
 use std::collections::BTreeMap;
 
 use super::{Duration, FoundLease, LeaseAnswer, LeaseCall, LeaseMachine, LeaseSpec, LeaseTiming, LeaseWrite, Nanos};
 use crate::base::backoff::Draws;
 
-/// The length of a step of true time, in milliseconds.
+/// The length of a step, in milliseconds of true time.
 const STEP: u64 = 50;
 /// The length of a world, in milliseconds. Faults end earlier, at `CALM`.
 const LENGTH: u64 = 150_000;
@@ -49,13 +49,13 @@ impl LeaseStore {
     }
 }
 
-/// A call on its way.
+/// A call that has been sent but not answered.
 struct Flight {
     call: LeaseCall,
     sent: Nanos,
-    /// The times at which the store carries it out.
+    /// When the store executes it.
     arrivals: Vec<u64>,
-    /// The time at which the answer or the failure is known.
+    /// When the answer or the failure is known.
     answer_at: u64,
     answer: Option<LeaseAnswer>,
     is_lost: bool,
@@ -63,17 +63,17 @@ struct Flight {
 
 struct Candidate {
     machine: LeaseMachine,
-    /// The rate of its clock in thousandths.
+    /// The rate of its clock, in thousandths.
     rate: u64,
     offset: u64,
     flight: Option<Flight>,
     paused_until: u64,
     cut_off_until: u64,
-    /// The time at which its work is cancelled, by its own clock, unless the work has ended.
+    /// When its work is cancelled, by its own clock. `None` if the work has ended.
     work_ends: Option<Nanos>,
-    /// The time at which its work has ended, so that it gives the lease back.
+    /// When its work has ended and it releases the lease.
     releases_at: Option<u64>,
-    /// A write of the object on its way: number, version that was read, time of arrival.
+    /// A write of the object that has been sent: number, version that was read, time of arrival.
     write: Option<(u64, u64, u64)>,
     lives: u64,
 }
@@ -83,7 +83,7 @@ struct World {
     now: u64,
     store: LeaseStore,
     candidates: Vec<Candidate>,
-    /// Writes that arrive after the pause or the end of their writers.
+    /// Writes that arrive after their writers have paused or ended.
     stray: Vec<(LeaseCall, u64)>,
     leaders: u64,
     refused_writes: u64,
@@ -91,7 +91,7 @@ struct World {
 
 impl Candidate {
     fn new(draws: &mut Draws, name: &str, lives: u64) -> Self {
-        // The extremes are the interesting ones.
+        // The extremes are the interesting rates.
         let rate = [800, 800, 1000, 1200, 1200][usize::try_from(draws.next() % 5).unwrap()];
         Self {
             machine: LeaseMachine::new(format!("{name}-{lives}"), LeaseTiming::default()),
@@ -112,13 +112,13 @@ impl Candidate {
         Nanos(self.offset + now * self.rate * 1_000)
     }
 
-    /// Returns the number of its term if its work passes the check now.
+    /// Returns the number of its term if its work would pass the check now.
     fn may_work(&self, now: u64) -> Option<u64> {
         let (number, work_ends) = self.machine.term()?;
         (self.local(now) < work_ends).then_some(number)
     }
 
-    /// Returns whether its work may still be ending: cancelled work has the margin to end.
+    /// Returns whether it may still be working: cancelled work has the margin to end.
     fn is_at_work(&self, now: u64) -> bool {
         let margin = LeaseTiming::default().margin;
         self.work_ends.is_some_and(|end| self.local(now) < end.after(margin))
@@ -174,7 +174,7 @@ impl World {
                 self.candidates[who].cut_off_until = self.now + self.below(25_000);
             }
             if self.chance(600) && self.candidates[who].may_work(self.now).is_some() {
-                // A stop: the work ends after a while, and then the lease is given back.
+                // A stop: the work ends after a while, and then the lease is released.
                 self.candidates[who].releases_at = Some(self.now + self.below(4_000));
             }
         }
@@ -212,7 +212,7 @@ impl World {
                     if self.candidates[who].is_at_work(now) {
                         return;
                     }
-                    // The process begins again as a candidate, with the same clock.
+                    // The process becomes a candidate again, with the same clock.
                     let (offset, rate) = (self.candidates[who].offset, self.candidates[who].rate);
                     let lives = self.candidates[who].lives + 1;
                     let next = Candidate::new(&mut self.draws, &format!("p{who}"), lives);
@@ -239,7 +239,7 @@ impl World {
         if !vanishes {
             arrivals.push(now + there);
             if !is_calm && self.chance(15) {
-                // The network carries it out a second time, much later.
+                // The network delivers it a second time, much later.
                 arrivals.push(now + there + self.below(30_000));
             }
         }
@@ -247,7 +247,7 @@ impl World {
         self.candidates[who].flight = Some(Flight { call, sent, arrivals, answer_at, answer: None, is_lost });
     }
 
-    /// Carries a call out when it arrives, and answers it.
+    /// Executes a call when it arrives, and answers it.
     fn deliver(&mut self, who: usize) {
         let now = self.now;
         let Some(mut flight) = self.candidates[who].flight.take() else { return };
@@ -274,7 +274,8 @@ impl World {
         }
     }
 
-    /// Writes the object as [`Fence::mark`](crate::run::Fence::mark) says. A pause may come between the check and the write.
+    /// Writes the object as [`Fence::mark`](crate::run::Fence::mark) documents. A pause may fall between the check and
+    /// the write.
     fn write_object(&mut self, who: usize) {
         let now = self.now;
         if let Some((number, version, _)) = self.candidates[who].write.take_if(|(.., at)| *at <= now) {
@@ -296,7 +297,7 @@ impl World {
     }
 }
 
-/// Runs the worlds of these seeds. Returns the counts of leaders and of refused writes.
+/// Runs the worlds of these seeds. Returns the numbers of leaders and of refused writes.
 fn worlds(seeds: std::ops::Range<u64>) -> (u64, u64) {
     let mut counts = (0, 0);
     for seed in seeds {
@@ -313,12 +314,12 @@ fn worlds(seeds: std::ops::Range<u64>) -> (u64, u64) {
 #[test]
 fn no_two_work_at_once_no_number_has_two_holders_and_no_old_number_is_written() {
     let (leaders, refused) = worlds(0..400);
-    // The worlds are not idle: most have several leaders, and writes of earlier leaders arrive.
+    // Enough happens in these worlds: most have several leaders, and writes of earlier leaders arrive.
     assert!(leaders > 2_000, "{leaders}");
     assert!(refused > 50, "{refused}");
 }
 
-/// A failover takes at most one lease and a second, if the leader dies right after a renewal.
+/// If the leader dies right after a renewal, a failover takes at most one lease and a second.
 #[test]
 fn another_candidate_leads_one_lease_and_a_second_after_the_death_of_the_leader() {
     for seed in 0..200 {

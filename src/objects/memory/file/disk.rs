@@ -16,22 +16,22 @@ use crate::run::error::BoxError;
 
 /// A file for the database. Tests use a disk in memory.
 pub(super) trait Disk: fmt::Debug + Send + Sync {
-    /// Returns the bytes of the file.
+    /// Returns access to the bytes of the file.
     fn bytes(&self) -> &dyn StorageBackend;
 
     /// Syncs the folder, so that a new file survives a crash of the system.
     fn sync_folder(&self) -> io::Result<()>;
 
-    /// Takes room on the disk that only deletions use, if there is room and it is not taken already.
+    /// Reserves space on the disk for deletions, if there is space and it is not reserved already.
     fn take_reserve(&self);
 
-    /// Gives that room back to the disk. Returns whether there was any.
+    /// Gives that space back to the disk. Returns whether there was any.
     fn release_reserve(&self) -> bool;
 }
 
-/// The bytes of the reserve. A deletion copies the pages on the paths to its rows.
+/// The size of the reserve in bytes. A deletion copies the pages on the paths to its rows.
 const RESERVED: usize = 512 << 10;
-/// The first line of the file with the reserve. Another file is left alone.
+/// The first line of the reserve file. Files with another first line are left alone.
 const RESERVE_HEAD: &[u8] = b"homeostat reserve for deletions on a full disk\n";
 
 /// A file that this process has locked.
@@ -52,7 +52,7 @@ impl LockedFile {
         }
         let bytes = FileBackend::new(file)?;
         match bytes.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
-            // If the system has no file locks, the user must take care, as with the database itself.
+            // Without file locks, the user must ensure that one process opens the file, as with the database itself.
             Ok(true) | Err(BackendError::Unsupported) => {}
             Ok(false) => return Err(DatabaseError::DatabaseAlreadyOpen.into()),
             Err(BackendError::Io(error)) => return Err(error.into()),
@@ -63,14 +63,14 @@ impl LockedFile {
         Ok(Self { path, bytes, owner, has_reserve: AtomicBool::new(false) })
     }
 
-    /// Returns the path of the file with the reserve.
+    /// Returns the path of the reserve file.
     fn reserve(&self) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(".reserve");
         path.into()
     }
 
-    /// Makes the file with the reserve, if it is not there as a whole.
+    /// Creates the reserve file, unless it is already complete.
     fn make_reserve(&self) -> io::Result<()> {
         let path = self.reserve();
         if !self.owns_reserve()? || fs::metadata(&path).is_ok_and(|file| file.len() == RESERVED as u64) {
@@ -83,7 +83,7 @@ impl LockedFile {
         file.sync_data()
     }
 
-    /// Returns whether the reserve may be written: its file does not exist, or this crate has made it.
+    /// Returns whether the reserve may be written: either its file does not exist, or this crate has created it.
     fn owns_reserve(&self) -> io::Result<bool> {
         let mut head = Vec::new();
         match fs::File::open(self.reserve()) {
@@ -91,7 +91,7 @@ impl LockedFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
             Err(error) => return Err(error),
         };
-        // An end of the process may have left a part of it.
+        // A process that ended while it wrote the file may have left only a part.
         Ok(RESERVE_HEAD.starts_with(&head))
     }
 }
@@ -113,10 +113,10 @@ impl Disk for LockedFile {
             return;
         }
         let Err(error) = self.make_reserve() else { return self.has_reserve.store(true, Ordering::Relaxed) };
-        // A part of it is no reserve.
+        // An incomplete reserve is useless.
         self.release_reserve();
         let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        // If, for example, the folder is not writable, no later try helps.
+        // For example, if the folder is not writable, trying again does not help.
         self.has_reserve.store(!is_full, Ordering::Relaxed);
     }
 
@@ -144,15 +144,16 @@ impl Disk for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Unlock explicitly: closing is not enough if a forked process has the file open too. In such a process, unlocking would
-        // unlock the file of its parent.
+        // Unlock explicitly: closing is not enough if a forked process also has the file open. A forked process must
+        // not unlock: that would unlock the file of its parent.
         if self.owner.is_current() {
             let _ = self.bytes.close();
         }
     }
 }
 
-/// The storage backend for the database. The disk stays locked when the database is closed. In a forked process, nothing is written.
+/// The storage backend for the database. The file stays locked when the database is closed. In a forked process,
+/// nothing is written.
 #[derive(Debug)]
 pub(super) struct Storage {
     disk: Arc<dyn Disk>,

@@ -29,14 +29,14 @@ type RowKey = (&'static str, &'static str, &'static str);
 
 /// The JSON of an object by its key.
 const OBJECTS: TableDefinition<RowKey, &[u8]> = TableDefinition::new("objects");
-/// Numbers by name.
+/// Numbers, by their names.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// The version of the last change.
 const HEAD: &str = "head";
 /// The format of the tables.
 const FORMAT: &str = "format";
 const THIS_FORMAT: u64 = 1;
-/// Never in the file: a transaction that makes this table also deletes it.
+/// Never stored in the file: a transaction that creates this table also deletes it.
 const RESERVE: TableDefinition<(), &[u8]> = TableDefinition::new("reserve");
 /// The free bytes of the file that a deletion may need. It copies the pages on the paths to its rows.
 const RESERVED: usize = 250 << 10;
@@ -52,10 +52,10 @@ pub(super) struct FileStore {
 struct File {
     /// `None` after a failure.
     database: Option<Database>,
-    /// The last version that is certainly stored.
+    /// The last version that is certainly on the disk.
     head: u64,
-    /// The present state of objects in failed writes. Such a write may be in the file, so the next write stores these states
-    /// again.
+    /// The present state of objects after failed writes. The file may contain such a write, so the next write stores
+    /// these states again.
     doubtful: HashMap<Location, Option<SharedObject>>,
 }
 
@@ -72,7 +72,7 @@ impl FileStore {
             if !is_empty(&reading)? {
                 return load(&reading, state);
             }
-            // Sync before the tables exist: they prove later that the folder was synced.
+            // Sync before the tables exist: later, their existence proves that the folder was synced.
             disk.sync_folder()?;
             create_tables(database)
         });
@@ -86,7 +86,7 @@ impl FileStore {
 }
 
 impl FileStore {
-    /// Moves the contents of the file together and cuts off the free end. Stores meanwhile wait.
+    /// Moves the contents of the file together and cuts off the free end. Stores wait until this is done.
     pub(super) fn compact(&self) -> Result<(), BoxError> {
         self.owner.check()?;
         self.file.lock().compact(&self.disk)
@@ -121,9 +121,10 @@ impl Drop for FileStore {
     fn drop(&mut self) {
         #[cfg(not(loom))]
         if !self.owner.is_current() {
-            // The owner still writes to the file. The storage refuses what the database would write at its end.
+            // The owner still writes to the file. When the database closes, the storage refuses its writes.
             if self.file.try_lock().is_none() {
-                // Another thread was in the database when the process was forked, so its locks may be held for ever.
+                // Another thread was using the database when the process was forked, so its locks may never be
+                // released.
                 std::mem::forget(self.file.get_mut().database.take());
             }
             return self.file.get_mut().close();
@@ -146,7 +147,7 @@ impl File {
             disk.take_reserve();
         }
         let stored = self.write(disk, changes, needs_room);
-        // A full disk has room for deletions, once.
+        // On a full disk, releasing the reserve makes space for deletions, once.
         if stored.is_err() && !needs_room && disk.release_reserve() {
             return self.write(disk, changes, false);
         }
@@ -233,7 +234,7 @@ impl File {
 
     fn close(&mut self) {
         let database = self.database.take();
-        // Ignore errors: closing writes nothing that is needed.
+        // Ignore errors: closing writes nothing that we need.
         let _ = guard(|| {
             drop(database);
             Ok(())
@@ -241,8 +242,8 @@ impl File {
     }
 }
 
-/// Calls the database. A panic becomes an error, because only a damaged file can cause it. The call must not drop a database,
-/// which could panic again during the unwinding.
+/// Calls the database. A panic becomes an error, because only a damaged file can cause it. The call must not drop a
+/// database, which could panic again during the unwinding.
 fn guard<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(format!("the database is damaged: {}", panic_message(&*panic)).into()))
@@ -254,8 +255,9 @@ fn open(disk: &Arc<dyn Disk>) -> Result<Database, BoxError> {
     Ok(Database::builder().set_check_integrity_on_open(true).create_with_backend(storage)?)
 }
 
-/// Returns whether the process that created the file ended before the database was complete. Such a file has the length of a new
-/// database, and each of its bytes is zero or a byte of the header that a new database begins with. Only the magic number is missing.
+/// Returns whether the process that created the file ended before the database was complete. Such a file has the length
+/// of a new database, and each byte is either zero or equal to the header of a new database. Only the magic number is
+/// missing.
 fn is_unfinished(bytes: &dyn StorageBackend) -> Result<bool, BoxError> {
     const PIECE: usize = 4_096;
     let mut piece = [0; PIECE];
@@ -313,8 +315,8 @@ impl StorageBackend for NewDatabase {
         Ok(())
     }
 }
-/// Returns whether a change must leave the reserve for deletions. A deletion, each step of it, and a change that makes an object
-/// smaller need not: a full store can be emptied.
+/// Returns whether a change must leave the reserve for deletions. A deletion, each of its steps, and a change that
+/// makes an object smaller may use it, so that a full store can be emptied.
 fn needs_room(change: &ObjectChange) -> bool {
     let ObjectChange { object, old, removed, .. } = change;
     let grows = || old.as_ref().is_none_or(|old| old.to_string().len() < object.to_string().len());

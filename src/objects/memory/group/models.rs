@@ -57,7 +57,7 @@ impl Ledger for Letters {
     }
 }
 
-/// Writes some letters; none for a refusal. Then checks the answer against the stored and the visible letters.
+/// Writes some letters, or none to test a refusal. Then checks the answer against the stored and the visible letters.
 fn write(writers: &GroupCommit<Letters>, letters: &Letters, new: &str) {
     let (seen, stored) = writers.write(letters, |state| (state.clone(), new.chars().collect()));
     let visible = letters.visible();
@@ -68,7 +68,7 @@ fn write(writers: &GroupCommit<Letters>, letters: &Letters, new: &str) {
     }
 }
 
-/// Writes from a thread each, and checks the end. A lost wakeup is a deadlock.
+/// Writes from one thread for each item, and checks the final state. A lost wakeup would be a deadlock.
 fn check(news: &'static [&'static str], fails: usize, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);

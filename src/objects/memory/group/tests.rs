@@ -1,4 +1,4 @@
-//! Batches of real threads. A gate holds the leader, so that each test decides which writers share a batch.
+//! Batches of real threads. A gate blocks the leader, so that each test decides which writers share a batch.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -12,10 +12,10 @@ use crate::base::sync::Mutex;
 use crate::base::sync::MutexGuard;
 use crate::run::error::BoxError;
 
-/// For tests of the file.
+/// Helpers for these tests and the tests of the file.
 #[cfg(feature = "file-client")]
 impl<L: Ledger> GroupCommit<L> {
-    /// Holds back the leaders until the guard is dropped. Meanwhile all writers join one batch.
+    /// Blocks the leaders until the guard is dropped. Until then all writers join one batch.
     pub(in crate::objects::memory) fn hold(&self) -> MutexGuard<'_, ()> {
         self.leading.lock()
     }
@@ -65,7 +65,8 @@ impl Ledger for Numbers {
     }
 }
 
-/// The answers of writers that came while no batch could be stored, in their order: the state that each one saw, and its error.
+/// Returns the answers of writers that arrived while no batch could be stored, in their order: the state that each
+/// writer saw, and its error.
 fn held(numbers: &Numbers, news: &[&[u32]]) -> Vec<(Vec<u32>, Option<String>)> {
     let writers = GroupCommit::new();
     let gate = writers.leading.lock();
@@ -123,7 +124,7 @@ fn a_call_without_changes_returns_at_once_if_all_is_stored() {
     assert_eq!(writers.write(&numbers, |state| (state.len(), vec![])), (1, Ok(())));
 }
 
-/// A ledger that runs a call while it stores the first batch.
+/// A ledger that makes a call while it stores the first batch.
 struct Meanwhile<'a> {
     numbers: &'a Numbers,
     call: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
@@ -158,7 +159,7 @@ impl Ledger for Meanwhile<'_> {
     }
 }
 
-/// Returns the answers to 1, and to 2 and 3, which come while 1 is being stored.
+/// Returns the answers to 1, and to 2 and 3, which arrive while 1 is being stored.
 fn during_a_store(numbers: &Numbers) -> Vec<Result<(), String>> {
     let (begun, has_begun) = mpsc::channel();
     let (ran, has_run) = mpsc::channel();
@@ -249,7 +250,7 @@ fn a_full_batch_accepts_no_further_transaction() {
     assert_eq!(all, (1..=10).collect::<Vec<_>>());
 }
 
-/// Few changes are applied to the tip in place, and many to a copy of it.
+/// A few changes are applied to the tip in place, many to a copy.
 #[test]
 fn transactions_keep_the_state_that_they_have_read() {
     let (writers, numbers) = (GroupCommit::new(), Numbers::default());

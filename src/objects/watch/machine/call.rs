@@ -1,4 +1,4 @@
-//! The calls of a watch to its client, and their consequences.
+//! The calls that a watch makes to its client, and their consequences.
 
 use crate::base::time::Nanos;
 use crate::objects::{ClientError, Query, SharedObject};
@@ -11,9 +11,11 @@ pub(crate) enum WatchCall {
     Pause(Nanos),
     /// List a page, then call [`listed`](super::WatchMachine::listed).
     List(Query),
-    /// Open a stream from this version (`None` for a streaming list), then call [`opened`](super::WatchMachine::opened).
+    /// Open a stream from this version (`None` for a streaming list), then call
+    /// [`opened`](super::WatchMachine::opened).
     Open(Option<String>),
-    /// Read the stream, then call [`received`](super::WatchMachine::received), or at `until` [`timed_out`](super::WatchMachine::timed_out).
+    /// Read the stream, then call [`received`](super::WatchMachine::received), or at `until`
+    /// [`timed_out`](super::WatchMachine::timed_out).
     Read { until: Nanos },
 }
 
@@ -27,28 +29,28 @@ pub(crate) struct WatchReaction {
 /// A change of the store.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Makes these objects the whole content, beside the objects that the client cannot read, which keep their values.
+    /// Replaces the whole content with these objects. Objects that the client cannot read keep their values.
     ReplaceAll {
         objects: Vec<SharedObject>,
         unreadable: Vec<ClientError>,
     },
     Set(SharedObject),
     Remove(SharedObject),
-    /// The client cannot read this object, which keeps its value.
+    /// The client cannot read this object. It keeps its value.
     Unreadable(ClientError),
 }
 
-/// News for the status of the source.
+/// A report about the health of the source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// A list or an event has come.
+    /// A list or an event has arrived.
     Works,
     /// A stream is open, but may be quiet.
     Resumed,
     /// A stream has ended without an error and without an event.
     EndedWithoutEvent,
     Failed(String),
-    /// The watch does something else from here on.
+    /// The watch changes its method from here on.
     Note(String),
 }
 
@@ -69,7 +71,7 @@ pub(super) fn note(text: &str, error: &ClientError) -> WatchReaction {
     Report::Note(format!("{text}: {}", Chain(error))).into()
 }
 
-/// Returns whether an error of a stream concerns one object, so that the stream goes on.
+/// Returns whether an error of a stream concerns only one object, so that the stream continues.
 pub(super) fn concerns_one_object(error: &ClientError) -> bool {
     error.is_invalid() && !error.object().key().name().is_empty()
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::time::Nanos;
 
-/// The number of short streams with changes that are reopened without a pause.
+/// How many short streams with changes are reopened without a pause.
 const SHORT_STREAMS: u32 = 8;
 /// The longest pause that a server can ask for.
 const LONGEST_DELAY: Duration = Duration::from_secs(600);
 
 /// The pauses between attempts: they grow until an attempt makes progress.
 ///
-/// Only changes count as progress. Bookmarks do not, or a stream that ends after each bookmark would be reopened without a pause. A
-/// stream that outlasts its pause counts too.
+/// Only changes count as progress. If bookmarks counted, a stream that ends after each bookmark would be reopened
+/// without a pause. A stream that outlasts its pause also counts.
 pub(super) struct Pauses {
     backoff: Exponential,
     draws: Draws,

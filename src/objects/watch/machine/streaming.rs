@@ -6,19 +6,19 @@ use crate::base::time::Nanos;
 
 /// The longest silence of a stream with bookmarks. Servers send one about once a minute.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The longest silence of a stream without bookmarks, which may be quiet. A client must not give a stream up earlier: that would
-/// count as a failure.
+/// The longest silence of a stream without bookmarks, which may have nothing to send. A client must not give up on a
+/// stream earlier: that would count as a failure.
 pub(crate) const SILENCE_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(300);
 
 /// Whether the next listing is a streaming list.
 #[derive(Debug)]
 pub(super) enum Streaming {
-    /// It is, after this number of failures in a row.
+    /// Yes, after this number of failures in a row.
     Preferred(u32),
-    /// The next listing is not, because the last one failed.
+    /// No, because the last one failed.
     Skipped(u32),
     Off,
-    /// The server has no streaming lists. Then it answers exact lists from its storage, at best in pages.
+    /// The server has no streaming lists. Such a server answers exact lists from its storage, preferably in pages.
     Refused,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Following {
     pub(super) heard: Nanos,
     pub(super) has_delivered: bool,
     pub(super) has_changed: bool,
-    /// Whether it began at a version that was known before, not at a list that had just come.
+    /// Whether it began at a version that was known before, and not at a list that had just arrived.
     pub(super) is_resumed: bool,
 }
 

@@ -15,7 +15,7 @@ fn the_first_list_may_be_old_and_later_ones_have_the_last_version() {
     watch.bookmark("9");
     watch.breaks(gone());
     assert_eq!(watch.next(), "list 9");
-    // Perhaps the server will never reach that version.
+    // The server may never reach that version.
     watch.list_fails(transport());
     watch.pauses(1);
     assert_eq!(watch.next(), "list newest");
@@ -39,7 +39,7 @@ fn a_list_before_the_last_version_is_not_used() {
     let reaction = watch.listed("99");
     assert!(reaction.change.is_none() && matches!(reaction.report, Some(Report::Note(_))));
     assert_eq!(watch.next(), "list newest");
-    // A newest list counts, also after a restore.
+    // The newest list is accepted, even after a restore.
     assert!(matches!(watch.listed("99").change, Some(Change::ReplaceAll { .. })));
     assert_eq!(watch.next(), "open 99");
 }
@@ -59,7 +59,7 @@ fn a_version_that_is_gone_directly_after_its_list_is_listed_anew_without_pages()
     assert_eq!(watch.next(), "list 7 paged");
 }
 
-/// As client-go's pager (`tools/pager/pager.go`).
+/// The same as client-go's pager (`tools/pager/pager.go`).
 #[test]
 fn a_page_that_is_gone_is_followed_by_one_list_without_pages() {
     let mut watch = machine(LOCAL, Query::all().limit(1));
@@ -87,7 +87,7 @@ fn a_list_that_repeats_its_token_fails() {
 fn the_delay_that_a_server_asks_for_is_waited() {
     let asks = |delay| ClientError::too_many_requests(things(), Some(delay), "busy");
     let mut watch = machine(LOCAL, Query::all());
-    // No server makes a busy loop of the watch, or stops it for ever.
+    // No server can make the watch loop without a pause, or stop it forever.
     for (asked, pause) in [(7, 7), (7, 7), (0, 4), (100_000, 600)] {
         watch.list_fails(asks(SECOND * asked));
         watch.pauses(pause);
@@ -217,7 +217,7 @@ fn a_stream_without_a_version_is_not_resumed() {
     assert_eq!(watch.next(), "list 0");
 }
 
-/// The server was away, and has compacted its history meanwhile.
+/// The server was unreachable, and has compacted its history since.
 #[test]
 fn a_version_that_is_gone_after_an_outage_is_no_further_failure() {
     let at_once: [fn(&mut Machine) -> WatchReaction; 2] = [
@@ -239,7 +239,7 @@ fn a_version_that_is_gone_after_an_outage_is_no_further_failure() {
         assert_eq!(watch.next(), "open 5");
         assert!(!has_failed(&forgets(&mut watch)));
         assert_eq!(watch.next(), "list 5", "at once");
-        // A server that forgets each version at once is not asked without a pause.
+        // If a server forgets each version at once, the watch pauses between its calls.
         watch.follow("9");
         watch.breaks(gone());
         watch.pauses(4);

@@ -1,4 +1,4 @@
-//! A machine for tests that answer its calls one by one.
+//! A machine for tests that answer each of its calls.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(super) fn machine(local: bool, query: Query) -> Machine {
 }
 
 impl Machine {
-    /// Returns the next call as text: `list` with the version that it must have reached and `paged`, `open` with its version, or
-    /// `read` or `pause` with the time until its end.
+    /// Returns the next call as text: `list` with the version that it must have reached and `paged`, `open` with its
+    /// version, or `read` or `pause` with the time until its end.
     pub(super) fn next(&self) -> String {
         match self.machine.next(self.now) {
             WatchCall::Pause(until) => format!("pause {:?}", until.since(self.now)),
@@ -43,7 +43,7 @@ impl Machine {
         self.now = self.now.after(time);
     }
 
-    /// Asserts a pause, and lets it pass.
+    /// Asserts a pause, and waits until it ends.
     pub(super) fn pauses(&mut self, seconds: u32) {
         assert_eq!(self.next(), format!("pause {:?}", SECOND * seconds));
         self.pass(SECOND * seconds);
@@ -57,7 +57,7 @@ impl Machine {
         self.machine.listed(self.now, Ok((page, Vec::new())))
     }
 
-    /// Answers the question for the version of the server.
+    /// Answers the check of the server's version.
     pub(super) fn probed(&mut self, version: &str) {
         assert!(self.listed(version).change.is_none(), "one object is no list");
     }
@@ -94,7 +94,7 @@ impl Machine {
         self.machine.timed_out(self.now)
     }
 
-    /// Lists and opens a stream.
+    /// Lists the objects and opens a stream.
     pub(super) fn follow(&mut self, version: &str) {
         self.listed(version);
         assert_eq!(self.next(), format!("open {version}"));

@@ -1,4 +1,4 @@
-//! A watch to which the system refuses its watchdog.
+//! The system refuses to start the watchdog of a watch.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::objects::{
 
 const LAMP: Kind = Kind::namespaced("example.com", "v1", "Lamp");
 
-/// A remote client, so its watches need a watchdog. The test makes no call.
+/// A remote client, so that its watches need a watchdog. The test makes no call.
 struct Remote;
 
 type ClientResult = Result<SharedObject, ClientError>;

@@ -20,7 +20,7 @@ fn a_remote_watch_begins_with_a_streaming_list() {
     assert_eq!(watch.next(), "pause 1s");
     watch.pass(SECOND);
     assert_eq!(watch.next(), "open 5");
-    // A limit asks for pages.
+    // A query with a limit asks for pages.
     assert_eq!(machine(REMOTE, Query::all().limit(500)).next(), "list 0 paged");
 }
 
@@ -45,7 +45,7 @@ fn an_object_that_the_client_cannot_read_does_not_end_a_stream() {
     watch.pass(60 * SECOND);
     assert!(matches!(watch.breaks(unreadable()).change, Some(Change::Unreadable(_))));
     assert_eq!(watch.next(), "read 300s");
-    // Other invalid requests end it.
+    // Other invalid requests end the stream.
     assert!(has_failed(&watch.breaks(ClientError::invalid(things(), "fields", "x", "is unknown"))));
 }
 
@@ -112,7 +112,7 @@ fn a_server_without_streaming_lists_is_asked_for_lists_at_once() {
     watch.follow("5");
     watch.changed(6);
     watch.breaks(gone());
-    // With a limit, no cache would answer.
+    // If the list had a limit, no cache would answer.
     assert_eq!(watch.next(), "list 6");
     watch.list_fails(gone());
     assert_eq!(watch.next(), "list newest paged", "at once");
@@ -128,7 +128,7 @@ fn a_server_without_streaming_lists_is_asked_for_lists_at_once() {
     watch.changed(10);
     watch.breaks(gone());
     assert_eq!(watch.next(), "list 10");
-    // A cache that answers with an old list.
+    // A cache answers with an old list.
     watch.listed("9");
     assert_eq!(watch.next(), "list newest paged", "pages are tried again after a change");
 }
@@ -267,7 +267,7 @@ fn a_remote_watch_asks_for_the_version_of_the_server_before_it_resumes() {
             }
         }
     }
-    // A stream that ends without an error came from a live server.
+    // A stream that ends without an error was sent by a live server.
     let mut watch = machine(REMOTE, Query::all());
     watch.stream("5");
     watch.changed(6);

@@ -15,7 +15,7 @@ pub(super) struct Watcher {
     stream: Option<Stream>,
     pub(super) now: Nanos,
     pub(super) store: State,
-    /// The changes that a subscriber gets: the version of an object, or its removal.
+    /// The changes that a subscriber got: the version of an object, or its removal.
     pub(super) told: Vec<(u8, Option<u64>)>,
     /// The times of lists (first pages) and of opened streams.
     pub(super) calls: Vec<Nanos>,
@@ -42,7 +42,7 @@ impl Watcher {
         }
     }
 
-    /// Makes one step. Time passes until then. Returns `false` if nothing happens any more, or before `until`.
+    /// Makes one step. Time passes until then. Returns `false` if nothing further happens, or nothing before `until`.
     pub(super) fn step(&mut self, until: Nanos) -> bool {
         let reaction = match self.machine.next(self.now) {
             WatchCall::Pause(end) => {
@@ -89,7 +89,7 @@ impl Watcher {
         true
     }
 
-    /// Goes back by some versions.
+    /// Restores the server to an older state, by this many versions.
     pub(super) fn restore(&mut self, back: u8) {
         self.server.restore(back);
         self.is_ahead = self.machine.version().parse().is_ok_and(|version: u64| version > self.server.head);
@@ -118,7 +118,8 @@ impl Watcher {
         }
     }
 
-    /// Stores an object as a watch does: an undecodable one leaves the old value, and a known version changes nothing.
+    /// Stores an object as a watch does: an undecodable object keeps the old value, and a known version changes
+    /// nothing.
     fn set(&mut self, (name, version, size): (u8, u64, u8)) {
         if size != UNDECODABLE && self.store.get(&name).is_none_or(|known| known.0 != version) {
             self.store.insert(name, (version, size));
@@ -132,7 +133,8 @@ impl Watcher {
         }
     }
 
-    /// Returns whether the store equals the objects of the server. An undecodable object may have an old value, or none.
+    /// Returns whether the store equals the objects of the server. An undecodable object may have an old value or no
+    /// value.
     pub(super) fn is_right(&self) -> bool {
         let state = self.server.state();
         let is_right = |(name, entry): (&u8, &(u64, u8))| {

@@ -1,4 +1,5 @@
-//! Several writers at once on a failing disk: a batch is stored as a whole or not at all, and readers see only stored changes.
+//! Several writers at once on a failing disk: a batch is stored as a whole or not at all, and readers see only stored
+//! changes.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,7 +18,8 @@ fn count_of(object: &SharedObject) -> u64 {
     object.pointer("/spec/count").and_then(ValueRef::as_u64).unwrap_or_default()
 }
 
-/// Makes five calls in one batch. The last one is refused because of the first, if it is not too late for the batch.
+/// Makes five calls in one batch. The first one causes the refusal of the last one, unless the last one misses the
+/// batch.
 fn write_together(client: &FileClient, bytes: usize, then: impl FnOnce()) -> Vec<Result<(), ClientError>> {
     let big = |name: &str| {
         let mut big = thing(name, None);
@@ -66,7 +68,7 @@ fn a_batch_of_several_writers_is_stored_or_fails_as_a_whole() {
             }
             let memory = list(&client);
             if has_failed {
-                // A refused call that came late saw the state after the failure, and so it was not refused.
+                // A refused call that ran late saw the state after the failure, so it was not refused.
                 let late = refused.as_ref().map_or(0, |()| 1);
                 assert_eq!(memory.items.len(), before.items.len() + late, "{fault:?} at {calls}");
                 assert!(late == 1 || memory == before, "{fault:?} at {calls}");
@@ -90,7 +92,7 @@ fn a_batch_of_several_writers_is_stored_or_fails_as_a_whole() {
     }
 }
 
-/// Numbers from a seed (`SplitMix64`).
+/// Random numbers from a seed (`SplitMix64`).
 struct Random(u64);
 
 impl Random {
@@ -144,8 +146,8 @@ fn break_and_repair(disk: &TestDisk, random: &mut Random, is_done: &AtomicBool) 
     }
 }
 
-/// Four writers, a reader and a watch on a disk with failures. Each acknowledged write is in the synced bytes of the file, each failed
-/// one is never seen, and the watch has all changes in order without a gap.
+/// Four writers, a reader and a watch use a disk with failures. Each acknowledged write is in the synced bytes of the
+/// file, no failed write is ever visible, and the watch gets all changes in order without a gap.
 #[test]
 fn writers_on_a_failing_disk_lose_nothing_and_show_nothing_that_is_lost() {
     let seed = RandomState::new().build_hasher().finish();

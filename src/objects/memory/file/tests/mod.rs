@@ -23,7 +23,7 @@ use crate::objects::{
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-/// A way in which the disk fails.
+/// How the disk fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// Nothing can be written.
@@ -34,7 +34,7 @@ enum Fault {
     Sync,
     /// The file cannot grow.
     Grow,
-    /// Pages that were written before can be written again, others cannot: the file is sparse.
+    /// Only pages that were written before can be written: the file is sparse.
     Hole,
     /// The folder cannot be synced.
     Folder,
@@ -42,7 +42,7 @@ enum Fault {
     Panic,
 }
 
-/// A disk in memory that counts its calls and can be made to fail.
+/// A disk in memory that counts its calls and can fail on request.
 #[derive(Debug, Default)]
 struct TestDisk {
     bytes: InMemoryBackend,
@@ -51,19 +51,19 @@ struct TestDisk {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// The number of calls so far that changed something.
+    /// The number of calls so far that changed the disk.
     calls: usize,
-    /// The call from which on the disk fails, and the way.
+    /// The call at which the disk starts to fail, and how it fails.
     fault: Option<(usize, Fault)>,
     /// The number of failures so far.
     failed: usize,
-    /// The names of the calls.
+    /// The names of the calls so far.
     log: Vec<&'static str>,
-    /// The pages that can still be written although they are holes. `None` while they are reserved.
+    /// The number of holes that can still be written. `None` while they are reserved.
     spare: Option<u64>,
-    /// The pages that were written since they became part of the file.
+    /// The pages that have been written since they became part of the file.
     written: std::collections::BTreeSet<u64>,
-    /// The bytes as they were at the last sync: all that survives a crash of the system. `None` if no test asks for them.
+    /// The bytes as they were at the last sync: only these survive a crash of the system. `None` if no test needs them.
     synced: Option<Arc<Vec<u8>>>,
 }
 
@@ -74,7 +74,7 @@ impl TestDisk {
         state.fault = Some((state.calls + calls, fault));
     }
 
-    /// Returns all bytes, also those that are not synced.
+    /// Returns all bytes, including those that are not synced.
     fn image(&self) -> io::Result<Vec<u8>> {
         let mut image = vec![0; usize::try_from(self.bytes.len()?).unwrap()];
         self.bytes.read(0, &mut image)?;
@@ -220,7 +220,7 @@ fn list(client: &FileClient) -> ObjectList<SharedObject> {
     client.list(&THING, &Query::all()).unwrap()
 }
 
-/// Writes in several ways until one fails.
+/// Makes writes of different kinds until one fails.
 fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
     client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), PatchTarget::Object)?;
     let owner = client.create(&THING, thing("owner", None))?.to_value();
@@ -231,8 +231,8 @@ fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Lets the disk fail at each of its calls in turn, and runs `check` after each failure. Ends when the writes pass without a
-/// failure.
+/// Lets the disk fail at each of its calls in turn, and runs `check` after each failure. Stops once the writes succeed
+/// without a failure.
 fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
     // A megabyte does not fit into a new file, so the file must grow.
     let (step, bytes) = if matches!(fault, Fault::Full | Fault::Grow) { (1, 1_200_000) } else { (3, 10_000) };
@@ -248,7 +248,7 @@ fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
             return;
         };
         assert!(error.is_transport() && error.to_string().contains("objects.redb: "), "{error}");
-        // While the disk fails, nothing is written and everything can be read.
+        // While the disk fails, nothing is written but everything can be read.
         let before = list(&client);
         if client.create(&THING, thing("more", None)).is_err() {
             assert_eq!(list(&client), before);
@@ -292,7 +292,7 @@ fn a_client_that_ends_on_a_full_disk_leaves_all_acknowledged_writes() {
             drop(client);
             disk.repair();
             let file = list(&open(disk));
-            // The file may contain the failed write as a whole.
+            // The file may contain the whole failed write.
             let (stored, known) = (file.version.parse::<u64>().unwrap(), memory.version.parse::<u64>().unwrap());
             assert!(file == memory || (known + 1..=known + 2).contains(&stored), "{known} {stored}");
         });
