@@ -1,4 +1,4 @@
-//! The step with code before, around and after an inner step.
+//! A step with code before, around and after an inner step.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step with code [before](Self::before), [around](Self::around) and [after](Self::after) it.
+/// Adds code [before](Self::before), [around](Self::around) and [after](Self::after) a step.
 ///
 /// The code decides whether and how often the step runs, and may replace its result.
 ///
 /// # Examples
 ///
-/// Skip a step if an annotation says so:
+/// Skip a step if the object has an annotation:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Object};
@@ -54,12 +54,13 @@ impl<T> Advice<T> {
 
     /// Calls `before` first, for example to [stash](super::Stash) a value.
     ///
-    /// If it fails or halts, nothing else runs, and its result is returned. Otherwise its delay is combined with the delay of the step.
+    /// If `before` fails or halts, nothing else runs, and its result is returned. Otherwise its delay is combined with
+    /// the delay of the step.
     pub fn before(self, before: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { before: Some(Box::new(before)), ..self }
     }
 
-    /// Calls `around` with the step in place of the step. Its result replaces the result of the step.
+    /// Calls `around` instead of the step; `around` may call the step. Its result replaces the result of the step.
     pub fn around(
         self,
         around: impl Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The reconciler of one object that is made of others.
+//! A reconciler of one object that is built from others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,23 +20,24 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::{Event, Subscriber};
 
-/// A [`Reconciler`] of one object that is made of others, such as an index or a summary. It creates the object if it is missing,
-/// and deletes it if it is not desired.
+/// A [`Reconciler`] of one object that is built from others, such as an index or a summary. It creates the object if it
+/// is missing, and deletes it if it is not desired.
 ///
 /// Each run:
 ///
 /// 1. calls [`before`](Self::before). A run for another key does nothing;
-/// 2. reads the object, or starts with the [initial one](Self::new) if it does not exist. If the object is being deleted, the run
-///    ends;
-/// 3. calls the steps. The object as they leave it is the [desired](Self::desired) one, unless a step fails;
+/// 2. reads the object, or starts with the [initial one](Self::new) if it does not exist. If the object is being
+///    deleted, the run ends;
+/// 3. calls the steps. Unless a step fails, the object is [desired](Self::desired) in the state in which the steps
+///    leave it;
 /// 4. lets the [`ObjectManager`] write it;
 /// 5. calls [`after`](Self::after).
 ///
 /// If somebody creates the object between the second and the fourth step, the run ends with a
-/// [conflict](ClientError::Conflict), and the next one reads that object.
+/// [conflict](ClientError::Conflict), and the next run reads that object.
 ///
-/// Each change of the object starts a run. The watch selects it by its name, so permission to list and watch this one object is
-/// enough. The steps add their sources in their set-up, see the example.
+/// Each change of the object starts a run. The watch selects the object by its name, so the program needs permission to
+/// list and watch only this object. The steps add their sources in their set-up; see the example.
 ///
 /// # Examples
 ///
@@ -117,7 +118,7 @@ impl<T: Object> AggregateReconciler<T> {
         self
     }
 
-    /// Computes the desired object from the object as the steps leave it. `None` deletes it. Default: the object itself.
+    /// Computes the desired object from the object that the steps leave. `None` deletes it. Default: the object itself.
     pub fn desired(
         self,
         desired: impl Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync + 'static,
@@ -125,20 +126,21 @@ impl<T: Object> AggregateReconciler<T> {
         Self { desired: Some(Box::new(desired)), ..self }
     }
 
-    /// Restricts the watches that the steps and the object manager need to this namespace, except those of a step with
-    /// [another client](super::WithConfig).
+    /// Restricts the watches of the steps and of the object manager to this namespace. Steps with [another
+    /// client](super::WithConfig) keep their own.
     ///
-    /// Without this setting these watches need permission in all namespaces. The watch of the object itself has the namespace of
-    /// the object.
+    /// Without this setting, these watches need permission in all namespaces. The watch of the object itself uses the
+    /// namespace of the object.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Sets up the steps, and returns the sources of the key: the start, the object itself, and all that the steps have added.
+    /// Sets up the steps, and returns the sources of the key: the start, the object itself, and everything that the
+    /// steps have added.
     ///
     /// # Errors
     ///
-    /// As [`Manager::watch`], and the errors of the steps and of the object manager.
+    /// The errors of [`Manager::watch`], of the steps and of the object manager.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Additions::default();
         let mut setup =
@@ -178,7 +180,7 @@ impl<T: Object> AggregateReconciler<T> {
         };
         cx.check_term()?;
         let written = self.manager.manage(cx, &mut resource.meta_mut(), current, desired);
-        // The steps have not seen an object that was made meanwhile: the next run reads it.
+        // If the object was created since, the steps have not seen it: the next run reads it.
         written.map_err(ClientError::conflict_if_made)?;
         Ok(Flow::proceed())
     }

@@ -1,4 +1,4 @@
-//! The step that chooses between two steps.
+//! A step that chooses between two steps.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use super::flow::{Flow, SubResult};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A question about an object.
+/// A condition for an object.
 pub(super) type StepCondition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;
 
-/// Runs one step if a condition holds, and optionally [another one](Self::or_else) if not.
+/// Runs one step if a condition holds, and optionally [another one](Self::or_else) if it does not.
 ///
 /// Both steps may have children of the same kind, because only one of them runs.
 ///

@@ -1,4 +1,4 @@
-//! The step that keeps one child.
+//! A step that keeps one child.
 
 use std::fmt;
 
@@ -12,42 +12,43 @@ use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
 use crate::run::error::{BoxError, terminal};
 
-/// A step that keeps one object of a kind for its owner, the *child*. It creates, updates and deletes the child, and reflects it in
-/// the status of the owner.
+/// Keeps one object of a kind for its owner: the *child*. It creates, updates and deletes the child, and copies its
+/// state into the status of the owner.
 ///
-/// Each run for a live owner:
+/// Each run for an owner that is not being deleted:
 ///
 /// 1. finds the children: the objects in the owner's namespace with a controller reference to the owner. See also
 ///    [`listed_by`](Self::listed_by), [`indexed`](Self::indexed), [`tracked`](Self::tracked) and [`ours`](Self::ours);
 /// 2. calls `desired`;
 /// 3. lets the [manager](ObjectManager) write the child, with the owner as its controller;
-/// 4. calls `reflect` with the child as the client returned it, with `None`, or with a [reflected](Self::reflects) error. The run
-///    fails with any other error.
+/// 4. calls `reflect` with the child as the client returned it, with `None` if there is no child, or with a
+///    [reflected](Self::reflects) error. The run fails with any other error.
 ///
 /// # Existing objects
 ///
-/// - A stale cache does not cause a second child. Before the step creates a child or deletes a surplus one, it lists the children in
-///   the [`uncached`](super::Config::uncached) client if that is another client or if children are [indexed](Self::indexed).
-/// - An object with the child's name that is not a child of the owner stays untouched. The result is
+/// - A stale cache does not cause a second child. Before the step creates a child or deletes a surplus one, it lists
+///   the children in the [`uncached`](super::Config::uncached) client. It does so if that is a separate client, or if
+///   children are [indexed](Self::indexed).
+/// - An object that has the child's name but is not a child of the owner is not touched. The result is
 ///   [`AlreadyExists`](ClientError::AlreadyExists), and a change of that object enqueues the owner.
-/// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,
-///   so that the next run finds one. A child that is being deleted is not surplus.
+/// - If there are several children, one stays: the one with the desired name, or the oldest. The others are deleted,
+///   with an error for each, so that the next run finds one. A child that is already being deleted is not surplus.
 /// - An existing child keeps its name, even if another name is desired.
-/// - A backup that is restored without owner references leaves children without an owner, which the step does not take.
-///   Restore the owners first, then [set](crate::objects::set_controller) each of them as the controller of its
-///   children before the controller starts. References that keep the uids of the old owners are worse: the garbage
-///   collection deletes such children.
+/// - If a backup is restored without owner references, its children have no owner, and the step does not take them. In
+///   that case, restore the owners first. Then [set](crate::objects::set_controller) each owner as the controller of
+///   its children before the controller starts. References with the uids of the old owners are worse: the garbage
+///   collector deletes such children.
 ///
 /// # Invalid children
 ///
-/// The desired child must be in the owner's namespace, must not have another controller, and [`ours`](Self::ours) must accept it.
-/// Otherwise nothing is written, and the run fails with a terminal [`ClientError::Invalid`].
+/// The desired child must be in the owner's namespace, must not have another controller, and [`ours`](Self::ours) must
+/// accept it. Otherwise nothing is written, and the run fails with a terminal [`ClientError::Invalid`].
 ///
 /// # Deletion of the owner
 ///
-/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they
+/// The garbage collector deletes the children of an owner that is being deleted. The step deletes them itself if they
 /// are [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads
-/// them from the uncached client, and the finalizer is removed after the last one. Neither closure is called. Children
+/// them from the uncached client, and removes the finalizer after the last one. Neither closure is called. Children
 /// that are not tracked stay if the owner is deleted with [`Propagation::Orphan`](crate::objects::Propagation::Orphan).
 ///
 /// # Examples
@@ -116,7 +117,7 @@ type ReflectChild<T, C> =
     Box<dyn Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync>;
 
 impl<T: Object, C: Object> ChildReconciler<T, C> {
-    /// Creates a step for children of the type `C`, with closures for the desired child and the owner's status.
+    /// Creates a step for children of type `C`, with closures for the desired child and the owner's status.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
@@ -128,7 +129,7 @@ impl<T: Object, C: Object> ChildReconciler<T, C> {
         Self::of_kind(C::KIND, desired, reflect, manager)
     }
 
-    /// Creates a step for children of this kind, for a type that does not name its kind.
+    /// Creates a step for children of this kind, for types that have no fixed kind.
     pub fn of_kind(
         kind: Kind,
         desired: impl Fn(&SubContext<'_>, &mut T) -> Result<DesiredChild<C>, BoxError> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The step that keeps a set of children.
+//! A step that keeps a set of children.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,19 +23,19 @@ pub struct ChildResult<C> {
     pub child: Result<Option<C>, ClientError>,
 }
 
-/// A step that keeps a set of objects of a kind for its owner, the *children*. It treats each child as a
+/// Keeps a set of objects of a kind for its owner: the *children*. It treats each child as a
 /// [`ChildReconciler`](super::ChildReconciler) does.
 ///
-/// `identify` must return the same identifier for a desired child and its stored copy, and different identifiers for different
-/// children.
+/// `identify` must return the same identifier for a desired child and its stored copy, and different identifiers for
+/// different children.
 ///
 /// - `desired` gets the existing children in the order of their keys. It returns all children to keep.
-/// - Existing children that are not desired are deleted, and so are children without an identifier.
+/// - Existing children that are not desired are deleted. Children without an identifier are deleted too.
 /// - The children are written in the order of their identifiers. A failure does not stop the others.
 /// - `reflect` gets all results in this order. The run fails with the errors that are not [reflected](Self::reflects).
 ///
-/// If two desired children have the same identifier or one has none, nothing is written. The run fails with a terminal
-/// [`ClientError::Invalid`].
+/// If two desired children have the same identifier, or one has no identifier, nothing is written. The run fails with a
+/// terminal [`ClientError::Invalid`].
 ///
 /// # Examples
 ///
@@ -95,8 +95,8 @@ type ReflectChildren<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C
 type ChildSlot<C> = (Vec<C>, Option<C>);
 
 impl<T: Object, C: Object> ChildSetReconciler<T, C> {
-    /// Creates a step for children of the type `C`, with closures for the desired children, their identifiers and the owner's
-    /// status.
+    /// Creates a step for children of the type `C`, with closures for the desired children, their identifiers and the
+    /// owner's status.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
@@ -109,7 +109,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         Self::of_kind(C::KIND, desired, identify, reflect, manager)
     }
 
-    /// Creates a step for children of this kind, for a type that does not name its kind.
+    /// Creates a step for children of this kind, for types that have no fixed kind.
     pub fn of_kind(
         kind: Kind,
         desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync + 'static,
@@ -147,7 +147,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         Ok(slots)
     }
 
-    /// Writes one child. Adds its errors to `failures`, except one that is reflected.
+    /// Writes one child. Adds its errors to `failures`, but not a reflected error.
     fn write(
         &self,
         children: &ChildRun<'_, T, C>,

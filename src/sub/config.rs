@@ -32,8 +32,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Creates a config with this client, also for uncached reads. It has a new tracker, a recorder that only logs, and the system
-    /// clock.
+    /// Creates a config with this client, which also serves uncached reads. The config has a new tracker, a recorder
+    /// that only logs, and the system clock.
     #[must_use]
     pub fn new(client: Arc<dyn Client>) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Config {
         }
     }
 
-    /// Replaces the client, also for uncached reads.
+    /// Replaces the client, and the client for uncached reads.
     #[must_use]
     pub fn with_client(self, client: Arc<dyn Client>) -> Self {
         Self { uncached: Arc::clone(&client), client, ..self }
@@ -60,7 +60,8 @@ impl Config {
 
     /// Replaces the tracker.
     ///
-    /// A tracker knows keys, not kinds. If several controllers share one, each is enqueued for the tracks of all.
+    /// A tracker knows keys, not kinds. If several controllers share one tracker, each controller's keys are enqueued
+    /// for the tracks of all controllers.
     #[must_use]
     pub fn with_tracker(self, tracker: Tracker) -> Self {
         Self { tracker, has_own_tracker: true, ..self }
@@ -78,8 +79,8 @@ impl Config {
         Self { recorder, ..self }
     }
 
-    /// Replaces the clock, which sets the times of conditions. A tracker set by [`with_tracker`](Self::with_tracker) and the
-    /// recorder keep their own clocks.
+    /// Replaces the clock, which sets the times of conditions. The recorder, and a tracker from
+    /// [`with_tracker`](Self::with_tracker), keep their own clocks.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         let tracker = if self.has_own_tracker { self.tracker } else { Tracker::with_clock(clock.clone()) };
@@ -98,7 +99,7 @@ impl Config {
         &self.uncached
     }
 
-    /// Whether reads of the client may be stale.
+    /// Returns whether reads of the client may be stale.
     pub(super) fn is_cached(&self) -> bool {
         !std::ptr::addr_eq(Arc::as_ptr(&self.client), Arc::as_ptr(&self.uncached))
     }

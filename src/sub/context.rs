@@ -1,4 +1,4 @@
-//! The context of a step: the run, the object and the tools to work with.
+//! The context of a step: the run, the object and the tools.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,13 +20,14 @@ use crate::run::context::Context;
 
 /// One run of the steps for one object. It holds the object as it was read, and the values that the steps stash.
 ///
-/// A [`ResourceReconciler`](super::ResourceReconciler) creates it for each run. Create one yourself to call a step in a test.
+/// A [`ResourceReconciler`](super::ResourceReconciler) creates it for each run. Create one yourself to call a step in a
+/// test.
 #[derive(Debug)]
 pub struct Request {
     /// The kind and metadata of the object as it was read. A cast does not change them.
     subject: DynamicObject,
     reference: ObjectRef,
-    /// The config of the run. Its client keeps the object.
+    /// The config of the run. Its client stores the object.
     config: Config,
     stash: Stash,
     skips_status: AtomicBool,
@@ -34,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a run for an object that the client of `config` keeps.
+    /// Creates a run for an object that the client of `config` stores.
     #[must_use]
     pub fn new(object: &impl Object, config: Config) -> Self {
         let (kind, meta) = (object.kind(), object.meta());
@@ -44,7 +45,7 @@ impl Request {
         Self { subject, reference, config, stash, skips_status: AtomicBool::new(false), tracking: None }
     }
 
-    /// Connects the run to its controller, which knows the trackers that its runs use.
+    /// Connects the run to its controller, which remembers the trackers that its runs use.
     pub(super) fn tracked_by(self, tracking: &Arc<Tracking>) -> Self {
         Self { config: tracking.config(&self.config), tracking: Some(Arc::clone(tracking)), ..self }
     }
@@ -62,11 +63,12 @@ impl Request {
     }
 }
 
-/// The context of a step. It holds the [`Context`] of the run, a reference to the object, the [`Config`] and the [`Stash`].
+/// The context of a step. It holds the [`Context`] of the run, a reference to the object, the [`Config`] and the
+/// [`Stash`].
 ///
 /// # Examples
 ///
-/// Call a step by hand:
+/// Call a step in a test:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Kind, MemoryClient};
@@ -100,7 +102,8 @@ impl<'a> SubContext<'a> {
         Self { name: Cow::Borrowed(name), cx, request, config: Cow::Borrowed(&request.config) }
     }
 
-    /// Returns the context of an inner step. The names `function` and `child-image` make `function.child-image`.
+    /// Returns the context of an inner step. Names are joined: `function` and `child-image` make
+    /// `function.child-image`.
     #[must_use]
     pub fn named(&self, name: &str) -> SubContext<'_> {
         SubContext { name: Cow::Owned(format!("{}.{name}", self.name)), ..self.by_ref() }
@@ -108,7 +111,7 @@ impl<'a> SubContext<'a> {
 
     /// Returns the context with another config for inner steps.
     ///
-    /// The object itself stays in the client of the original config, with its finalizers and events.
+    /// The object itself stays in the client of the original config, together with its finalizers and events.
     #[must_use]
     pub fn with_config(&self, config: Config) -> SubContext<'_> {
         SubContext { config: Cow::Owned(config), ..self.by_ref() }
@@ -123,7 +126,7 @@ impl<'a> SubContext<'a> {
         }
     }
 
-    /// Returns the name of this step in log lines, after the names of its outer steps.
+    /// Returns the name of this step for log lines, after the names of its outer steps.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -165,7 +168,7 @@ impl<'a> SubContext<'a> {
         &self.config
     }
 
-    /// Returns the config of the run, ignoring [`WithConfig`](super::WithConfig). Its client keeps the object.
+    /// Returns the config of the run, ignoring [`WithConfig`](super::WithConfig). Its client stores the object.
     #[must_use]
     pub fn original_config(&self) -> &Config {
         &self.request.config
@@ -194,7 +197,8 @@ impl<'a> SubContext<'a> {
 
     /// Enqueues the reconciled object again when an object of this kind that `what` selects changes.
     ///
-    /// Track first, then read. The track lasts until the next successful run of this object that does not repeat it.
+    /// Track the object first, then read it. The track stays until a later run of this object succeeds without
+    /// repeating it.
     pub fn track(&self, kind: &Kind, what: TrackRef) {
         let tracker = self.config.tracker();
         match &self.request.tracking {
@@ -207,7 +211,7 @@ impl<'a> SubContext<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Api::get`].
+    /// The same as for [`Api::get`].
     pub fn track_and_get<U: Object>(&self, api: &Api<U>, key: &ObjectKey) -> Result<U, ClientError> {
         self.track(api.kind(), TrackRef::name(key.clone()));
         api.get(key)
@@ -223,11 +227,12 @@ impl<'a> SubContext<'a> {
         self.request.skips_status.store(true, Relaxed);
     }
 
-    /// Adds `finalizer` to the stored object unless `meta`, its metadata, has it. Updates `meta`.
+    /// Adds `finalizer` to the stored object, unless `meta`, its metadata, has it already. Updates `meta`.
     ///
     /// # Errors
     ///
-    /// As [`add_finalizer`], but an object that is gone is a conflict. An event records other errors.
+    /// The errors of [`add_finalizer`]. If the object is gone, the error is a conflict. Errors other than conflicts are
+    /// recorded as events.
     pub fn add_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if meta.has_finalizer(finalizer) {
             return Ok(());
@@ -239,11 +244,13 @@ impl<'a> SubContext<'a> {
 
     /// Removes `finalizer` from the stored object if `meta`, its metadata, has it. Updates `meta`.
     ///
-    /// If the object has changed since it was read, `meta` keeps its version. Later writes of this run then fail with a conflict.
+    /// If the object has changed since it was read, `meta` keeps its old version. Later writes of this run then fail
+    /// with a conflict.
     ///
     /// # Errors
     ///
-    /// As [`remove_finalizer`](crate::objects::remove_finalizer), except for an object that is gone. An event records the error.
+    /// The errors of [`remove_finalizer`](crate::objects::remove_finalizer). If the object is gone, the call succeeds.
+    /// Errors other than conflicts are recorded as events.
     pub fn remove_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if !meta.has_finalizer(finalizer) {
             return Ok(());
@@ -251,7 +258,7 @@ impl<'a> SubContext<'a> {
         match self.write_finalizer(meta, finalizer, |api, held, finalizer| {
             let (mut written, as_read) = remove_finalizer_of_any(api, held, finalizer)?;
             if !as_read {
-                // The run has read an older version. Writes based on that must fail with a conflict.
+                // The run has read an older version. Writes based on it must fail with a conflict.
                 let (mut meta, held) = (written.meta_mut(), held.meta());
                 meta.resource_version.clone_from(&held.resource_version);
                 meta.generation = held.generation;

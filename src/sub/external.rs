@@ -1,4 +1,4 @@
-//! The step that keeps an external resource.
+//! A step that keeps an external resource.
 
 use std::fmt;
 
@@ -8,16 +8,18 @@ use super::flow::{Flow, SubResult};
 use crate::objects::dependents::ExternalResource;
 use crate::objects::{EventType, External, Object, reasons};
 
-/// A step that keeps an [external resource](External) of the reconciled object. A finalizer holds the object while the resource exists.
+/// Keeps an [external resource](External) of the reconciled object. A finalizer keeps the object while the resource
+/// exists.
 ///
 /// | the object | action |
 /// |---|---|
-/// | is not being deleted | adds the finalizer, observes the resource, and converges it if it is not in step |
+/// | is not being deleted | adds the finalizer, observes the resource, and converges it if it differs from the desired state |
 /// | is being deleted and has the finalizer | removes the resource, then the finalizer |
 /// | is being deleted and does not have the finalizer | nothing |
 ///
-/// The key of the object identifies the resource. No watch reports its changes: add a [resync](crate::controller::ControllerBuilder::resync) to the
-/// controller. Later steps can show the resource in the status. The event `Synced` records each change.
+/// The key of the object identifies the resource. No watch reports changes of the resource: add a
+/// [resync](crate::controller::ControllerBuilder::resync) to the controller. Later steps can show the resource in the
+/// status. The event `Synced` records each change.
 ///
 /// # Errors
 ///
@@ -70,7 +72,8 @@ pub struct ExternalReconciler<T> {
 }
 
 impl<T: Object> ExternalReconciler<T> {
-    /// Keeps `external`. The name is for events, errors and log lines; no other step may use the finalizer, a `domain/name`.
+    /// Keeps `external`. The name is used in events, errors and log lines. The finalizer is a `domain/name`, and no
+    /// other step may use it.
     pub fn new(name: impl Into<String>, finalizer: impl Into<String>, external: impl External<T>) -> Self {
         Self { finalizer: finalizer.into(), resource: ExternalResource::new(name, external) }
     }

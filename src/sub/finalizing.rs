@@ -1,4 +1,4 @@
-//! The step that cleans up before the object may vanish.
+//! A step that cleans up before the object is removed.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::setup::Setup;
 use crate::objects::Object;
 use crate::run::error::BoxError;
 
-/// A step that cleans up before the object may vanish. A finalizer holds the object until then.
+/// Cleans up before the object is removed. A finalizer keeps the object until then.
 ///
 /// | the object | action |
 /// |---|---|
 /// | is not being deleted | adds the finalizer, then runs the step |
-/// | is being deleted and has the finalizer | runs the step; removes the finalizer if the step is done and the object is [ready](Self::ready_when) |
+/// | is being deleted and has the finalizer | runs the step; removes the finalizer if the step has finished and the object is [ready](Self::ready_when) |
 /// | is being deleted and does not have the finalizer | nothing |
 ///
-/// A step that fails, halts or asks for another run is not done. The finalizer is written to the client that the object was read
-/// from, with an event. No other step may use it.
+/// A step that fails, halts or asks for another run has not finished. The finalizer is written to the client that the
+/// object was read from, and an event records it. No other step may use the same finalizer.
 ///
 /// # Examples
 ///
@@ -51,8 +51,8 @@ impl<T> WithFinalizer<T> {
         Self { finalizer: finalizer.into(), step: Box::new(step), ready: None }
     }
 
-    /// Removes the finalizer only if `ready` returns true. It is called after each run of the step for an object that is being
-    /// deleted.
+    /// Removes the finalizer only if `ready` returns true. It is called after each run of the step for an object that
+    /// is being deleted.
     ///
     /// If it returns false, the caller must make sure that the key runs again.
     pub fn ready_when(self, ready: impl Fn(&SubContext<'_>, &T) -> bool + Send + Sync + 'static) -> Self {

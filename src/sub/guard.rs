@@ -1,4 +1,4 @@
-//! The step that handles errors.
+//! A step that handles errors.
 
 use std::fmt;
 
@@ -8,15 +8,16 @@ use super::flow::{Flow, SubResult, asked, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// Handles the errors of a step with [`catch`](Self::catch), and always runs another step with [`finally`](Self::finally).
+/// Handles the errors of a step with [`catch`](Self::catch), and always runs another step with
+/// [`finally`](Self::finally).
 ///
 /// | the body | `catch` | result so far | `finally` |
 /// |---|---|---|---|
 /// | succeeds or halts | is not called | the result of the body | runs |
 /// | fails | gets the error | the result of `catch` | runs |
 ///
-/// The result of `finally` is [combined](Flow::and) with the result so far. Errors of both are reported. Delays that other steps
-/// asked for stay, also beside an error that was caught. After a panic nothing else runs.
+/// The result of `finally` is [combined](Flow::and) with the result so far. If both are errors, both are reported.
+/// Delays that other steps asked for are kept, even with an error that was caught. After a panic nothing else runs.
 ///
 /// # Examples
 ///
@@ -61,12 +62,12 @@ impl<T> TryCatch<T> {
         Self { body: Box::new(body), catch: None, finally: None }
     }
 
-    /// Calls `catch` with an error of the body. It returns the error, another one, or a success.
+    /// Calls `catch` with an error of the body. It returns that error, another one, or a success.
     pub fn catch(self, catch: impl Fn(&SubContext<'_>, &mut T, BoxError) -> SubResult + Send + Sync + 'static) -> Self {
         Self { catch: Some(Box::new(catch)), ..self }
     }
 
-    /// Runs `step` after the body and [`catch`](Self::catch), also after a failure.
+    /// Runs `step` after the body and [`catch`](Self::catch), even after a failure.
     pub fn finally(self, step: impl SubReconciler<T> + 'static) -> Self {
         Self { finally: Some(Box::new(step)), ..self }
     }

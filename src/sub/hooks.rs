@@ -32,7 +32,8 @@ impl StepHooks {
 macro_rules! hook_settings {
     ($reconciler:ident) => {
         impl<T: Object> $reconciler<T> {
-            /// Calls `before` first in each run. If it fails or halts, the run does nothing else but call [`after`](Self::after).
+            /// Calls `before` first in each run. If it fails or halts, the run only calls [`after`](Self::after) and
+            /// ends.
             pub fn before(
                 mut self,
                 before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static,

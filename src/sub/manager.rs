@@ -1,4 +1,4 @@
-//! The writer of a child.
+//! Writes a child.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::objects::dependents::{DependentWrite, DependentWriter, Session, Write
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
-/// Writes a child for the reconciled object, through the client of the [config](SubContext::config). One manager serves all runs of
-/// a step, on several threads.
+/// Writes a child for the reconciled object, with the client of the [config](SubContext::config). One manager serves
+/// all runs of a step, on several threads.
 pub trait ObjectManager<C>: Send + Sync {
     /// Adds watches and indexes to the controller.
     ///
@@ -24,20 +24,21 @@ pub trait ObjectManager<C>: Send + Sync {
         Ok(())
     }
 
-    /// Returns the finalizer that holds the reconciled object while there is something to manage. Only with a finalizer,
-    /// [`manage`](Self::manage) is called when neither a current nor a desired child is left.
+    /// Returns the finalizer that keeps the reconciled object while there is something to manage. Only a manager with a
+    /// finalizer gets a [`manage`](Self::manage) call with neither a current nor a desired child.
     fn held_by(&self) -> Option<&str> {
         None
     }
 
-    /// Brings `current` to `desired`: creates, updates, deletes or does nothing. Returns the child as it is afterwards.
+    /// Creates, updates or deletes `current` so that it equals `desired`, or does nothing. Returns the child as it is
+    /// now.
     ///
-    /// With neither of them there is nothing left to manage. `resource` is the metadata of the reconciled object, for
+    /// If there is neither, nothing remains to be managed. `resource` is the metadata of the reconciled object, for
     /// [finalizers](SubContext::add_finalizer).
     ///
     /// # Errors
     ///
-    /// The errors of the client, about the child, or about the reconciled object if its finalizers cannot be written.
+    /// The errors of the client. They concern the child, or the reconciled object if its finalizers cannot be written.
     fn manage(
         &self,
         cx: &SubContext<'_>,
@@ -76,16 +77,17 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// | yes | yes | updates, if merging `desired` into `current` changes it |
 /// | yes | no | deletes, unless the child is being deleted |
 ///
-/// Updates and deletions apply to the object as it was read. If it has changed since, they are a [conflict](ClientError::Conflict),
-/// and the next run reads again. Deleting an object that is gone succeeds.
+/// Updates and deletions apply to the object as it was read. If it has changed since, the write is a
+/// [conflict](ClientError::Conflict), and the next run reads again. Deleting an object that is gone succeeds.
 ///
-/// A client may change a written object, for example by filling in a field. The manager remembers such a change until
-/// it has not been used for an hour, and does not take it for a difference as long as the desired state and the
-/// generation stay the same. It remembers the 4,096 objects used last: a manager of more objects may write such an
-/// object again in each run.
+/// A client may change a written object, for example by filling in a field. The manager remembers such a change, so
+/// that it does not count as a difference while the desired state and the generation stay the same. It forgets a change
+/// that has not been used for an hour. It remembers the 4,096 most recently used objects: a manager of more objects may
+/// write such an object again in each run.
 ///
-/// Writes are recorded as [events](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like `Created Image
-/// "shop"`), and so are failures other than conflicts (`CreationFailed`, `UpdateFailed`, `DeleteFailed`).
+/// Writes are recorded as [events](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like
+/// `Created Image "shop"`). Failures other than conflicts are recorded too (`CreationFailed`, `UpdateFailed`,
+/// `DeleteFailed`).
 ///
 /// # Examples
 ///
@@ -129,8 +131,8 @@ pub struct UpdatingObjectManager<C> {
 type Sanitize<C> = Box<dyn Fn(&C) -> Value + Send + Sync>;
 
 impl<C: Object> UpdatingObjectManager<C> {
-    /// Creates a manager for children of the type `C`. `merge` copies the desired content (its second argument) into the current
-    /// object: labels and `spec`, for example.
+    /// Creates a manager for children of type `C`. `merge` copies the desired content (its second argument) into the
+    /// current object: for example labels and `spec`.
     ///
     /// Changes that `merge` makes to the status, name, namespace, uid or version are not written.
     ///
@@ -140,32 +142,33 @@ impl<C: Object> UpdatingObjectManager<C> {
         Self::of_kind(C::KIND, merge)
     }
 
-    /// Creates a manager for children of this kind, for a type that does not name its kind.
+    /// Creates a manager for children of this kind, for types that have no fixed kind.
     pub fn of_kind(kind: Kind, merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
         Self { kind, writer: DependentWriter::new(merge), sanitize: None, finalizer: None, tracked: false }
     }
 
-    /// Copies immutable fields from the current object (the first argument) into the desired one, so that no update tries to change
-    /// them.
+    /// Copies immutable fields from the current object (the first argument) into the desired one, so that no update
+    /// tries to change them.
     pub fn harmonize(self, harmonize: impl Fn(&C, &mut C) + Send + Sync + 'static) -> Self {
         Self { writer: self.writer.harmonize(harmonize), ..self }
     }
 
-    /// Chooses the content of a child that log lines may show. Default: nothing but its kind and name.
+    /// Chooses which content of a child log lines may show. Default: only its kind and name.
     pub fn sanitize(self, sanitize: impl Fn(&C) -> Value + Send + Sync + 'static) -> Self {
         Self { sanitize: Some(Box::new(sanitize)), ..self }
     }
 
-    /// [Tracks](SubContext::track) the children: before each write, or after the creation of one with a generated name, and while a
-    /// deletion has not removed it. Use it for children that no owner reference can reach, for example in another namespace.
+    /// [Tracks](SubContext::track) the children: before each write, after the creation of a child with a generated
+    /// name, and while a child is being deleted. Use it for children that no owner reference can reach, for example in
+    /// another namespace.
     pub fn tracked(self) -> Self {
         Self { tracked: true, ..self }
     }
 
-    /// Holds the reconciled object with this finalizer. It is added before a child is created, and removed once no child is left or
-    /// desired.
+    /// Keeps the reconciled object with this finalizer. It is added before a child is created, and removed once no
+    /// child exists or is desired.
     ///
-    /// Use it for children that no garbage collection deletes. No other manager may use the same finalizer.
+    /// Use it for children that no garbage collector deletes. No other manager may use the same finalizer.
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { finalizer: Some(finalizer.into()), ..self }
     }

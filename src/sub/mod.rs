@@ -1,32 +1,32 @@
-//! Sub-reconcilers: business logic in small steps that can be tested alone. Feature `objects`.
+//! Sub-reconcilers: business logic in small steps, each of which can be tested alone. Feature `objects`.
 //!
-//! A [`SubReconciler`] is one step of a run. It gets the object, changes its status or its children, and tells whether the next step
-//! runs. Steps nest. A [`ResourceReconciler`] runs the outermost step: it is a [`Reconciler`](crate::Reconciler) for a
-//! [`Controller`](crate::Controller).
+//! A [`SubReconciler`] is one step of a run. It gets the object, changes its status or its children, and returns
+//! whether the next step runs. Steps nest. A [`ResourceReconciler`] runs the outermost step: it is a
+//! [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
 //!
 //! The design and the names come from [reconciler.io](https://reconciler.io) for Go:
 //!
 //! | step | purpose |
 //! |---|---|
 //! | [`ResourceReconciler`] | reads an object, calls the steps, writes the status |
-//! | [`AggregateReconciler`] | keeps one object that is made of others |
+//! | [`AggregateReconciler`] | keeps one object that is built from others |
 //! | [`SyncReconciler`] | custom code |
 //! | [`ChildReconciler`] | keeps one child object |
 //! | [`ChildSetReconciler`] | keeps a set of child objects |
 //! | [`ExternalReconciler`] | keeps a resource outside all clients (not in reconciler.io) |
 //! | [`Sequence`] | several steps until one fails or halts |
-//! | [`Always`] | several steps, also after a failure |
+//! | [`Always`] | several steps, even after a failure |
 //! | [`IfThen`] | one of two steps |
-//! | [`While`], [`ForEach`] | a step several times |
-//! | [`TryCatch`] | handles the errors of a step; a step that always follows |
+//! | [`While`], [`ForEach`] | runs a step several times |
+//! | [`TryCatch`] | handles the errors of a step, and always runs a last step |
 //! | [`Advice`] | code before, around and after a step |
-//! | [`WithFinalizer`] | holds the object until a step has cleaned up |
+//! | [`WithFinalizer`] | keeps the object until a step has cleaned up |
 //! | [`WithConfig`] | another client or tracker for a step |
 //! | [`CastResource`] | a step for another type |
 //! | [`OverrideSetup`] | another set-up for a step |
-//! | [`SuppressTransientErrors`] | mutes errors until they last |
+//! | [`SuppressTransientErrors`] | mutes errors until they persist |
 //!
-//! The rest of the vocabulary:
+//! The other terms:
 //!
 //! | reconciler.io | here |
 //! |---|---|
@@ -96,9 +96,10 @@ pub use self::with_config::WithConfig;
 
 use crate::run::error::BoxError;
 
-/// One step of the reconciliation of an object.
+/// One step in the reconciliation of an object.
 ///
-/// A step must be idempotent: it is called at least once for each change. Several threads call it for different objects.
+/// A step must be idempotent: it is called at least once for each change. Several threads call it for different
+/// objects.
 ///
 /// A closure is a step without a set-up. Write out the types of its parameters:
 /// `|cx: &SubContext<'_>, vm: &mut Vm| -> SubResult { … }`.
@@ -135,7 +136,7 @@ impl<T, F: Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync> SubReconciler
     }
 }
 
-/// A boxed step, for a type that is chosen at run time.
+/// A boxed step, for types that are chosen at run time.
 impl<T> SubReconciler<T> for Box<dyn SubReconciler<T>> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         (**self).setup(setup)

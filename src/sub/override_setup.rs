@@ -1,4 +1,4 @@
-//! The step with another set-up.
+//! A step with another set-up.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct OverrideSetup<T> {
 }
 
 impl<T> OverrideSetup<T> {
-    /// Wraps `step`, and calls `setup` for its set-up.
+    /// Wraps `step`, and calls `setup` as its set-up.
     pub fn new(
         step: impl SubReconciler<T> + 'static,
         setup: impl Fn(&mut Setup<'_>) -> Result<(), BoxError> + Send + Sync + 'static,

@@ -12,14 +12,14 @@ use super::stash::{StashKey, Stashed};
 use crate::objects::ObjectRef;
 use crate::run::error::BoxError;
 
-/// The number of the current pass of a [`While`], from 0. Stashed for its condition and its body. In nested loops, the innermost
-/// number.
+/// The number of the current pass of a [`While`], starting at 0. It is stashed for the condition and the body. In
+/// nested loops, it is the number of the innermost loop.
 pub const ITERATION: StashKey<usize> = StashKey::new("homeostat/iteration");
 
-/// Runs a step while a condition holds. Each pass should bring the loop closer to its end: do not use it to wait.
+/// Runs a step while a condition holds. Each pass should make progress towards the end: do not use it to wait.
 ///
-/// The delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or halts, and then the
-/// next steps do not run. The number of the pass is stashed as [`ITERATION`].
+/// The delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or halts, and
+/// then the next steps do not run. The number of the pass is stashed as [`ITERATION`].
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ pub struct While<T> {
     at_most: usize,
 }
 
-/// The error of a [`While`] that has reached its limit while its condition still holds.
+/// The error of a [`While`] that reaches its limit while its condition still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndlessLoop {
@@ -74,7 +74,8 @@ impl<T> While<T> {
         Self { condition: Box::new(condition), body: Box::new(body), at_most: 100 }
     }
 
-    /// Limits the number of passes. After that many, a condition that still holds is the error [`EndlessLoop`]. Default: 100.
+    /// Limits the number of passes. If the condition still holds after that many, the error is [`EndlessLoop`].
+    /// Default: 100.
     pub fn at_most(self, passes: usize) -> Self {
         Self { at_most: passes, ..self }
     }
@@ -122,17 +123,17 @@ impl<T> fmt::Debug for While<T> {
 pub struct Cursor<I> {
     /// The item.
     pub item: I,
-    /// The position of the item, from 0.
+    /// The position of the item, starting at 0.
     pub index: usize,
     /// The number of items.
     pub len: usize,
 }
 
-/// Runs a step once for each of several items, in their order.
+/// Runs a step once for each of several items, in order.
 ///
-/// The current item is stashed as a [`Cursor`] under a key that you choose. In nested loops use keys with different names. The
-/// delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or halts, and then the next
-/// steps do not run.
+/// The current item is stashed as a [`Cursor`] under a key that you choose. In nested loops use keys with different
+/// names. The delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or
+/// halts, and then the next steps do not run.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! The reconciler that runs the steps for objects of one type.
+//! A reconciler that runs the steps for objects of one type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::Subscriber;
 
-/// A [`Reconciler`] of objects of one type that calls a [`SubReconciler`]. It reads the object, and writes its status if that has
-/// changed.
+/// A [`Reconciler`] of objects of one type, which calls a [`SubReconciler`]. It reads the object, and writes its status
+/// if that has changed.
 ///
 /// Each run:
 ///
@@ -33,12 +33,13 @@ use crate::watch::Subscriber;
 /// 4. sets the [initial conditions](Self::conditions);
 /// 5. calls the sub-reconciler, unless the object is being deleted and has no finalizer;
 /// 6. sets the [observed generation](Self::observed_generation) after a success or a durable error;
-/// 7. writes the status if it has changed, with the event `StatusUpdated`. The status of an object that is being deleted is written
-///    only if [asked for](Self::status_while_deleting). If this fails too, both errors are returned;
+/// 7. writes the status if it has changed, with the event `StatusUpdated`. The status of an object that is being
+///    deleted is written only on [request](Self::status_while_deleting). If this write fails after an error of the
+///    sub-reconciler, both errors are returned;
 /// 8. calls [`after`](Self::after).
 ///
-/// The [class](ErrorClass) of an error decides about logging and retries. After the end of the [term](Context::fence), neither the
-/// status nor a child nor a finalizer is written.
+/// The [class](ErrorClass) of an error decides about logging and retries. After the end of the [term](Context::fence),
+/// no status, child or finalizer is written.
 ///
 /// # Examples
 ///
@@ -118,7 +119,7 @@ impl<T: Object> ResourceReconciler<T> {
         Self::with_api(name.into(), api, config, Box::new(reconciler))
     }
 
-    /// Creates a reconciler for objects of this kind, for a type that does not name its kind.
+    /// Creates a reconciler for objects of this kind, for types that have no fixed kind.
     pub fn of_kind(
         name: impl Into<String>,
         kind: Kind,
@@ -153,12 +154,12 @@ impl<T: Object> ResourceReconciler<T> {
         Self { skip_request: Some(Box::new(skips)), ..self }
     }
 
-    /// Skips the objects for which `skips` returns true. They have their defaults; nothing is written.
+    /// Skips the objects for which `skips` returns true. Their defaults have been set; nothing is written.
     pub fn skip_resource(self, skips: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         Self { skip_resource: Some(Box::new(skips)), ..self }
     }
 
-    /// Sets the defaults of an object. They are not written.
+    /// Sets the defaults of an object. They are not written to the client.
     pub fn defaults(self, defaults: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
         Self { defaults: Some(Box::new(defaults)), ..self }
     }
@@ -170,8 +171,8 @@ impl<T: Object> ResourceReconciler<T> {
 
     /// Names the conditions of the status.
     ///
-    /// Each run first adds the missing `initial` ones as [unknown](ConditionStatus::Unknown) with the reason `Initializing`. A
-    /// condition whose status has not changed keeps its transition time.
+    /// Each run first adds the missing `initial` conditions as [unknown](ConditionStatus::Unknown), with the reason
+    /// `Initializing`. A condition keeps its transition time if its status has not changed.
     pub fn conditions<I: Into<String>>(
         self,
         initial: impl IntoIterator<Item = I>,
@@ -181,12 +182,12 @@ impl<T: Object> ResourceReconciler<T> {
         Self { conditions: Some(Conditions { initial, of: Box::new(of) }), ..self }
     }
 
-    /// Holds the objects with this finalizer until the sub-reconciler has cleaned up, see [`WithFinalizer`].
+    /// Keeps the objects with this finalizer until the sub-reconciler has cleaned up. See [`WithFinalizer`].
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { reconciler: Box::new(WithFinalizer::new(finalizer, self.reconciler)), ..self }
     }
 
-    /// Never writes the status. Use it if another reconciler of the same objects does.
+    /// Never writes the status. Use it if another reconciler of the same objects writes it.
     pub fn skip_status_update(self) -> Self {
         Self { writes_status: false, ..self }
     }
@@ -196,13 +197,14 @@ impl<T: Object> ResourceReconciler<T> {
         Self { status_while_deleting: true, ..self }
     }
 
-    /// Sets up the steps, and returns the sources of the keys: the objects themselves, and all that the steps have added.
+    /// Sets up the steps, and returns the sources of the keys: the objects themselves, and everything that the steps
+    /// have added.
     ///
     /// Pass them to the controller of this reconciler, in the same manager.
     ///
     /// # Errors
     ///
-    /// As [`Manager::watch`], and the errors of the sub-reconcilers.
+    /// The errors of [`Manager::watch`] and of the sub-reconcilers.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Additions::default();
         let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added)
@@ -235,7 +237,7 @@ impl<T: Object> ResourceReconciler<T> {
         if cx.is_deleting() && resource.meta().finalizers.is_empty() {
             return Ok(Flow::proceed());
         }
-        // `status_mut` creates a missing status, so it is called only where something is set.
+        // `status_mut` creates a missing status, so it is called only if something must be set.
         if let Some(conditions) = self.conditions.as_ref().filter(|conditions| !conditions.initial.is_empty())
             && let Some(status) = resource.status_mut()
         {

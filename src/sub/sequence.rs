@@ -28,8 +28,8 @@ pub struct Sequence<T>(Vec<Box<dyn SubReconciler<T>>>);
 
 /// Runs several steps in order. A failure does not stop the others.
 ///
-/// Their delays are [combined](super::Flow::and), and their errors are reported together as [`Failures`]. If one fails or halts,
-/// the steps after the `Always` are skipped.
+/// Their delays are [combined](super::Flow::and), and their errors are reported together as [`Failures`]. If one fails
+/// or halts, the steps after the `Always` are skipped.
 ///
 /// # Examples
 ///

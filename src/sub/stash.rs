@@ -1,4 +1,4 @@
-//! Values that earlier steps of a run leave for later ones.
+//! Values that earlier steps of a run store for later steps.
 
 use std::any::{Any, type_name};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl<V> fmt::Debug for StashKey<V> {
 
 /// A value that can be stashed: any type that is `Clone`, `PartialEq` and `Debug`, so that tests can compare it.
 ///
-/// The trait is implemented for nearly every type. The names of its methods are unusual, so that a glob import shadows nothing.
+/// Nearly every type implements this trait, so its methods have unusual names: a glob import hides no other method.
 pub trait Stashed: Any + fmt::Debug + Send + Sync {
     /// Returns whether `other` has the same type and is equal.
     fn stashed_eq(&self, other: &dyn Stashed) -> bool;
@@ -79,7 +79,7 @@ impl<V: Any + Clone + PartialEq + fmt::Debug + Send + Sync> Stashed for V {
     }
 }
 
-/// Values that earlier steps of a run leave for later ones. They last until the run ends.
+/// Values that earlier steps of a run store for later steps. They last until the run ends.
 ///
 /// # Examples
 ///
@@ -144,7 +144,7 @@ impl Stash {
         Self { object, values: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Stashes a value, replacing an older one.
+    /// Stashes a value. It replaces an older one.
     pub fn put<V: Stashed>(&self, key: StashKey<V>, value: V) {
         self.put_boxed(key.name, Some(Box::new(value)));
     }

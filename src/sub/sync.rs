@@ -1,4 +1,4 @@
-//! The step with custom code.
+//! A step with custom code.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step with custom code. Its closures get the object, for example to change its status.
+/// Runs custom code as a step. Its closures get the object, for example to change its status.
 ///
 /// | the object | called |
 /// |---|---|
 /// | is not being deleted | `sync` |
-/// | is being deleted | `sync` if [asked for](Self::also_while_deleting), then `finalize` if set |
+/// | is being deleted | `sync` if [enabled](Self::also_while_deleting), then `finalize` if set |
 ///
 /// # Examples
 ///
@@ -49,20 +49,20 @@ impl<T> SyncReconciler<T> {
         Self { name: "sync".to_owned(), sync: Box::new(sync), finalize: None, also_while_deleting: false, setup: None }
     }
 
-    /// Calls `finalize` for an object that is being deleted. Hold the object until then, for example by
+    /// Calls `finalize` for an object that is being deleted. To keep the object until then, use for example
     /// [`WithFinalizer`](super::WithFinalizer).
     #[must_use]
     pub fn finalize(self, finalize: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { finalize: Some(Box::new(finalize)), ..self }
     }
 
-    /// Calls `sync` also for an object that is being deleted.
+    /// Calls `sync` even for an object that is being deleted.
     #[must_use]
     pub fn also_while_deleting(self) -> Self {
         Self { also_while_deleting: true, ..self }
     }
 
-    /// Calls `setup` for the set-up.
+    /// Calls `setup` as the set-up.
     #[must_use]
     pub fn setup(self, setup: impl Fn(&mut Setup<'_>) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         Self { setup: Some(Box::new(setup)), ..self }

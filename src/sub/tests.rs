@@ -21,7 +21,7 @@ use crate::run::fence::Fence;
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
-/// The site `a`, and a term that can be ended.
+/// The site `a`, and a term that tests can end.
 struct World {
     client: Arc<MemoryClient>,
     fence: Fence,

@@ -1,4 +1,4 @@
-//! The tracks of a controller: each run replaces the tracks of the run before.
+//! The tracks of a controller: each run replaces the tracks of the previous run.
 
 use super::config::Config;
 use super::flow::SubResult;

@@ -1,4 +1,4 @@
-//! The step with another config.
+//! A step with another config.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use super::flow::SubResult;
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step with another [`Config`], in its set-up and its runs, for example with the client of another cluster.
+/// Runs a step with another [`Config`], in its set-up and its runs: for example with the client of another cluster.
 ///
-/// The object itself stays in the client that it was read from: [`SubContext::original_config`].
+/// The object itself stays in the client that it was read from. See [`SubContext::original_config`].
 ///
 /// # Examples
 ///
@@ -38,7 +38,8 @@ type Configure = Box<dyn Fn(&Config) -> Result<Config, BoxError> + Send + Sync>;
 impl<T> WithConfig<T> {
     /// Wraps `step`. `config` computes the config from the outer one, once for the set-up and once for each run.
     ///
-    /// It must return the same client and the same tracker each time. Otherwise changes of watched and tracked objects are lost.
+    /// It must return the same client and the same tracker each time. Otherwise changes of watched and tracked objects
+    /// are lost.
     pub fn new(
         config: impl Fn(&Config) -> Result<Config, BoxError> + Send + Sync + 'static,
         step: impl SubReconciler<T> + 'static,

@@ -4,7 +4,8 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// Returns the likely cause of a failed handshake and the way out; an empty text if the error says it all.
+/// Returns the likely cause of a failed handshake and how to fix it; empty if the error itself says
+/// everything.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(Error::InvalidCertificate(fault)) => of_certificate(fault),
@@ -45,7 +46,7 @@ fn of_certificate(fault: &CertificateError) -> &'static str {
     }
 }
 
-/// The library has no types for these.
+/// The library has no types for these errors.
 fn of_text(fault: &str) -> &'static str {
     if fault.contains("CaUsedAsEndEntity") {
         "the server shows the certificate of an authority (CA:TRUE); trust this certificate itself, \

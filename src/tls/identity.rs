@@ -1,4 +1,4 @@
-//! The certificate of a client, and its key.
+//! The certificate of a client, and its private key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use rustls::crypto::ring::sign::{RsaSigningKey, any_supported_type};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// A client's certificate, with those that signed it, and its key.
+/// A client's certificate with its signing certificates, and its private key.
 #[derive(Debug)]
 pub(crate) struct Identity(CertifiedKey);
 
-/// The fault of a client's certificate or key. It shows no part of the key.
+/// The problem with a client's certificate or key. It never shows a part of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IdentityFault {
     /// The library cannot sign with a key of this kind.
     Key(&'static str),
-    /// The certificate is one for another key.
+    /// The certificate belongs to another key.
     OtherKey,
 }
 
 impl Identity {
     /// Joins a certificate and its key.
     ///
-    /// The certificate is not parsed, unlike by the library's own function: only the server must be able to read it. It
+    /// The certificate is not parsed, unlike in the library's own function: only the server must be able to read it. It
     /// may be of X.509 version 1: `openssl x509 -req` makes such a certificate without extensions.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Identity {
         key: &PrivateKeyDer<'static>,
     ) -> Result<Self, IdentityFault> {
         let signing = any_supported_type(key).map_err(|_| IdentityFault::Key(describe(key)))?;
-        // A certificate has the public key in just this form.
+        // A certificate contains the public key in exactly this form.
         let is_for_key = signing.public_key().is_none_or(|public| {
             let public: &[u8] = public.as_ref();
             chain.first().is_some_and(|certificate| certificate.windows(public.len()).any(|part| part == public))
@@ -71,7 +71,7 @@ fn describe(key: &PrivateKeyDer<'_>) -> &'static str {
     }
 }
 
-/// The text follows the name of the key.
+/// The text continues a sentence that begins with the name of the key.
 impl fmt::Display for IdentityFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,6 @@
-//! TLS of clients: the servers that they trust, the certificates that they show, and advice for failed handshakes.
+//! TLS of clients: which servers they trust, which certificates they present, and advice for failed handshakes.
 //!
-//! Accepts the certificates that `kubectl`, the NATS tools and `openssl` accept, as far as the library for TLS allows
-//! it.
+//! Accepts the certificates that `kubectl`, the NATS tools and `openssl` accept, as far as the TLS library allows.
 
 mod advice;
 mod identity;
@@ -21,7 +20,7 @@ pub(crate) use self::trust::Trust;
 ///
 /// # Errors
 ///
-/// If the library for TLS refuses them.
+/// If the TLS library refuses them.
 pub(crate) fn client_config(trust: Trust, identity: Option<Identity>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -1,4 +1,4 @@
-//! Finds the first difference of two JSON values, and applies their difference to a third one with more fields.
+//! Finds the first difference between two JSON values, and applies their difference to a third value with more fields.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ pub(super) fn first(before: &Value, after: &Value) -> Option<String> {
     Some(within.unwrap_or_default())
 }
 
-/// Changes `whole` in the way in which `before` changed to `after`. Fields only in `whole` stay.
+/// Makes the same changes to `whole` that turned `before` into `after`. Fields that only `whole` has stay.
 pub(super) fn carry(before: &Value, after: &Value, whole: &mut Value) {
     match (before, after, whole) {
         _ if before == after => {}
@@ -44,7 +44,7 @@ fn fields(before: &Map<String, Value>, after: &Map<String, Value>, whole: &mut M
     for (name, after) in after {
         match (before.get(name), whole.get_mut(name)) {
             (Some(before), _) if before == after => {}
-            // `null` counts as absent, and the type may not accept it.
+            // `null` counts as absent, because the type may not accept it.
             _ if after.is_null() => drop(whole.remove(name)),
             (Some(before), Some(whole)) => carry(before, after, whole),
             _ => drop(whole.insert(name.clone(), after.clone())),
@@ -54,7 +54,7 @@ fn fields(before: &Map<String, Value>, after: &Map<String, Value>, whole: &mut M
 
 /// Computes the entries of a list. A moved entry keeps all its fields.
 ///
-/// If the lists have equal lengths, a changed entry is changed in place. Any other entry comes from `after`.
+/// If the lists have the same length, a changed entry is changed in place. All other entries are taken from `after`.
 fn entries(before: &[Value], after: &[Value], whole: &[Value]) -> Vec<Value> {
     let mut taken: Vec<bool> = before.iter().zip(after).map(|(before, after)| before == after).collect();
     taken.resize(before.len(), false);
@@ -89,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Generates small values, so that two have much in common. They have no `null`, which counts as absent.
+    /// Generates small values, so that two values have much in common. They contain no `null`, which counts as absent.
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3).prop_map(Value::from)];
         leaf.prop_recursive(3, 24, 4, |inner| {
@@ -192,7 +192,7 @@ mod tests {
             (json!({}), json!({"a": {"b": 1}}), json!({"c": 3}), json!({"a": {"b": 1}, "c": 3})),
             (json!({"a": 1, "b": 2}), json!({"b": 2}), json!({"a": 1, "b": 5, "c": 3}), json!({"b": 5, "c": 3})),
             (json!({"a": 1}), json!({"a": null}), json!({"a": 1, "c": 3}), json!({"c": 3})),
-            // A field with a default is created as a whole.
+            // A field with a default value is created as a whole.
             (json!({"a": {"b": 0, "c": 0}}), json!({"a": {"b": 1, "c": 0}}), json!({}), json!({"a": {"b": 1, "c": 0}})),
             // Unchanged fields are neither created nor cleared.
             (
@@ -201,7 +201,7 @@ mod tests {
                 json!({"a": 1, "c": null}),
                 json!({"a": 2, "c": null}),
             ),
-            // Entries: changed, moved, removed, inserted, of another type.
+            // Entries: changed, moved, removed, inserted, with another type.
             (
                 json!([x, y]),
                 json!([x, z]),

@@ -1,4 +1,4 @@
-//! The step for objects of another type.
+//! A step for objects of another type.
 
 use std::any::type_name;
 use std::fmt;
@@ -18,19 +18,20 @@ use crate::run::error::{BoxError, terminal};
 
 mod changes;
 
-/// Shows an object `T` to a step as a `D`, through their JSON. One step can so serve several types that have fields in common.
+/// Passes an object of type `T` to a step as a `D`, through their JSON. One step can then serve several types that have
+/// fields in common.
 ///
-/// The JSON includes `apiVersion` and `kind`. Changes of the step are copied to the object, also if the step fails. Fields that `D`
-/// does not know stay, also in the entries of lists, unless the step both moves and changes an entry. Fields that `T` does not know
-/// are dropped. After a change, the object loses all data that `T` does not write as JSON.
+/// The JSON includes `apiVersion` and `kind`. Changes by the step are copied to the object, even if the step fails.
+/// Fields that `D` does not know stay; in a list, an entry that the step both moves and changes loses them. Fields that
+/// `T` does not know are dropped. After a change, the object loses all data that `T` does not write as JSON.
 ///
 /// # Errors
 ///
 /// [`ClientError::Invalid`] with the object and the field as a JSON pointer:
 ///
-/// - The object does not fit `D`. The step is not called, and the error is terminal.
-/// - The result of the step does not fit `T`, or a [read-only](Self::read_only) field was changed. The object stays as it was. An
-///   error of the step is reported too.
+/// - The object does not match `D`. The step is not called, and the error is terminal.
+/// - The result of the step does not match `T`, or the step changed a [read-only](Self::read_only) field. The object is
+///   not changed. An error of the step is reported too.
 ///
 /// # Examples
 ///
@@ -76,7 +77,7 @@ impl<T, D> CastResource<T, D> {
         Self { step: Box::new(step), read_only: false, of: PhantomData }
     }
 
-    /// Fails if the step changes a field, except by [writing finalizers](SubContext::add_finalizer).
+    /// Fails if the step changes a field in any other way than by [writing finalizers](SubContext::add_finalizer).
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -177,7 +178,7 @@ fn pointer(segment: &Segment) -> Option<String> {
     }
 }
 
-/// Returns the value at a JSON pointer, for people to read.
+/// Returns the value at a JSON pointer, in a readable form.
 fn value_at(json: &Value, pointer: &str) -> String {
     match json.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),

@@ -7,7 +7,7 @@ use crate::base::time::Nanos;
 use crate::objects::ObjectKey;
 use crate::queue::FastState;
 
-/// The time without a failure after which an object is looked up.
+/// How long an object must not have failed before it is looked up.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A counter for each object that has failed.
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct FailureCounters {
     most: usize,
     by_key: HashMap<ObjectKey, FailureCounter, FastState>,
-    /// The keys, by the time of the last failure or lookup.
+    /// The keys, ordered by the time of the last failure or lookup.
     by_age: BTreeMap<Stamp, ObjectKey>,
     stamps: u64,
 }

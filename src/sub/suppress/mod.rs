@@ -1,4 +1,4 @@
-//! The step that mutes errors until they last.
+//! A step that mutes errors until they persist.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ mod counters;
 
 use self::counters::{FailureCounters, Stale};
 
-/// Shows the transient errors of a step only if they last.
+/// Shows the transient errors of a step only if they persist.
 ///
-/// While an object has fewer consecutive errors than the [threshold](Self::threshold), they are [muted]: retried as usual, but
-/// logged only at level *debug*, and the status is not written.
+/// While an object has fewer consecutive errors than the [threshold](Self::threshold), its errors are [muted]: they are
+/// retried as usual, but logged only at level *debug*, and the status is not written.
 ///
 /// | the step | count of the object | error |
 /// |---|---|---|
@@ -25,11 +25,12 @@ use self::counters::{FailureCounters, Stale};
 /// | is aborted | stays | is returned |
 /// | fails otherwise, or succeeds | is reset | is returned |
 ///
-/// Put it around a [`ForEach`](super::ForEach) or [`While`](super::While), not inside: the success of one pass would reset the
-/// count of another.
+/// Wrap it around a [`ForEach`](super::ForEach) or [`While`](super::While), not inside: the success of one pass would
+/// reset the count of another pass.
 ///
-/// The step keeps the counts in memory. Counts of objects that are gone are removed during later failures: objects that have not
-/// failed for a day are looked up, two at a time. If more than 65,536 objects fail at once, the errors of the others are not muted.
+/// The step keeps the counts in memory. Counts of objects that are gone are removed during later failures: objects that
+/// have not failed for a day are looked up, two at a time. If more than 65,536 objects fail at the same time, the
+/// errors of the others are not muted.
 ///
 /// # Examples
 ///
@@ -52,7 +53,7 @@ pub struct SuppressTransientErrors<T> {
     counters: Mutex<FailureCounters>,
 }
 
-/// The greatest number of counters.
+/// The maximum number of counters.
 const MOST: usize = 1 << 16;
 /// The number of lookups for each failure.
 const AT_ONCE: usize = 2;
@@ -63,7 +64,7 @@ impl<T> SuppressTransientErrors<T> {
         Self { step: Box::new(step), threshold: 3, counters: Mutex::new(FailureCounters::new(MOST)) }
     }
 
-    /// Sets the number of consecutive errors from which on they are shown. Default: 3.
+    /// Sets how many consecutive errors an object must have before they are shown. Default: 3.
     pub fn threshold(self, errors: u32) -> Self {
         Self { threshold: errors, ..self }
     }
@@ -83,7 +84,7 @@ impl<T> SuppressTransientErrors<T> {
     }
 }
 
-/// Whether the client has no such object.
+/// Returns whether the client has no such object.
 fn is_gone(cx: &SubContext<'_>, stale: &Stale) -> bool {
     match cx.original_config().client().get(cx.kind(), &stale.key) {
         Ok(object) => object.uid() != stale.uid,

@@ -67,7 +67,7 @@ fn signed(params: &CertificateParams) -> (Server, Certificate) {
 }
 
 impl Server {
-    /// Returns settings with which the library does not look at the certificate.
+    /// Returns settings that make the library ignore the certificate's content.
     fn config(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> ServerConfig {
         let signing = rustls::crypto::ring::sign::any_supported_type(&self.1).unwrap();
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![self.0.clone()], signing));
@@ -92,7 +92,7 @@ fn handshake(client: ClientConfig, server: ServerConfig, name: &str) -> io::Resu
     let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
     while client.is_handshaking() || server.is_handshaking() {
-        // An error of the client counts more than the alert that it sends.
+        // The client's own error says more than the alert that it sends.
         let sent = pass(&mut server, &mut client);
         let received = pass(&mut client, &mut server);
         sent.and(received)?;
@@ -113,7 +113,7 @@ fn pass<A: SideData, B: SideData>(from: &mut ConnectionCommon<A>, to: &mut Conne
     Ok(())
 }
 
-/// Accepts clients that sign with this key, as a server that can read every certificate.
+/// Accepts clients that sign with this key, like a server that can read every certificate.
 #[derive(Debug)]
 struct KeyOfClient {
     certificate: Certificate,
@@ -196,7 +196,7 @@ fn a_key_that_the_library_cannot_use_is_named() {
     }
 }
 
-/// `openssl req -x509` makes an authority. A user may also name the certificate of the server itself.
+/// `openssl req -x509` makes an authority. A user may also name the server's own certificate.
 #[test]
 fn a_server_is_trusted_by_its_own_certificate() {
     let (leaf, _) = signed(&params());
