@@ -1,4 +1,4 @@
-//! Cases of admission hooks: one request to write an object.
+//! Cases for admission hooks: one request to write an object.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -19,11 +19,11 @@ use crate::serve::{
     AdmissionFailure, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Admitted, ServedResource, UserInfo,
 };
 
-/// A case of the admission of a kind: one request to write an object.
+/// A case for the admission of a kind: one request to write an object.
 ///
-/// Schema and hooks decide as on a server: defaults are filled in, unknown fields are removed, and each hook runs once. By default the case
-/// expects that the request is allowed, that the object does not change, and that there are no warnings. A hook that panics fails the
-/// case, unless the case [expects](TestCase::expect_panic) it.
+/// Schema and hooks decide as on a server: defaults are filled in, unknown fields are removed, and each hook runs once.
+/// By default the case expects that the request is allowed, that the object does not change, and that there are no
+/// warnings. A hook that panics fails the case, unless the case [expects](TestCase::expect_panic) it.
 ///
 /// # Examples
 ///
@@ -76,7 +76,7 @@ use crate::serve::{
 /// ```
 pub type AdmissionTestCase = TestCase<OfAdmission>;
 
-/// A table of cases of the admission of a kind.
+/// A table of cases for the admission of a kind.
 ///
 /// # Examples
 ///
@@ -133,7 +133,7 @@ pub enum AdmissionDecision {
     Allowed,
     /// Fields of the object break rules. Each text has the path of a field and the rule.
     Invalid(Vec<String>),
-    /// The user must not do this, for this reason.
+    /// The user may not do this, for this reason.
     Forbidden(String),
 }
 
@@ -157,7 +157,7 @@ impl TestCase<OfAdmission> {
 
     /// Creates a case for a request that changes an object. The client of the case has the old object.
     ///
-    /// Missing metadata of both objects is filled in as by [`Factory::created`](super::Factory::created).
+    /// Missing metadata of both objects is filled in, as [`Factory::created`](super::Factory::created) does.
     pub fn update<T: Object>(
         name: impl Into<String>,
         old: &impl Sample<Object = T>,
@@ -169,7 +169,7 @@ impl TestCase<OfAdmission> {
 
     /// Creates a case for a request that deletes an object. The client of the case has the object.
     ///
-    /// Missing metadata is filled in as by [`Factory::created`](super::Factory::created).
+    /// Missing metadata is filled in, as [`Factory::created`](super::Factory::created) does.
     pub fn delete(name: impl Into<String>, object: &impl Sample) -> Self {
         let object = whole(object.sample(), 0);
         Self::with_request(name, AdmissionOperation::Delete, &object, Some(&object))
@@ -206,13 +206,13 @@ impl TestCase<OfAdmission> {
         self
     }
 
-    /// Makes the request one that stores nothing.
+    /// Makes the request a dry run, which stores nothing.
     pub fn dry_run(mut self) -> Self {
         self.subject.dry_run = true;
         self
     }
 
-    /// Makes the request one that writes only the status.
+    /// Makes the request write only the status.
     pub fn status(mut self) -> Self {
         self.subject.status = true;
         self
@@ -220,21 +220,23 @@ impl TestCase<OfAdmission> {
 
     /// Expects the object to be this after the hooks.
     ///
-    /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only if the expected
-    /// object has them.
+    /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only
+    /// if the expected object has them.
     pub fn expect_object(mut self, object: &impl Sample) -> Self {
         self.subject.expected = Some(json_of(&object.sample()));
         self
     }
 
-    /// Expects a warning with exactly this text, such as `unknown field "spec.coers"`. Several warnings are expected in their order.
+    /// Expects a warning with exactly this text, such as `unknown field "spec.coers"`. Several warnings are expected in
+    /// this order.
     pub fn expect_warning(mut self, text: impl Into<String>) -> Self {
         self.subject.warnings.push(text.into());
         self
     }
 
-    /// Expects the request to be denied because a field breaks a rule. The text has the path, the value and the rule, as clients see it:
-    /// `spec.cores: Invalid value: "0": must be at least 1`. Several faults are expected in their order.
+    /// Expects the request to be denied because a field breaks a rule. The text has the path, the value and the rule,
+    /// as clients see it: `spec.cores: Invalid value: "0": must be at least 1`. Several faults are expected in this
+    /// order.
     pub fn expect_invalid(mut self, text: impl Into<String>) -> Self {
         self.subject.is_denied = true;
         match &mut self.ends {

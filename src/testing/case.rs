@@ -18,7 +18,8 @@ use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, 
 use crate::run::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
 
-/// The kind of run of a case: [`OfStep`](super::OfStep), [`OfKey`](super::OfKey) or, with feature `serve`, `OfAdmission`.
+/// The type of a case's run: [`OfStep`](super::OfStep), [`OfKey`](super::OfKey) or, with feature `serve`,
+/// `OfAdmission`.
 pub trait Subject: sealed::Sealed {
     /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;
@@ -28,7 +29,7 @@ pub(super) mod sealed {
     use crate::testing::config::Give;
 
     pub trait Sealed {
-        /// The resource, if the case has one. It is in the client first.
+        /// The resource, if the case has one. It is put into the client first.
         fn give(&self) -> Option<Give>;
     }
 }
@@ -36,8 +37,8 @@ pub(super) mod sealed {
 /// One case of a table: a [`SubReconcilerTestCase`](super::SubReconcilerTestCase), a
 /// [`ReconcilerTestCase`](super::ReconcilerTestCase) or, with feature `serve`, an `AdmissionTestCase`.
 ///
-/// Expectations are exact and in order. A case with no expectation of a kind expects that nothing of that kind happens. Calls of the
-/// closures before the run do not count.
+/// Expectations are exact and in order. If a case expects nothing of some kind, nothing of that kind may happen. Calls
+/// that the closures make before the run do not count.
 ///
 /// # Examples
 ///
@@ -84,7 +85,7 @@ type Verify<O> = Box<dyn Fn(&Result<O, BoxError>) + Send + Sync>;
 /// The description of the expected error, and the check.
 type ErrorCheck = (String, Box<dyn Fn(&BoxError) -> bool + Send + Sync>);
 
-/// The expected end of a run.
+/// How a run is expected to end.
 pub(super) enum Ends<O> {
     With(O),
     Error(Vec<ErrorCheck>),
@@ -186,14 +187,15 @@ impl<S: Subject> TestCase<S> {
         }
     }
 
-    /// Runs only this case and other cases in focus. The table always fails then, so that no focus is left in by mistake.
+    /// Runs only this case and other cases in focus. The table then always fails, so that nobody leaves a focus in by
+    /// mistake.
     pub fn focus(self) -> Self {
         Self { focus: true, ..self }
     }
 
     /// Sets the time of day of the run. Default: the beginning of 1970. The clock does not advance during the run.
     ///
-    /// For an [additional run](Self::then) the clock advances to this time first.
+    /// Before an [additional run](Self::then), the clock first advances to this time.
     pub fn now(self, now: impl Into<SystemTime>) -> Self {
         Self { now: Some(now.into()), ..self }
     }
@@ -212,7 +214,8 @@ impl<S: Subject> TestCase<S> {
 
     config_methods!(self => self.config);
 
-    /// Expects the run to fail with this text in its error or in a source of the error. If several errors are expected, all must match.
+    /// Expects the run to fail with this text in its error or in a source of the error. If several errors are expected,
+    /// all must match.
     pub fn expect_error(self, text: impl Into<String>) -> Self {
         let text = text.into();
         let what = format!("an error with the text {text:?}");
@@ -226,7 +229,8 @@ impl<S: Subject> TestCase<S> {
         })
     }
 
-    /// Expects the run to fail with an error for which `holds` returns true. `what` describes the error, such as `a conflict`.
+    /// Expects the run to fail with an error for which `holds` returns true. `what` describes the error, such as
+    /// `a conflict`.
     pub fn expect_error_that(
         mut self,
         what: impl Into<String>,
@@ -250,20 +254,21 @@ impl<S: Subject> TestCase<S> {
         Self { verify: Some(Box::new(verify)), ..self }
     }
 
-    /// Calls `prepare` before the run, with all given objects in place. A panic of `prepare` fails the case, and skips the run.
+    /// Calls `prepare` before the run, with all given objects in place. A panic of `prepare` fails the case, and skips
+    /// the run.
     pub fn prepare(self, prepare: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
         Self { prepare: Some(Box::new(prepare)), ..self }
     }
 
-    /// Calls `clean_up` at the end, also after a failure. A panic of `clean_up` fails the case.
+    /// Calls `clean_up` at the end, even after a failure. A panic of `clean_up` fails the case.
     pub fn clean_up(self, clean_up: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
         Self { clean_up: Some(Box::new(clean_up)), ..self }
     }
 
     /// Adds another run of the same reconciler, on the state that the previous run left.
     ///
-    /// The objects of `next` replace objects of the same key, and its expectations cover the new run only. After an unexpected panic the
-    /// remaining runs are skipped. Focus on `next` has no effect.
+    /// The objects of `next` replace objects with the same key, and its expectations cover only the new run. After an
+    /// unexpected panic, the remaining runs are skipped. Focus on `next` has no effect.
     pub fn then(mut self, next: Self) -> Self {
         self.then.push(next);
         self
@@ -296,7 +301,7 @@ impl<S: Subject> fmt::Debug for TestCase<S> {
     }
 }
 
-/// Runs a reconciler for a case, and adds the mismatches that only this kind of run can see.
+/// Runs a reconciler for a case, and adds the mismatches that only this type of run can see.
 pub(super) type RunReconciler<'a, S, R> =
     &'a dyn Fn(&R, &S, &Given<'_>, &mut Vec<Mismatch>) -> Result<<S as Subject>::Outcome, BoxError>;
 

@@ -1,4 +1,4 @@
-//! A client for tests: it holds objects as given, and records all writes.
+//! A client for tests: it stores the objects that a test gives, and records all writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::objects::{
     ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
-/// A recorded write: the data that was sent, also if the call failed.
+/// A recorded write: the data that was sent, even if the call failed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Write {
@@ -35,10 +35,11 @@ pub enum Write {
     Delete(ObjectRef, DeleteOptions),
 }
 
-/// A [`Client`] for tests. It holds objects exactly as [given](Self::give), records writes, and fails where a [`Reactor`] says so.
+/// A [`Client`] for tests. It stores objects exactly as [given](Self::give), records writes, and fails where a
+/// [`Reactor`] tells it to.
 ///
-/// It is cheap to clone; clones share all state. Generated names are numbered: `web-` becomes `web-001`, or the next free number.
-/// Generated uids are the same in each run.
+/// Clones are cheap and share all state. Generated names are numbered: `web-` becomes `web-001`, or the next free
+/// number. Generated uids are the same in each run.
 ///
 /// # Examples
 ///
@@ -62,7 +63,7 @@ pub enum Write {
 pub struct TestClient {
     objects: MemoryClient,
     seed: u64,
-    /// The count of generated names for each start.
+    /// How many names have been generated for each prefix.
     names: Arc<Mutex<BTreeMap<String, u32>>>,
     shared: Arc<SharedLog>,
 }
@@ -92,15 +93,15 @@ impl TestClient {
         Self { objects, seed, names: Arc::default(), shared: Arc::default() }
     }
 
-    /// Creates a client with separate objects. Both clients record their writes in one list, and share their reactors.
+    /// Creates a client with its own objects. Both clients record their writes in one list, and share their reactors.
     #[must_use]
     pub fn beside(&self, clock: Clock) -> Self {
         Self { shared: Arc::clone(&self.shared), ..Self::with_seed(clock, !self.seed) }
     }
 
-    /// Stores an object as it is, and replaces the object with the same key. No validation takes place.
+    /// Stores an object as it is, and replaces the object with the same key. Does not validate it.
     ///
-    /// Missing metadata is filled in as by [`Factory::created`](super::Factory::created).
+    /// Missing metadata is filled in, as [`Factory::created`](super::Factory::created) does.
     ///
     /// # Panics
     ///
@@ -110,12 +111,12 @@ impl TestClient {
         self.objects.load(&object.kind(), json_of(&object));
     }
 
-    /// Adds a reactor. It sees calls before all earlier reactors.
+    /// Adds a reactor. It gets calls before all earlier reactors.
     pub fn react(&self, reactor: &Reactor) {
         self.shared.reactors.lock().insert(0, reactor.renewed());
     }
 
-    /// Returns the writes in their order. They stay recorded until [`take_writes`](Self::take_writes).
+    /// Returns the writes in order. They stay recorded until [`take_writes`](Self::take_writes).
     #[must_use]
     pub fn writes(&self) -> Vec<Write> {
         self.shared.writes.lock().clone()
@@ -131,7 +132,7 @@ impl TestClient {
         self.shared.writes.lock().push(write());
     }
 
-    /// Shows a call to the reactors, and returns the first answer.
+    /// Passes a call to the reactors, and returns the first answer.
     fn ask(&self, verb: Verb, object: &ObjectRef, mut sent: Option<&mut Value>) -> Option<Result<Value, ClientError>> {
         let reactors = self.shared.reactors.lock().clone();
         reactors.iter().find_map(|reactor| reactor.react(verb, object, sent.as_deref_mut()))
@@ -170,7 +171,7 @@ impl TestClient {
     }
 }
 
-/// The reference of a JSON object. With `generateName` only, the name is `web-*`.
+/// Returns the reference of a JSON object. If it has only a `generateName`, the name is `web-*`.
 pub(super) fn ref_of(kind: &Kind, json: &Value) -> ObjectRef {
     let (key, start) = (key_of(json), text_of(json, "generateName"));
     if key.name().is_empty() && !start.is_empty() {
@@ -183,7 +184,7 @@ pub(super) fn json_of(object: &impl Object) -> Value {
     object.to_json().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The reference of a list or a watch: it has no name.
+/// Returns the reference of a list or a watch: it has no name.
 fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
     ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""))
 }

@@ -18,7 +18,8 @@ use crate::sub::Config;
 /// Puts an object into a client.
 pub(super) type Give = Box<dyn Fn(&TestClient) + Send + Sync>;
 
-/// The initial state and the expectations of one config: objects, writes, tracks and events. Without expectations, nothing may happen.
+/// The initial state and the expectations of one config: objects, writes, tracks and events. If nothing is expected,
+/// nothing may happen.
 ///
 /// Each case has a config with the same methods. More configs can be [added by name](super::TestCase::config).
 ///
@@ -43,7 +44,7 @@ pub struct ConfigCase {
     events: Vec<String>,
 }
 
-/// The methods of a [`ConfigCase`], for types that are one or have one in a field.
+/// The methods of a [`ConfigCase`], for that type and for types with a field of that type.
 macro_rules! config_methods {
     ($self:ident => $config:expr) => {
         /// Adds an object to the client.
@@ -54,7 +55,7 @@ macro_rules! config_methods {
 
         /// Adds an object to the [uncached](crate::sub::Config::uncached) client.
         ///
-        /// That client then holds only these objects and the resource. By default it is the same as the client.
+        /// That client then has only these objects and the resource. By default it is the same client.
         pub fn given_uncached(mut $self, object: &impl Sample) -> Self {
             $config.give_uncached(object);
             $self
@@ -73,7 +74,7 @@ macro_rules! config_methods {
             $self
         }
 
-        /// Adds a reactor to the client. The last one that was added sees calls first.
+        /// Adds a reactor to the client. The last added reactor gets calls first.
         pub fn reactor(mut $self, reactor: Reactor) -> Self {
             $config.react(reactor);
             $self
@@ -87,14 +88,15 @@ macro_rules! config_methods {
 
         /// Expects an update with exactly this object.
         ///
-        /// The `resourceVersion` is not compared, because the client refuses wrong ones. Fields that a client sets are compared only if
-        /// the expected object has them.
+        /// The `resourceVersion` is not compared, because the client refuses wrong ones. Fields that a client sets are
+        /// compared only if the expected object has them.
         pub fn expect_update(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::update(object));
             $self
         }
 
-        /// Expects a status update. Only the status is compared, and the times of conditions only if the expected ones have times.
+        /// Expects a status update. Only the status is compared, and the times of conditions only if the expected ones
+        /// have times.
         pub fn expect_status_update(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::update_status(object));
             $self
@@ -130,7 +132,8 @@ macro_rules! config_methods {
             $self
         }
 
-        /// Expects the object `by` to track an object. If it tracks the object several times, the last time counts for the order.
+        /// Expects the object `by` to track an object. If it tracks the object several times, the last time counts for
+        /// the order.
         pub fn expect_track(mut $self, object: &impl Sample, by: &impl Sample) -> Self {
             let object = object.sample();
             $config.expect_tracked(&object.kind(), &TrackRef::name(object.key()), &by.sample().key());
@@ -238,7 +241,7 @@ pub(super) struct ConfigState {
 }
 
 impl ConfigState {
-    /// Each config of a case needs another number.
+    /// Each config of a case needs a different number.
     pub(super) fn new(clock: &ManualClock, number: u64) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);

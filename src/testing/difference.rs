@@ -71,7 +71,7 @@ pub(super) fn name_of(kind: &Kind, key: &ObjectKey) -> String {
     }
 }
 
-/// Entries of two lists that belong together.
+/// An entry of each of two lists that are compared with each other.
 #[derive(Debug, PartialEq)]
 pub(super) enum Pair {
     Both(usize, usize),

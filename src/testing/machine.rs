@@ -6,8 +6,8 @@ use crate::base::clock::{Clock, ManualClock};
 
 /// A machine of a [`Simulation`](super::Simulation), with its own clock. Cheap to clone.
 ///
-/// The clocks of two machines differ in their rate and their time of day, as real ones do. Give [`clock`](Self::clock) to all
-/// components of a process on this machine.
+/// The clocks of two machines differ in their rate and their time of day, as on real machines. Pass
+/// [`clock`](Self::clock) to all components of a process on this machine.
 ///
 /// # Examples
 ///
@@ -39,15 +39,17 @@ impl SimulatedMachine {
         self.clock.clock()
     }
 
-    /// Sets the time of day of this machine, as an administrator or a time server does. Delays and deadlines do not change.
+    /// Sets the time of day of this machine, as an administrator or a time server does. Delays and deadlines do not
+    /// change.
     pub fn set_time_of_day(&self, time_of_day: SystemTime) {
         self.clock.set_time_of_day(time_of_day);
     }
 
-    /// Pauses the processes on this machine for `duration` by the clock of the simulation, as the signal `SIGSTOP` does.
+    /// Pauses the processes on this machine for `duration`, measured by the clock of the simulation, as the signal
+    /// `SIGSTOP` does.
     ///
-    /// The clock of the machine goes on, but no task begins a turn until the pause ends. A turn that is in progress pauses at its next
-    /// wait by the clock of the machine. A pause that ends later stays.
+    /// The clock of the machine keeps running, but no task begins a turn until the pause ends. A turn that is in
+    /// progress pauses at its next wait by the clock of the machine. If another pause ends later, it stays in effect.
     pub fn pause(&self, duration: Duration) {
         self.clock.pause_until(self.simulation.nanos().after(duration));
     }

@@ -2,16 +2,17 @@
 //!
 //! - [`SubReconcilerTable`] and [`ReconcilerTable`]: tables of cases, each with its objects and its expected results.
 //! - `AdmissionTable`: the same for admission hooks (feature `serve`).
-//! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed decides.
+//! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed
+//!   determines.
 //! - [`conformance`]: a test suite for clients.
 //! - [`ApiServer`]: an API server with scripted answers, in place of a cluster.
 //!
 //! # Tables
 //!
-//! A [`SubReconcilerTable`] runs one sub-reconciler in many cases, a [`ReconcilerTable`] a whole reconciler. Each case has a
-//! [client](TestClient), a tracker, an event recorder, a stash and a held clock of its own. It lists the objects that exist before the
-//! run, and the expected writes, events and results, exactly and in order: if a case expects nothing, nothing may happen. A
-//! [`Factory`] makes the objects, and a [`Reactor`] lets calls of the client fail.
+//! A [`SubReconcilerTable`] runs one sub-reconciler in many cases, a [`ReconcilerTable`] a whole reconciler. Each case
+//! has its own [client](TestClient), tracker, event recorder, stash and held clock. It lists the objects that exist
+//! before the run, and the expected writes, events and results, exactly and in order: if a case expects nothing,
+//! nothing may happen. A [`Factory`] makes the objects, and a [`Reactor`] makes calls of the client fail.
 //!
 //! # Examples
 //!

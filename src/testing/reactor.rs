@@ -26,7 +26,7 @@ pub enum Verb {
     Watch,
 }
 
-/// A call of a client, as a reactor sees it.
+/// A call to a client, as a reactor sees it.
 ///
 /// # Examples
 ///
@@ -45,7 +45,8 @@ pub enum Verb {
 pub struct Call<'a> {
     /// The method.
     pub verb: Verb,
-    /// The object. The name is empty in lists and watches, and `web-*` if the client generates a name that starts with `web-`.
+    /// The object. The name is empty in lists and watches. If the client generates a name from `web-`, the name is
+    /// `web-*`.
     pub object: &'a ObjectRef,
     /// The object, the fields or the patch that the call sends, if any.
     pub sent: Option<&'a Value>,
@@ -91,16 +92,18 @@ enum Reaction {
 }
 
 impl Reactor {
-    /// Fails calls of this method, or all calls if `verb` is `None`. The error is a [`Transport`](ClientError::Transport).
+    /// Fails calls of this method, or all calls if `verb` is `None`. The error is a
+    /// [`Transport`](ClientError::Transport).
     pub fn fail(verb: impl Into<Option<Verb>>) -> Self {
         let error = |object: &ObjectRef| ClientError::transport(object.clone(), "a reactor fails this call");
         Self::new(verb.into(), Reaction::Fail(Arc::new(error)))
     }
 
-    /// Answers calls of this method, or all calls, in place of the client. If `answer` returns `None`, the call goes on.
+    /// Answers calls of this method, or all calls, instead of the client. If `answer` returns `None`, the call
+    /// continues.
     ///
-    /// The answer of a list is an array of objects. The answer of a deletion is the object that finalizers hold, or `null` if it is
-    /// gone. A watch can only be failed.
+    /// To answer a list, return an array of objects. To answer a deletion, return the object if finalizers keep it, or
+    /// `null` if it is gone. A watch can only be failed.
     pub fn answer(
         verb: impl Into<Option<Verb>>,
         answer: impl Fn(&Call<'_>) -> Option<Result<Value, ClientError>> + Send + Sync + 'static,
@@ -142,7 +145,7 @@ impl Reactor {
         self.times(1)
     }
 
-    /// Limits the reactor to the first matching calls. Calls that it does not answer or change do not count.
+    /// Limits the reactor to the first matching calls. Calls that it neither answers nor changes do not count.
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
     }
@@ -152,7 +155,7 @@ impl Reactor {
         Self { left: Arc::new(Mutex::new(self.times)), ..self.clone() }
     }
 
-    /// Returns the answer to a call, or `None` to let it go on.
+    /// Returns the answer to a call, or `None` if the call continues.
     pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> ReactorReply {
         let fits = self.verb.is_none_or(|own| own == verb)
             && self.kind.as_ref().is_none_or(|kind| kind == object.kind())

@@ -1,16 +1,16 @@
 //! The scheduler of a simulation: runs all tasks of a program on one thread, in an order that a seed determines.
 //!
-//! Instead of starting a thread, code passes its task to the scheduler of the clock. Instead of sleeping, it lets the scheduler
-//! run a step of another task, or move the clock to the time of the next step. Turns nest: during its turn, a task is not in the
-//! list. Everything else is the shipped code.
+//! Instead of starting a thread, code passes its task to the scheduler of the clock. Instead of sleeping, it lets the
+//! scheduler run a step of another task, or move the clock to the time of the next step. Turns nest: during its turn, a
+//! task is not in the list. All other code is the shipped code.
 //!
-//! Tasks are called without the lock of the scheduler. Only the lock of the clock is taken under it.
+//! The scheduler calls tasks without its lock. While it is locked, only the lock of the clock may be taken.
 //!
 //! # Invariants
 //!
-//! - Every choice that is left to chance comes from the seed: the next task, the next key of a priority level, jitter, uids and
-//!   names, the order of the entries of a hash table. Promises hold for all seeds: priorities, fairness, the order of the
-//!   events of one subscriber.
+//! - Every random choice is made by the seed: the next task, the next key of a priority level, jitter, uids and names,
+//!   the order of entries in a hash table. The promises hold for all seeds: priorities, fairness, the order of the
+//!   events that one subscriber gets.
 //! - A task never runs within its own turn. No thread sleeps on the clock of a simulation.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +30,7 @@ use crate::base::time::Nanos;
 /// The number of turns in the trace.
 const TRACE: usize = 100_000;
 
-/// The number of last turns that the report of an endless simulation counts by name.
+/// How many of the last turns the report of an endless simulation counts by name.
 const LAST: usize = 1_000;
 
 /// Runs the tasks of a simulation.
@@ -53,16 +53,16 @@ struct SchedulerState {
     /// The time of the last turn, and the number of turns at that time.
     instant: Nanos,
     turns: u64,
-    /// The limit on turns at one time.
+    /// The maximum number of turns at one time.
     most: u64,
     /// The number of turns so far.
     steps: u64,
     trace: VecDeque<TraceEntry>,
-    /// The reason for the end.
+    /// The reason that the simulation ended.
     given_up: Option<String>,
     closed: bool,
-    /// The clock of the simulation and those of its machines, if there are machines. They own the scheduler, so the end of the
-    /// simulation removes them.
+    /// The clock of the simulation, and the clocks of its machines if it has any. They own the scheduler. At the end of
+    /// the simulation they are removed.
     clock: Option<ManualClock>,
     machines: Vec<ManualClock>,
 }
@@ -128,7 +128,7 @@ impl SimulationScheduler {
         machine
     }
 
-    /// Advances the clock of the simulation, and those of its machines. No task may be due before.
+    /// Advances the clocks of the simulation and of its machines. No task may be due earlier.
     pub(crate) fn advance(&self, clock: &ManualClock, to: Nanos) {
         clock.advance_to(to);
         let machines = self.state.lock().machines.clone();
@@ -137,12 +137,12 @@ impl SimulationScheduler {
         }
     }
 
-    /// Returns the clock of the simulation for one of its clocks.
+    /// Returns the clock of the simulation, given one of its clocks.
     fn clock_of(&self, clock: &ManualClock) -> ManualClock {
         self.state.lock().clock.as_ref().unwrap_or(clock).clone()
     }
 
-    /// Returns the number of turns that a wait may last.
+    /// Returns the maximum number of turns during a wait.
     pub(crate) fn longest_wait(&self) -> u64 {
         self.state.lock().longest_wait()
     }
@@ -173,7 +173,7 @@ impl SimulationScheduler {
         self.state.lock().waited = 0;
     }
 
-    /// Runs a turn, or moves the clock to the next time with work if that is not later than `end`. Returns whether it did either.
+    /// Runs a turn, or moves the clock to the next time with work, up to `end`. Returns whether it did either.
     pub(crate) fn step(&self, clock: &ManualClock, end: Nanos) -> bool {
         self.check();
         // A turn may have slept beyond the end.
@@ -226,7 +226,7 @@ impl SimulationScheduler {
         state.given_up().unwrap_or_default()
     }
 
-    /// Returns the tasks that are due, and the time of the next one. Without the lock: a task may poll the stream of a client.
+    /// Returns the tasks that are due, and the time of the next one. Asks without the lock: a task may poll a stream.
     fn ask(&self, clock: &ManualClock) -> (Vec<u64>, Nanos) {
         let mut tasks = std::mem::take(&mut self.state.lock().tasks);
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
@@ -240,7 +240,7 @@ impl SimulationScheduler {
             }
         }
         let mut state = self.state.lock();
-        // Tasks that have arrived meanwhile.
+        // These tasks have been added since.
         tasks.append(&mut state.tasks);
         state.tasks = tasks;
         let machines = state.machines.iter().flat_map(|machine| {
@@ -368,7 +368,7 @@ impl SchedulerState {
         due.get(at).copied()
     }
 
-    /// Returns the reason for the end. Outside all turns, also closes the scheduler, which drops the remaining tasks.
+    /// Returns why the simulation ended. Outside all turns, also closes the scheduler and drops the remaining tasks.
     fn given_up(&mut self) -> Option<String> {
         let why = self.given_up.clone()?;
         self.closed |= self.playing.is_empty();
@@ -395,7 +395,7 @@ impl SchedulerState {
         self.most.saturating_mul(10)
     }
 
-    /// Describes the state for a failure message.
+    /// Describes the state, for a failure message.
     fn show(&mut self, now: Nanos, seed: u64) -> String {
         let mut text = format!(" (after {:?}", now.since(Nanos::ZERO));
         let mut often = BTreeMap::<&str, usize>::new();

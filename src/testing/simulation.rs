@@ -18,33 +18,37 @@ const SEED: &str = "HOMEOSTAT_SEED";
 
 /// A scheduler that runs controllers and managers on the current thread, in simulated time.
 ///
-/// It runs everything that uses its [`clock`](Self::clock): controllers, managers, pools, workers, pollers, watches and their
-/// subscriptions, and watchdogs. The code is the shipped code, but no thread starts. Tasks that would have a thread of their own take
-/// turns instead. A turn is one run of a key, one event, or one poll. When no task has work, the clock jumps to the next deadline.
+/// It runs everything that uses its [`clock`](Self::clock): controllers, managers, pools, workers, pollers, watches and
+/// their subscriptions, and watchdogs. The code is the shipped code, but no thread starts. Tasks that would have their
+/// own thread take turns instead. A turn is one run of a key, one event, or one poll. When no task has work, the clock
+/// jumps to the next deadline.
 ///
-/// The seed decides the order of turns, of ready keys with the same priority, and of the keys of a store, and also jitter and generated
-/// names. The same seed gives the same run. A test with [many seeds](Self::seeds) finds failures that need a certain order, and can
-/// repeat them.
+/// The seed determines the order of turns, the order of ready keys with the same priority, and the order of keys in a
+/// store. It also determines jitter and generated names. The same seed gives the same run. A test with [many
+/// seeds](Self::seeds) finds failures that need a certain order, and can repeat them.
 ///
 /// # Waiting
 ///
-/// Runs are called on the test's thread, so breakpoints and panic messages work as usual. A wait by the clock lets other tasks take
-/// their turns: [`Context::sleep`](crate::Context::sleep), [`ControllerHandle::wait`](crate::ControllerHandle::wait), `shutdown`, and
-/// the test's own waits. Those turns run on top of the waiting one, which resumes after they return. Therefore a run that sleeps
-/// for one second takes a minute if a run on top of it sleeps for a minute.
+/// Runs are called on the test's thread, so breakpoints and panic messages work as usual. A wait by the clock lets
+/// other tasks take their turns: [`Context::sleep`](crate::Context::sleep),
+/// [`ControllerHandle::wait`](crate::ControllerHandle::wait), `shutdown`, and the test's own waits. Those turns run on
+/// top of the waiting one, which resumes after they return. Therefore a run that sleeps for one second takes a minute
+/// if a run on top of it sleeps for a minute.
 ///
-/// A wait that nothing can end panics, and a simulation that never becomes idle panics too. The messages name the tasks that were running.
+/// A wait that nothing can end panics, and a simulation that never becomes idle panics too. The messages name the tasks
+/// that were running.
 ///
-/// Waits that do not use the clock block for ever: [`CancellationToken::wait`](crate::CancellationToken::wait), channels, locks.
-/// Components that wait like this on a thread of their own are refused when they start
-/// ([`StartError::is_not_simulated`](crate::StartError::is_not_simulated)): watches of a channel, functions of a manager, and an
-/// [`ObjectWatch`](crate::objects::ObjectWatch) of a client whose [streams](crate::objects::ObjectStream::polled) cannot be polled. A
-/// campaign of an elector is one turn, so it must return.
+/// Waits that do not use the clock block forever: [`CancellationToken::wait`](crate::CancellationToken::wait),
+/// channels, locks. Components that wait like this on their own thread are refused when they start
+/// ([`StartError::is_not_simulated`](crate::StartError::is_not_simulated)): watches of a channel, functions of a
+/// manager, and an [`ObjectWatch`](crate::objects::ObjectWatch) of a client with
+/// [streams](crate::objects::ObjectStream::polled) that cannot be polled. A campaign of an elector is one turn, so it
+/// must return.
 ///
 /// # Limits of repeatability
 ///
-/// The seed does not control: the order of a hash table in a reconciler, files, the time of day, the uids of a client with another clock
-/// and without a [seed](crate::objects::EmbeddedBuilder::seed), and the order of keys from a
+/// The seed does not control: the order of a hash table in a reconciler, files, the time of day, the uids of a client
+/// with another clock and without a [seed](crate::objects::EmbeddedBuilder::seed), and the order of keys from a
 /// [`Tracker`](crate::objects::Tracker) with another clock.
 ///
 /// # Examples
@@ -79,7 +83,7 @@ pub struct Simulation {
 pub struct SimulatedTurn {
     /// The time since the start of the simulation.
     pub at: Duration,
-    /// The task: the name that its thread would have.
+    /// The task, with the name that its thread would have.
     pub task: String,
     /// The controller and its key, or the key of the workers.
     pub what: Option<String>,
@@ -110,9 +114,11 @@ impl Simulation {
         Self { clock: scheduler.set_up(clock), scheduler, _here: PhantomData }
     }
 
-    /// Sets the most turns at one time of the clock, after which the simulation counts as never idle. Default: 100 000.
+    /// Sets the maximum number of turns at one time of the clock. A simulation that exceeds it counts as never idle.
+    /// Default: 100,000.
     ///
-    /// The waits of one turn, and the waits of the test between two runs, may last ten times as many turns together.
+    /// The waits of one turn together, and the waits of the test between two runs together, may last ten times as many
+    /// turns.
     #[must_use]
     pub fn most_turns(self, turns: u64) -> Self {
         self.scheduler.set_most(turns);
@@ -125,10 +131,11 @@ impl Simulation {
         self.clock.clock()
     }
 
-    /// Returns a new machine. Its clock runs at `percent` of the rate of [`clock`](Self::clock), and begins with the same time of day.
+    /// Returns a new machine. Its clock runs at `percent` of the rate of [`clock`](Self::clock), and begins with the
+    /// same time of day.
     ///
-    /// The simulation measures by `clock`: its trace, its waits, and the components that use `clock`, such as a store that several
-    /// machines share.
+    /// The simulation itself uses `clock`: for its trace, its waits, and the components that use `clock`, such as a
+    /// store that several machines share.
     ///
     /// # Panics
     ///
@@ -163,7 +170,7 @@ impl Simulation {
         self.scheduler.steps()
     }
 
-    /// Returns the turns so far, at most the last 100 000. The same seed gives the same trace.
+    /// Returns the turns so far: at most the last 100,000. The same seed gives the same trace.
     #[must_use]
     pub fn trace(&self) -> Vec<SimulatedTurn> {
         let shown = |step: TraceEntry| {
@@ -177,7 +184,7 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// As [`run_for`](Self::run_for).
+    /// The same as for [`run_for`](Self::run_for).
     #[track_caller]
     pub fn run_until_idle(&self) {
         self.run_for(Duration::ZERO);
@@ -185,7 +192,7 @@ impl Simulation {
 
     /// Runs for this long by the clock.
     ///
-    /// It takes longer if a turn still sleeps at the end: the simulation waits for that turn.
+    /// It takes longer if a turn is still sleeping at the end: the simulation waits for that turn.
     ///
     /// # Panics
     ///
@@ -201,8 +208,8 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// Panics if the condition does not hold in time, or within ten times [`most_turns`](Self::most_turns) turns. Otherwise as
-    /// [`run_for`](Self::run_for).
+    /// Panics if the condition does not hold in time, or within ten times [`most_turns`](Self::most_turns) turns. Also
+    /// panics in the cases of [`run_for`](Self::run_for).
     #[track_caller]
     pub fn run_until(&self, timeout: Duration, mut condition: impl FnMut() -> bool) {
         let end = self.end(timeout);
@@ -225,7 +232,8 @@ impl Simulation {
 
     /// Runs `test` once for each seed, each time in a new simulation.
     ///
-    /// If the environment variable `HOMEOSTAT_SEED` is set, as `HOMEOSTAT_SEED=5`, the test runs with that seed only.
+    /// If the environment variable `HOMEOSTAT_SEED` is set, for example `HOMEOSTAT_SEED=5`, the test runs with that
+    /// seed only.
     ///
     /// ```
     /// use homeostat::testing::Simulation;
@@ -239,7 +247,7 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// Panics if `test` panics, with its message and the seed, and if the variable is not a number.
+    /// Panics with the message and the seed if `test` panics. Also panics if the variable is not a number.
     #[track_caller]
     pub fn seeds(seeds: impl IntoIterator<Item = u64>, test: impl Fn(&Self)) {
         let only = std::env::var(SEED).ok().map(|text| {

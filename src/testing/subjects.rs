@@ -17,17 +17,17 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconciler};
 
-/// A case of a sub-reconciler: one run for one resource.
+/// A case for a sub-reconciler: one run for one resource.
 ///
 /// # Examples
 ///
 /// See [the module](super).
 pub type SubReconcilerTestCase<T> = TestCase<OfStep<T>>;
 
-/// A table of cases of a sub-reconciler.
+/// A table of cases for a sub-reconciler.
 pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 
-/// A case of a whole reconciler: one run for one key.
+/// A case for a whole reconciler: one run for one key.
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 /// ```
 pub type ReconcilerTestCase = TestCase<OfKey>;
 
-/// A table of cases of a whole reconciler.
+/// A table of cases for a whole reconciler.
 pub type ReconcilerTable = Table<OfKey>;
 
 /// The run of a sub-reconciler for a resource.
@@ -67,7 +67,7 @@ pub struct OfStep<T> {
     resource: T,
     expected: Option<T>,
     given: Vec<(&'static str, Box<dyn Stashed>)>,
-    /// `None`: the stash must not have the key.
+    /// `None` means that the stash must not have the key.
     stashed: Vec<(&'static str, Option<Box<dyn Stashed>>)>,
 }
 
@@ -96,10 +96,10 @@ impl Subject for OfKey {
 }
 
 impl<T: Object> TestCase<OfStep<T>> {
-    /// Creates a case for a resource. The clients hold the resource, and the sub-reconciler gets it.
+    /// Creates a case for a resource. The clients have the resource, and the sub-reconciler gets it.
     ///
-    /// Missing metadata is filled in as by [`Factory::created`](super::Factory::created). By default the case expects that the resource
-    /// and the stash do not change, and that the result is [`Flow::proceed`].
+    /// Missing metadata is filled in, as [`Factory::created`](super::Factory::created) does. By default the case
+    /// expects that the resource and the stash do not change, and that the result is [`Flow::proceed`].
     pub fn new(name: impl Into<String>, resource: &impl Sample<Object = T>) -> Self {
         let resource = whole(resource.sample(), 0);
         Self::with(name, OfStep { resource, expected: None, given: Vec::new(), stashed: Vec::new() }, Flow::proceed())
@@ -113,8 +113,8 @@ impl<T: Object> TestCase<OfStep<T>> {
 
     /// Expects the resource to be this after the run.
     ///
-    /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only if the expected
-    /// resource has them.
+    /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only
+    /// if the expected resource has them.
     pub fn expect_resource(mut self, resource: &impl Sample<Object = T>) -> Self {
         self.subject.expected = Some(resource.sample());
         self

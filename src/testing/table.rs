@@ -6,11 +6,11 @@ use std::fmt::{self, Write as _};
 use super::case::{Subject, TestCase};
 use super::difference::Mismatch;
 
-/// A table of cases: a [`SubReconcilerTable`](super::SubReconcilerTable), a [`ReconcilerTable`](super::ReconcilerTable) or, with feature
-/// `serve`, an `AdmissionTable`.
+/// A table of cases: a [`SubReconcilerTable`](super::SubReconcilerTable), a [`ReconcilerTable`](super::ReconcilerTable)
+/// or, with feature `serve`, an `AdmissionTable`.
 ///
-/// All cases run, also after failures, and the report lists all mismatches. If cases are in [focus](TestCase::focus), only they run,
-/// and the table fails.
+/// All cases run, even after failures, and the report lists all mismatches. If cases are in [focus](TestCase::focus),
+/// only they run, and the table fails.
 ///
 /// # Examples
 ///

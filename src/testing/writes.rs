@@ -1,4 +1,4 @@
-//! Comparison of recorded writes with the expected ones.
+//! Compares recorded writes with the expected ones.
 
 use serde_json::{Value, json};
 
@@ -55,12 +55,12 @@ pub(super) fn delete(object: &impl Sample, options: Option<DeleteOptions>) -> Ex
     Expected { write, preconditions }
 }
 
-/// The metadata fields that a client sets and writers repeat.
+/// The metadata fields that a client sets and writers send back.
 const OF_THE_CLIENT: [&str; 5] =
     ["uid", "generation", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// Removes the fields that are not compared: versions, and, unless the expected object has them, fields that a client sets and the
-/// times of conditions.
+/// Removes the fields that are not compared: versions always; fields that a client sets and the times of conditions,
+/// unless the expected object has them.
 pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
     let (mut expected, mut actual) = (expected.clone(), actual.clone());
     let (own, other) = (meta_mut(&mut expected), meta_mut(&mut actual));
@@ -106,19 +106,19 @@ fn verb_and_object(write: &Write) -> (&'static str, &ObjectRef) {
     }
 }
 
-/// A write in one line.
+/// Returns a write in one line.
 fn title(write: &Write) -> String {
     let (verb, object) = verb_and_object(write);
     format!("{verb} {}", name_of(object.kind(), object.key()))
 }
 
-/// A write in one line, with the API version and without the data.
+/// Returns a write in one line, with the API version and without the data.
 fn full_title(write: &Write) -> String {
     let (verb, object) = verb_and_object(write);
     format!("{verb} {} {}", object.kind(), object.key())
 }
 
-/// The sent data, as JSON.
+/// Returns the sent data as JSON.
 fn body(write: &Write) -> Value {
     match write {
         Write::Create(_, object) | Write::Update(_, object) => object.clone(),
@@ -138,7 +138,7 @@ fn body(write: &Write) -> Value {
     }
 }
 
-/// The data of both writes, without the fields that are not compared.
+/// Returns the data of both writes, without the fields that are not compared.
 fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
     let (mut own, mut other) = (body(&expected.write), body(actual));
     match (&expected.write, actual) {

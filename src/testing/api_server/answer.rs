@@ -6,11 +6,11 @@ use crate::base::cancel::CancellationToken;
 
 /// An answer of an [`ApiServer`](super::ApiServer): status, headers, and a body in steps.
 ///
-/// The server sends each step at once, as a separate chunk. After the last step the body ends properly.
+/// The server sends each step immediately, as a separate chunk. After the last step the body ends normally.
 ///
 /// # Examples
 ///
-/// A watch that delivers an object, waits, and breaks off in the middle of a line:
+/// A watch that delivers an object, waits, and ends in the middle of a line:
 ///
 /// ```
 /// use homeostat::CancellationToken;
@@ -31,12 +31,12 @@ pub struct ServerAnswer {
     pub(super) source: Source,
     pub(super) headers: Vec<(String, String)>,
     pub(super) gzip: bool,
-    /// The number of bytes of the body after which the connection breaks off.
+    /// The number of body bytes after which the connection is cut.
     pub(super) most: Option<usize>,
     pub(super) bookmarks: bool,
 }
 
-/// The source of an answer.
+/// Where an answer is taken from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// The objects of the server.
@@ -84,12 +84,12 @@ impl ServerAnswer {
         Self::json(code, error_status(code, reason, message))
     }
 
-    /// Returns the answer that the server gives without rules. Steps added to it have no effect.
+    /// Returns the answer that the server would give without rules. Steps that are added to it have no effect.
     pub fn stored() -> Self {
         Self::of(Source::Stored)
     }
 
-    /// Returns an answer that ends the connection instead of sending anything.
+    /// Returns an answer that closes the connection instead of sending anything.
     pub fn hang_up() -> Self {
         Self::of(Source::HangUp)
     }
@@ -110,12 +110,12 @@ impl ServerAnswer {
         Self { gzip: true, ..self }.header("Content-Encoding", "gzip")
     }
 
-    /// Breaks the connection off after this many bytes of the (uncompressed) body.
+    /// Cuts the connection after this many bytes of the (uncompressed) body.
     pub fn cut_after(self, bytes: usize) -> Self {
         Self { most: Some(bytes), ..self }
     }
 
-    /// Leaves out the bookmarks of a [stored](Self::stored) watch, also the one that ends its initial events.
+    /// Omits the bookmarks of a [stored](Self::stored) watch, including the one that ends its initial events.
     pub fn without_bookmarks(self) -> Self {
         Self { bookmarks: false, ..self }
     }
@@ -131,35 +131,35 @@ impl ServerAnswer {
         self.text(format!("{value}\n"))
     }
 
-    /// Sends an event of a watch: its type (`ADDED`) and its object.
+    /// Sends an event of a watch: its type (for example `ADDED`) and its object.
     #[expect(clippy::needless_pass_by_value, reason = "most are made in the call")]
     pub fn event(self, kind: &str, object: Value) -> Self {
         self.line(json!({"type": kind, "object": object}))
     }
 
-    /// Sends an `ERROR` event of a watch: its code (410), its reason (`Expired`) and its message.
+    /// Sends an `ERROR` event of a watch: its code (for example 410), its reason (`Expired`) and its message.
     pub fn error_event(self, code: u16, reason: &str, message: &str) -> Self {
         self.event("ERROR", error_status(code, reason, message))
     }
 
     /// Waits until this token is cancelled.
     ///
-    /// The wait ends early, and with it the connection, when the client closes the connection or the server stops.
+    /// The wait and the connection end early if the client closes the connection or the server stops.
     pub fn wait(self, go_on: &CancellationToken) -> Self {
         self.step(Step::Wait(go_on.clone()))
     }
 
-    /// Sends nothing more, and keeps the connection open until the client closes it or the server stops.
+    /// Sends nothing more, but keeps the connection open until the client closes it or the server stops.
     pub fn stall(self) -> Self {
         self.step(Step::Stall)
     }
 
-    /// Breaks the connection off, without the end of the body.
+    /// Cuts the connection, without ending the body.
     pub fn cut(self) -> Self {
         self.step(Step::Cut)
     }
 
-    /// Sends this text again and again until the client closes the connection or the server stops.
+    /// Sends this text repeatedly until the client closes the connection or the server stops.
     pub fn repeat(self, text: impl Into<Vec<u8>>) -> Self {
         self.step(Step::Repeat(text.into()))
     }

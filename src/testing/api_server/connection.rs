@@ -1,4 +1,4 @@
-//! One connection: requests in, answers out, until either side ends it.
+//! One connection: reads requests and sends answers until either side ends it.
 
 use std::io;
 use std::net::TcpStream;

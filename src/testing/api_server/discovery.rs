@@ -9,7 +9,7 @@ use crate::objects::{Kind, SharedObject};
 /// The kind of custom resource definitions.
 pub(super) const DEFINITION: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
 
-/// The kinds that a server has from the start.
+/// The kinds that a new server serves.
 pub(super) const BUILT_IN: [Kind; 17] = [
     Kind::cluster("", "v1", "Namespace"),
     Kind::cluster("", "v1", "Node"),
@@ -30,7 +30,8 @@ pub(super) const BUILT_IN: [Kind; 17] = [
     DEFINITION,
 ];
 
-/// Returns the answer to a request of discovery: its path without the slash in front, in parts.
+/// Returns the answer to a discovery request. `path` is the path without its leading slash, in
+/// parts.
 pub(super) fn discover(kinds: &[Kind], path: &[&str]) -> Option<Value> {
     match path {
         ["version"] => Some(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),

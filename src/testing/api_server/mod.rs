@@ -30,20 +30,21 @@ pub use self::answer::ServerAnswer;
 pub use self::request::ServerRequest;
 pub use self::rule::ServerRule;
 
-/// A server on loopback that speaks the protocol of a Kubernetes API server, over HTTP without TLS.
+/// A server on loopback that uses the protocol of a Kubernetes API server, over HTTP without TLS.
 ///
-/// It stands for a cluster: it keeps objects in a [`MemoryClient`], and answers discovery, lists, watches and all verbs as that client
-/// does. It serves common built-in kinds, kinds that a test [adds](Self::serve), and kinds of the custom resource definitions that a
-/// client creates.
+/// It replaces a cluster: it keeps objects in a [`MemoryClient`], and answers discovery, lists, watches and all verbs
+/// as that client does. It serves common built-in kinds, kinds that a test [adds](Self::serve), and the kinds of custom
+/// resource definitions that a client creates.
 ///
-/// [Rules](ServerRule) replace single answers with faults: errors, delays, cut connections, expired versions, missing bookmarks.
-/// A test thus sees its program on a failing cluster. The server [records](Self::requests) all requests.
+/// [Rules](ServerRule) replace single answers with faults: errors, delays, cut connections, expired versions, missing
+/// bookmarks. This shows how a program behaves on a failing cluster. The server [records](Self::requests) all requests.
 ///
 /// Each connection has a thread. Dropping the server closes all connections and ends its threads.
 ///
 /// # Limits
 ///
-/// No authentication, no admission, no schemas and no dry runs. Namespaces need not exist. Requests have at most 3 MiB.
+/// There is no authentication, no admission, no schemas and no dry runs. Namespaces need not exist. A request has at
+/// most 3 MiB.
 ///
 /// # Examples
 ///
@@ -91,7 +92,7 @@ impl ApiServer {
         Self::with_client(MemoryClient::new())
     }
 
-    /// Starts a server with the objects of this client on a free port.
+    /// Starts a server on a free port, with the objects of this client.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl ApiServer {
         self.shared.serve(kind);
     }
 
-    /// Serves a kind no longer. Requests for it get 404. Its objects and its open watches stay.
+    /// Stops serving a kind. Requests for it get 404. Its objects and its open watches stay.
     pub fn withdraw(&self, kind: &Kind) {
         self.shared.withdraw(|known| known == kind);
     }
@@ -162,7 +163,7 @@ impl ApiServer {
         self.shared.state.with(|state| state.requests.clone())
     }
 
-    /// Blocks until the requests so far fulfil a condition, and returns them. Each request wakes it. There is no timeout.
+    /// Blocks until the requests so far meet a condition, and returns them. Each request wakes it. There is no timeout.
     ///
     /// The condition runs under the server's lock, and must not use the server.
     pub fn wait_for_requests(&self, condition: impl Fn(&[ServerRequest]) -> bool) -> Vec<ServerRequest> {
@@ -188,7 +189,7 @@ impl ApiServer {
 /// Accepts connections until the server stops.
 fn accept(shared: &Arc<ServerShared>, listener: &TcpListener) {
     for stream in listener.incoming() {
-        // Too many open files, for example.
+        // For example, because of too many open files.
         let Ok(stream) = stream else { continue };
         let _ = stream.set_nodelay(true);
         let Ok(handle) = stream.try_clone() else { continue };
@@ -206,7 +207,7 @@ fn accept(shared: &Arc<ServerShared>, listener: &TcpListener) {
             serve(&open.shared, &stream, open.number);
             let _ = stream.shutdown(std::net::Shutdown::Both);
         };
-        // Without a thread, the connection is closed.
+        // If the thread cannot start, the connection is closed.
         let _ = ThreadOptions::new().spawn("api-server-connection".to_owned(), body);
     }
 }

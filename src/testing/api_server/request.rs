@@ -1,12 +1,12 @@
-//! Requests: parsed from a connection, and recorded for tests.
+//! Requests: read from a connection, and recorded for tests.
 
 use std::io::{self, Read};
 
 use serde_json::Value;
 
-/// The most bytes of the head of a request.
+/// The size limit for the head of a request, in bytes.
 const MOST_HEAD: usize = 64 * 1_024;
-/// The most bytes of the body of a request: the same as in an API server.
+/// The size limit for the body of a request, in bytes: the same as in an API server.
 const MOST_BODY: usize = 3 * 1_024 * 1_024;
 const MOST_HEADERS: usize = 100;
 
@@ -29,7 +29,7 @@ pub struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// Returns the value of a parameter of the query.
+    /// Returns the value of a query parameter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         find(&self.query, name)
@@ -53,7 +53,7 @@ impl ServerRequest {
         self.method == "GET" && matches!(self.parameter("watch"), Some("true" | "1"))
     }
 
-    /// Returns whether the client wants to send no more requests on this connection.
+    /// Returns whether the client will send no more requests on this connection.
     pub(super) fn is_last(&self) -> bool {
         self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -63,10 +63,10 @@ fn find<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// Why no request was read.
+/// The reason that no request was read.
 #[derive(Debug)]
 pub(super) enum NoRequest {
-    /// The client has closed the connection, or it failed.
+    /// The client has closed the connection, or the connection failed.
     Closed,
     /// The request is refused with this status.
     Refused(u16),
@@ -107,7 +107,8 @@ fn fill(mut stream: impl Read, buffer: &mut Vec<u8>, wanted: usize) -> io::Resul
     Ok(())
 }
 
-/// Returns the request without its body, the length of its head, and the length of its body. Returns `None` if the head is incomplete.
+/// Returns the request without its body, the length of its head, and the length of its body. Returns `None` if the head
+/// is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(ServerRequest, usize, usize)>, NoRequest> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);

@@ -12,12 +12,12 @@ use super::answer::ServerAnswer;
 pub(super) struct Body<'a> {
     stream: &'a TcpStream,
     gzip: bool,
-    /// The number of bytes until the connection breaks off.
+    /// How many bytes may still be sent before the connection is cut.
     left: Option<usize>,
 }
 
 impl<'a> Body<'a> {
-    /// Sends the head of a response. With `last`, the connection ends after it.
+    /// Sends the head of a response. With `last`, the connection ends after the response.
     pub(super) fn begin(stream: &'a TcpStream, status: u16, answer: &ServerAnswer, last: bool) -> io::Result<Self> {
         let mut head = format!("HTTP/1.1 {status} {}\r\nTransfer-Encoding: chunked\r\n", phrase(status));
         if last {
@@ -35,7 +35,7 @@ impl<'a> Body<'a> {
         Ok(Self { stream, gzip: answer.gzip, left: answer.most })
     }
 
-    /// Sends a chunk. Fails if the connection must break off after it.
+    /// Sends a chunk. Fails if the connection must be cut after it.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let kept = self.left.map_or(bytes, |left| &bytes[..bytes.len().min(left)]);
         if !kept.is_empty() {
@@ -55,7 +55,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Ends the body properly.
+    /// Ends the body normally.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.stream.write_all(b"0\r\n\r\n")
     }

@@ -1,4 +1,4 @@
-//! Rules: which answer a request gets.
+//! Rules: they decide which answer a request gets.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,8 +9,8 @@ use super::request::ServerRequest;
 
 /// A condition for requests to an [`ApiServer`](super::ApiServer), and their answers.
 ///
-/// Each request takes the next answer. When all answers are used, the rule no longer applies, unless it has an answer
-/// [for the rest](Self::otherwise).
+/// Each request takes the next answer. Once all answers have been used, the rule no longer applies, unless it has an
+/// answer [for the rest](Self::otherwise).
 ///
 /// # Examples
 ///
@@ -36,7 +36,8 @@ pub struct ServerRule {
 type RequestTest = Arc<dyn Fn(&ServerRequest) -> bool + Send + Sync>;
 
 impl ServerRule {
-    /// Returns a rule for a method (`GET`) and a path without a query. A path that ends with `*` stands for all paths with this start.
+    /// Returns a rule for a method (for example `GET`) and a path without a query. A path that ends with `*` matches
+    /// all paths with this beginning.
     pub fn new(method: &str, path: &str) -> Self {
         Self {
             method: method.to_owned(),
@@ -47,7 +48,7 @@ impl ServerRule {
         }
     }
 
-    /// Adds a condition: a parameter of the query has this value.
+    /// Adds a condition: a query parameter has this value.
     pub fn query(self, name: &str, value: &str) -> Self {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.when(move |request| request.parameter(&name) == Some(&value))
@@ -59,13 +60,13 @@ impl ServerRule {
         self
     }
 
-    /// Adds an answer, which one request gets.
+    /// Adds an answer for one request.
     pub fn answer(mut self, answer: ServerAnswer) -> Self {
         self.answers.push_back(answer);
         self
     }
 
-    /// Sets the answer for all later requests, after each [`answer`](Self::answer) is used.
+    /// Sets the answer for all later requests, once each [`answer`](Self::answer) has been used.
     pub fn otherwise(self, answer: ServerAnswer) -> Self {
         Self { rest: Some(answer), ..self }
     }

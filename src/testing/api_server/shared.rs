@@ -11,7 +11,7 @@ use crate::base::clock::Clock;
 use crate::base::wait::Monitor;
 use crate::objects::{Kind, MemoryClient};
 
-/// The objects of a server, and its script.
+/// The objects of a server, and its rules.
 pub(super) struct ServerShared {
     pub(super) client: MemoryClient,
     pub(super) state: Arc<Monitor<ScriptState>>,
@@ -59,7 +59,7 @@ impl ServerShared {
         self.state.with(|state| state.kinds.iter().find(is_meant).cloned())
     }
 
-    /// Serves a kind, in place of a kind that is equal to it.
+    /// Serves a kind, and replaces an equal kind.
     pub(super) fn serve(&self, kind: Kind) {
         self.state.change(|state| {
             state.kinds.retain(|known| *known != kind);

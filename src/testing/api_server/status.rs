@@ -1,4 +1,4 @@
-//! Errors of the embedded client as statuses of an API server.
+//! Converts errors of the embedded client to statuses of an API server.
 
 use serde_json::{Value, json};
 

@@ -29,7 +29,7 @@ impl From<ClientError> for StoredAnswer {
     }
 }
 
-/// The objects, or the object, of a path.
+/// The object or the objects that a path names.
 struct Route {
     kind: Kind,
     namespace: String,
@@ -270,7 +270,7 @@ fn delete(server: &ServerShared, request: &ServerRequest, route: &Route) -> Resu
     Ok(success())
 }
 
-/// Serves the kinds of a custom resource definition that has been written, and reports that in its status.
+/// Serves the kinds of a custom resource definition that was written, and reports that in its status.
 fn learn(server: &ServerShared, route: &Route, written: &SharedObject) {
     if route.kind != DEFINITION || route.target == PatchTarget::Status {
         return;
@@ -290,6 +290,6 @@ fn learn(server: &ServerShared, route: &Route, written: &SharedObject) {
         ],
     });
     let patch = Patch::Merge(json!({"status": status}));
-    // It may have been deleted meanwhile.
+    // It may have been deleted since.
     let _ = server.client.patch(&DEFINITION, &written.key(), &patch, PatchTarget::Status).ignore_not_found();
 }

@@ -69,7 +69,7 @@ fn bookmark(kind: &Kind, version: &str, ends_initial: bool) -> Value {
     object
 }
 
-/// Returns an object as a client wants to see it.
+/// Returns an object in the form that the client asked for.
 pub(super) fn shown(object: &SharedObject, metadata_only: bool) -> Value {
     let object = object.to_value();
     if !metadata_only {

@@ -1,4 +1,4 @@
-//! Answers that take their time: they end when the client closes the connection or the server stops.
+//! Answers that last a while: they end when the client closes the connection or the server stops.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::base::cancel::CancellationToken;
 use crate::base::thread::ThreadOptions;
 
-/// Sends an answer. Cancels the token of `send` when the client closes the connection, when the server stops, or after the timeout.
+/// Sends an answer. Cancels the token of `send` when the client closes the connection, when the server stops, or after
+/// the timeout.
 ///
-/// The connection cannot be read afterwards.
+/// Afterwards the connection cannot be read.
 pub(super) fn while_open(
     stream: &TcpStream,
     timeout: Option<Duration>,

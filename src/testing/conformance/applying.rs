@@ -136,7 +136,7 @@ pub(super) fn apply_of_an_empty_object_leaves_place_for_others(client: &TestedCl
     contested(client, a(json!({"mine": 1})), &two(), "owner-one", "spec.mine")
 }
 
-/// Without force, an apply over the write of another method is done or a conflict. With force it is done.
+/// If another method wrote a field, an apply without force either succeeds or is a conflict. With force it succeeds.
 pub(super) fn apply_with_force_wins_over_other_writers(client: &TestedClient) -> CaseResult {
     let said = a(json!({"size": 1}));
     client.apply(said.clone(), &one())?;
@@ -176,7 +176,7 @@ pub(super) fn apply_to_a_new_object_of_the_name_forgets_owners(client: &TestedCl
     spec("nothing to remove", &client.apply(a(json!({"x": 1})), &one())?, &json!({"size": 3, "old": 2, "x": 1}))
 }
 
-/// The apply was meant for the deleted object, so it must not create a new object of that name.
+/// The apply was meant for the deleted object, so it must not create a new object with that name.
 pub(super) fn apply_of_the_uid_of_a_gone_object_is_a_conflict(client: &TestedClient) -> CaseResult {
     let gone = client.create(a(json!({})))?;
     client.delete("a")?;
@@ -241,7 +241,8 @@ fn said(status: Value) -> Value {
     with(a(json!({"size": 9})), "/status", status)
 }
 
-/// An owner that applies the status. Old servers do not tell it from an owner of the same name that applies objects.
+/// An owner that applies the status. Old servers do not distinguish it from an owner of the same name that applies
+/// objects.
 fn of_status(name: &str) -> FieldOwner {
     FieldOwner::new(format!("status-{name}")).status()
 }
@@ -251,7 +252,7 @@ pub(super) fn apply_of_the_status_leaves_the_rest(client: &TestedClient) -> Case
     client.refused(Refusal::NotFound, A, || client.apply(said(json!({"ready": true})), &by))?;
     let created = client.create(with(a(json!({"size": 1})), "/metadata/labels/app", json!("web")))?;
     let fields = with(said(json!({"ready": true, "seen": [1]})), "/metadata/labels", json!({"app": "db", "x": "y"}));
-    // Old servers look for conflicts in the fields that they do not write.
+    // Old servers look for conflicts in fields that they do not write.
     let applied = client.apply(fields.clone(), &by.clone().force())?;
     same("the status", &applied["status"], &json!({"ready": true, "seen": [1]}))?;
     for field in ["/spec", "/metadata/labels", "/metadata/generation", "/metadata/uid"] {
@@ -264,7 +265,7 @@ pub(super) fn apply_of_the_status_leaves_the_rest(client: &TestedClient) -> Case
     client.refused(Refusal::Conflict, A, || client.apply(old, &by.force())).map(drop)
 }
 
-/// Owners of the status have conflicts with each other, and give up their fields one by one.
+/// Owners of the status conflict with each other, and lose their fields one by one.
 pub(super) fn apply_of_the_status_has_its_own_owners(client: &TestedClient) -> CaseResult {
     let (first, second) = (of_status("one"), of_status("two"));
     let status = |status: Value| with(without(widget("a"), "/spec"), "/status", status);

@@ -8,7 +8,7 @@ use super::objects::{
 };
 use crate::objects::{DeleteOptions, ObjectKey, Propagation, Query, WatchEvent};
 
-/// A widget that blocks the deletion of its owner, perhaps with a finalizer.
+/// Returns a widget that blocks the deletion of its owner, optionally with a finalizer.
 fn blocking(name: &str, owner: &Value, has_finalizer: bool) -> Value {
     let object = block(owned_by(name, &[owner]));
     if has_finalizer { held(object) } else { object }
@@ -109,7 +109,7 @@ pub(super) fn in_the_foreground_after_a_deletion_in_the_background(client: &Test
     client.becomes("a", |a| a.is_some_and(|a| a["metadata"]["finalizers"] == json!(["example.com/a"])))
 }
 
-/// Two deletions, the second of which counts.
+/// Two deletions. The second one counts.
 pub(super) fn in_the_background_after_a_deletion_in_the_foreground(client: &TestedClient) -> CaseResult {
     let a = client.create(widget("a"))?;
     client.create(blocking("b", &a, true))?;
@@ -121,7 +121,7 @@ pub(super) fn in_the_background_after_a_deletion_in_the_foreground(client: &Test
     holds("the dependent has a finalizer and stays", is_deleting(&client.get("b")?))
 }
 
-/// An object may have the finalizers of the garbage collection from its creation on.
+/// An object may have the finalizers of the garbage collector from its creation.
 pub(super) fn a_deletion_replaces_the_finalizers_for_dependents(client: &TestedClient) -> CaseResult {
     for finalizer in ["foregroundDeletion", "orphan"] {
         for propagation in [Propagation::Foreground, Propagation::Background] {
@@ -136,7 +136,7 @@ pub(super) fn a_deletion_replaces_the_finalizers_for_dependents(client: &TestedC
     Ok(())
 }
 
-/// The choice for an owner counts for all that it owns.
+/// The choice for an owner applies to everything that it owns.
 pub(super) fn in_the_foreground_the_finalizers_of_dependents_are_replaced(client: &TestedClient) -> CaseResult {
     let a = client.create(widget("a"))?;
     let b = client.create(with(blocking("b", &a, false), "/metadata/finalizers", json!(["orphan"])))?;
@@ -178,7 +178,7 @@ pub(super) fn orphans_of_an_owner_with_finalizers_stay(client: &TestedClient) ->
     let a = client.create(held(widget("a")))?;
     let b = client.create(owned_by("b", &[&a]))?;
     client.delete_in("a", Propagation::Orphan)?;
-    // The client may have added a finalizer of its own.
+    // The client may have added its own finalizer.
     let rest = |a: &Value| {
         a["metadata"]["finalizers"]
             .as_array()
@@ -198,8 +198,8 @@ pub(super) fn orphans_of_an_owner_with_finalizers_stay(client: &TestedClient) ->
     same("the remaining objects", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))
 }
 
-/// The client deletes no dependent on a guess: an owner of an unknown kind may exist elsewhere, and an owner that is named in an
-/// unknown version exists.
+/// The client deletes no dependent on a guess: an owner of an unknown kind may exist elsewhere, and an owner that is
+/// named in an unknown version exists.
 pub(super) fn owners_of_unknown_kinds_count_as_existing(client: &TestedClient) -> CaseResult {
     let a = client.create(widget("a"))?;
     let version = with(owner(&a), "/apiVersion", json!(format!("{}/v0alpha1", WIDGET.group())));
@@ -209,7 +209,7 @@ pub(super) fn owners_of_unknown_kinds_count_as_existing(client: &TestedClient) -
     for (name, owner) in [("b", version), ("c", kind), ("d", group)] {
         dependents.push(client.create(with(widget(name), "/metadata/ownerReferences", json!([owner])))?);
     }
-    // The deletion of `z`, whose owner never existed, shows that the client has checked the owners.
+    // `z` has an owner that never existed. Its deletion shows that the client has checked the owners.
     let never = with(with(a, "/metadata/uid", json!(NEVER)), "/metadata/name", json!("never"));
     client.create(owned_by("z", &[&never]))?;
     client.vanishes("z")?;
@@ -243,7 +243,7 @@ pub(super) fn what_belongs_to_a_purged_object_is_deleted(client: &TestedClient) 
     client.needs_purge()?;
     client.purge("a")?;
     client.vanishes("b")?;
-    // The purge applies to the owner only, not to its dependents.
+    // The purge applies only to the owner, not to its dependents.
     client.is_deleted_soon("c")
 }
 

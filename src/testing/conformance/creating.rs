@@ -34,7 +34,7 @@ pub(super) fn create_ignores_what_the_client_sets(client: &TestedClient) -> Case
     same("deletionTimestamp", created["metadata"].get("deletionTimestamp"), None)
 }
 
-/// A new object gets a new uid, also if the caller sends the uid of a deleted object.
+/// A new object gets a new uid, even if the caller sends the uid of a deleted object.
 pub(super) fn create_makes_the_uid(client: &TestedClient) -> CaseResult {
     let first = client.create(widget("a"))?;
     client.delete("a")?;

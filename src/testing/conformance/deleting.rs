@@ -25,7 +25,7 @@ pub(super) fn delete_removes(client: &TestedClient) -> CaseResult {
     holds("the version has changed", version(&last) != version(&created))
 }
 
-/// Deletion times and creation times come from the same clock.
+/// Deletion times and creation times are read from the same clock.
 pub(super) fn delete_sets_a_time_after_that_of_the_creation(client: &TestedClient) -> CaseResult {
     let time = |object: &Value, field: &str| meta(object, field).parse::<Timestamp>().map_err(failed);
     let created = time(&client.create(held(widget("a")))?, "creationTimestamp")?;
@@ -98,7 +98,7 @@ pub(super) fn delete_takes_no_new_finalizers(client: &TestedClient) -> CaseResul
     Ok(())
 }
 
-/// A controller that looks at generations only must see the deletion.
+/// A controller that looks only at generations must see the deletion.
 pub(super) fn generation_rises_when_a_deletion_begins(client: &TestedClient) -> CaseResult {
     let created = client.create(held(widget("a")))?;
     let watch = client.watch(&Query::all(), Some(version(&created)))?;

@@ -16,18 +16,18 @@ use crate::objects::{
     Propagation, Query, SharedObject, WatchEvent,
 };
 
-/// The longest time that a client may take for a watch event. No case waits so long for a client that works.
+/// The longest time that a client may take for a watch event. If the client works, no case waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The most changes that a case makes while it does not read its watch, unless it says otherwise.
+/// The most changes that a case makes without reading its watch, unless the case says otherwise.
 const LIVELY: usize = 60;
 
-/// Why a case did not pass.
+/// The reason that a case did not pass.
 #[derive(Debug)]
 pub(super) enum NotPassed {
-    /// The place of the failed check, and its message.
+    /// A check failed: its place and its message.
     Failed(String),
-    /// Why the case does not apply.
+    /// The case does not apply, for this reason.
     Skipped(String),
 }
 
@@ -39,7 +39,7 @@ pub(super) fn failed(why: impl std::fmt::Display) -> NotPassed {
     NotPassed::Failed(format!("{}:{}: {why}", at.file(), at.line()))
 }
 
-/// Adds the part of a case in which it failed to its message.
+/// Adds the failed part of a case to its message.
 pub(super) trait InPart {
     fn in_part(self, part: &str) -> Self;
 }
@@ -77,7 +77,7 @@ pub(super) fn holds(what: &str, so: bool) -> CaseResult {
     if so { Ok(()) } else { Err(failed(format_args!("expected: {what}"))) }
 }
 
-/// The kind of an error of a client.
+/// The kind of an error that a client returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NotFound,
@@ -109,7 +109,7 @@ impl Refusal {
     }
 }
 
-/// The client under test, and the facts about its back end.
+/// The client under test, and the properties of its back end.
 #[derive(Clone)]
 pub(super) struct TestedClient {
     pub(super) inner: Arc<dyn Client>,
@@ -203,7 +203,7 @@ impl TestedClient {
         self.delete_with(name, &DeleteOptions::default().propagation(propagation))
     }
 
-    /// Begins the deletion of a widget that finalizers hold, and returns it.
+    /// Begins the deletion of a widget that has finalizers, and returns it.
     #[track_caller]
     pub(super) fn begin_deletion(&self, name: &str) -> CaseResult<Value> {
         held_back(self.delete(name)?)
@@ -262,7 +262,8 @@ impl TestedClient {
         Ok(error)
     }
 
-    /// Fails unless the call returns `Invalid` for a field at or below this path, and the message shows the field and the value.
+    /// Fails unless the call returns `Invalid` for a field at or below this path, and the message shows the field and
+    /// the value.
     #[track_caller]
     pub(super) fn invalid<T: Debug>(
         &self,
@@ -287,7 +288,7 @@ impl TestedClient {
         holds(&format!("the message {message:?} names the field {field:?}"), message.contains(field))
     }
 
-    /// Watches widgets. Skips the case if the history is too short for the changes of a case.
+    /// Watches widgets. Skips the case if the history is shorter than the changes of a case.
     #[track_caller]
     pub(super) fn watch(&self, query: &Query, from: Option<&str>) -> CaseResult<WatchReader> {
         self.needs_history(LIVELY)?;
@@ -296,7 +297,7 @@ impl TestedClient {
         WatchReader::of(stream, stop)
     }
 
-    /// Waits until the widget does not exist.
+    /// Waits until the widget no longer exists.
     #[track_caller]
     pub(super) fn vanishes(&self, name: &str) -> CaseResult {
         self.becomes(name, |object| object.is_none())
@@ -308,7 +309,7 @@ impl TestedClient {
         self.becomes(name, |object| object.is_some_and(is_deleting))
     }
 
-    /// Waits until the widget, or its absence, fulfils a condition.
+    /// Waits until the widget, or its absence, meets a condition.
     #[track_caller]
     pub(super) fn becomes(&self, name: &str, condition: impl Fn(Option<&Value>) -> bool) -> CaseResult {
         let watch = self.watch(&Query::all().namespace("default").field("metadata.name", name), None)?;
@@ -329,7 +330,7 @@ impl TestedClient {
     }
 }
 
-/// Returns the object that finalizers hold.
+/// Returns the object of a deletion that finalizers delay.
 #[track_caller]
 pub(super) fn held_back(deletion: Deletion<Value>) -> CaseResult<Value> {
     deletion.into_object().ok_or_else(|| failed("the object is gone, but a finalizer must hold it"))
@@ -399,8 +400,8 @@ impl WatchReader {
         }
     }
 
-    /// Fails unless the watch begins with these existing objects and a bookmark. Later changes are told as changes: a client may begin
-    /// the watch only some time after the call.
+    /// Fails unless the watch begins with these existing objects and a bookmark. Later changes may follow: a client may
+    /// begin the watch only some time after the call.
     #[track_caller]
     pub(super) fn begins_with(&self, existing: &[&str]) -> CaseResult {
         self.expect_changes(existing)?;

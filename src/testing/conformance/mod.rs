@@ -1,7 +1,8 @@
 //! A test suite for implementations of [`Client`].
 //!
-//! It checks [the rules that every client keeps](Client#the-rules-that-every-client-keeps). Each rule has one or more cases, and each
-//! case has a name. [`conformance_tests!`](crate::conformance_tests) makes a test of each case; [`check`] runs all cases in one test.
+//! It checks [the rules that every client keeps](Client#the-rules-that-every-client-keeps). Each rule has one or more
+//! cases, and each case has a name. [`conformance_tests!`](crate::conformance_tests) turns each case into a test;
+//! [`check`] runs all cases in one test.
 //!
 //! # Examples
 //!
@@ -47,15 +48,17 @@ use crate::objects::Client;
 
 pub use self::objects::{WIDGET, ZONE};
 
-/// A store of objects under test. Cases that need a [capability](Client::capabilities) that the client does not declare are skipped.
+/// A store of objects under test. Cases that need a [capability](Client::capabilities) that the client does not declare
+/// are skipped.
 pub trait Backend {
     /// Returns a client that has no objects. Called once for each case.
     fn client(&self) -> Arc<dyn Client>;
 
     /// Returns how many changes a watch can go back.
     ///
-    /// A watch from a version this many changes ago must work, and a watch from twice as many must fail with
-    /// [`Gone`](crate::objects::ClientError::Gone). By default this is `None`, for unknown, and the cases of `Gone` are skipped.
+    /// A watch must work from a version this many changes ago, and must fail with
+    /// [`Gone`](crate::objects::ClientError::Gone) from twice as many. The default `None` means unknown, and skips the
+    /// cases of `Gone`.
     fn history(&self) -> Option<usize> {
         None
     }
@@ -299,7 +302,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Panics
 ///
-/// Panics after the last case if cases failed. The message names them, and says how.
+/// Panics after the last case if cases failed. The message names them and gives their reports.
 #[track_caller]
 pub fn check(backend: &impl Backend) -> ConformanceReport {
     let report = report(backend);
@@ -359,10 +362,10 @@ pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
     }
 }
 
-/// Makes a test of each case of the [conformance suite](crate::testing::conformance), for a [`Backend`].
+/// Turns each case of the [conformance suite](crate::testing::conformance) into a test, for a [`Backend`].
 ///
-/// Cases that do not apply to the back end are skipped. List them after `skipped`: a test fails if its case is skipped and not listed,
-/// or listed and not skipped.
+/// Cases that do not apply to the back end are skipped. List them after `skipped`: a test fails if its case is skipped
+/// but not listed, or listed but not skipped.
 ///
 /// # Examples
 ///

@@ -38,7 +38,7 @@ pub(super) fn zone(name: &str) -> Value {
     json!({"apiVersion": ZONE.api_version(), "kind": ZONE.name(), "metadata": {"name": name}, "spec": {"size": 1}})
 }
 
-/// Sets the value at a path, such as `/spec/size`. Missing fields are created.
+/// Returns the object with a value at a path, such as `/spec/size`. Missing fields are created.
 pub(super) fn with(mut object: Value, path: &str, value: Value) -> Value {
     let place = path.split('/').skip(1).fold(&mut object, |json, name| match name.parse::<usize>() {
         Ok(index) if json.is_array() => &mut json[index],
@@ -58,7 +58,7 @@ pub(super) fn without(mut object: Value, path: &str) -> Value {
     object
 }
 
-/// A text field of the metadata, or an empty text.
+/// Returns a text field of the metadata, or an empty text.
 pub(super) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
@@ -86,20 +86,20 @@ pub(super) fn brief(event: &WatchEvent<Value>) -> String {
     format!("{verb} {}/{}", meta(object, "namespace"), meta(object, "name"))
 }
 
-/// A widget that belongs to these objects.
+/// Returns a widget that belongs to these objects.
 pub(super) fn owned_by(name: &str, owners: &[&Value]) -> Value {
     let owners: Vec<_> = owners.iter().map(|object| owner(object)).collect();
     with(widget(name), "/metadata/ownerReferences", json!(owners))
 }
 
-/// The object with one finalizer.
+/// Returns the object with one finalizer.
 pub(super) fn held(object: Value) -> Value {
     with(object, "/metadata/finalizers", json!([FINALIZER]))
 }
 
 pub(super) const FINALIZER: &str = "example.com/a";
 
-/// Whether the object has a deletion time, in whole seconds.
+/// Returns whether the object has a deletion time, in whole seconds.
 pub(super) fn is_deleting(object: &Value) -> bool {
     meta(object, "deletionTimestamp").parse::<jiff::Timestamp>().is_ok_and(|time| time.subsec_nanosecond() == 0)
 }

@@ -19,7 +19,7 @@ pub(super) fn owners_are_kept(client: &TestedClient) -> CaseResult {
     same("the stored object", client.get("b")?, b)
 }
 
-/// Such a reference is invalid, or the dependent is deleted, since it has no owner.
+/// Either such a reference is invalid, or the dependent is deleted because it has no owner.
 pub(super) fn owners_in_another_namespace_own_nothing(client: &TestedClient) -> CaseResult {
     client.needs_cascading()?;
     let a = client.create(widget_in("other", "a"))?;

@@ -10,8 +10,8 @@ fn json_patch(client: &TestedClient, steps: Value) -> Result<Value, ClientError>
     client.patch("a", &Patch::Json(steps))
 }
 
-/// The examples of RFC 7386, appendix A: document, patch, and result. The document is a field of the widget, so the result
-/// `null` means that the field is removed.
+/// The examples of RFC 7386, appendix A: document, patch, and result. The document is a field of the widget, so the
+/// result `null` means that the field is removed.
 fn merge_examples() -> [(Value, Value, Value); 15] {
     [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
@@ -47,8 +47,8 @@ pub(super) fn patch_merges_as_the_standard_says(client: &TestedClient) -> CaseRe
     Ok(())
 }
 
-/// The examples of RFC 6902, appendix A: name, document, steps, and the result, or `null` for an error. Paths start at the field
-/// `data`. A.13 is missing, because no program can produce its JSON.
+/// The examples of RFC 6902, appendix A: name, document, steps, and the result, or `null` for an error. Paths start at
+/// the field `data`. A.13 is missing, because no program can produce its JSON.
 fn step_examples() -> Value {
     json!([
         ["A.1", {"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}],
@@ -72,7 +72,7 @@ fn step_examples() -> Value {
         ["A.14", {"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": 10}], {"/": 9, "~1": 10}],
         ["A.15", {"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": "10"}], null],
         ["A.16", {"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc", "def"]}], {"foo": ["bar", ["abc", "def"]]}],
-        // Not in the standard: in a test, a missing field of an object equals null.
+        // Not in the standard: in a test operation, a missing field of an object equals null.
         ["absence", {"foo": "bar"}, [{"op": "test", "path": "/b~1z", "value": null}], {"foo": "bar"}],
         ["no absence", {"foo": "bar"}, [{"op": "test", "path": "/foo", "value": null}], null],
         ["absent value", {"foo": "bar"}, [{"op": "test", "path": "/baz", "value": 1}], null],

@@ -190,7 +190,7 @@ pub(super) fn racing_changes_are_told_once_and_in_order(client: &TestedClient) -
     Ok(())
 }
 
-/// The initial objects of a watch and its events add up to the final objects, also if it begins while others write.
+/// The initial objects of a watch plus its events give the final objects, even if the watch begins while others write.
 pub(super) fn racing_watches_begin_without_a_gap(client: &TestedClient) -> CaseResult {
     client.needs_history(THREADS * ROUNDS * 10 + 2)?;
     client.create(widget("shared"))?;

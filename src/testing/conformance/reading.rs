@@ -134,7 +134,8 @@ pub(super) fn list_selects_by_name(client: &TestedClient) -> CaseResult {
     lists(client, &[(b.clone(), "b b"), (b.namespace("other"), "b"), (named("c"), ""), (named("a"), "a")])
 }
 
-/// A writer sets `a` to a number, then `b`. At each version `b` equals `a`, or is one behind.
+/// A writer sets `a` to a number, then `b` to the same. At each version `b` equals `a`, or is one
+/// behind.
 pub(super) fn list_is_as_of_one_version(client: &TestedClient) -> CaseResult {
     const ROUNDS: u32 = 60;
     client.needs_history(122)?;

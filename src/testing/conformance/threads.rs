@@ -31,7 +31,8 @@ pub(super) fn together<T: Send + 'static>(
     Ok(done)
 }
 
-/// Runs `write` in several threads at once. One must succeed, and its result is returned; the others must fail with `refusal`.
+/// Runs `write` in several threads at once. One must succeed, and its result is returned; the others must fail with
+/// `refusal`.
 #[track_caller]
 pub(super) fn only_one_succeeds<T: Send + 'static>(
     threads: usize,

@@ -128,7 +128,7 @@ pub(super) fn what_the_client_sets_stays_as_it_is(client: &TestedClient) -> Case
     same("the object after a patch", client.merge("a", patch)?, updated)
 }
 
-/// Only a deletion begins a deletion.
+/// Only a deletion call begins a deletion.
 pub(super) fn update_with_a_deletion_time_is_invalid(client: &TestedClient) -> CaseResult {
     let created = client.create(held(widget("a")))?;
     let (path, time) = ("metadata.deletionTimestamp", json!("2001-01-01T00:00:00Z"));

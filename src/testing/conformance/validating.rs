@@ -28,15 +28,15 @@ fn invalid_if_new(client: &TestedClient, name: &str, path: &str, value: &str, ob
     Ok(())
 }
 
-/// Fails unless every method refuses a widget with this value in a field of its metadata, and the error shows the field and the text.
-/// The widget `a` exists.
+/// Fails unless every method refuses a widget with this value in a metadata field, and the error shows the field and
+/// the text. The widget `a` exists.
 #[track_caller]
 fn invalid_by_every_method(client: &TestedClient, field: &str, value: &Value, shown: &str) -> CaseResult {
     let path = format!("metadata.{field}");
     by_every_method(client, field, value, |object, call| client.invalid(object, &path, shown, call))
 }
 
-/// Fails unless every method refuses a widget with JSON of another type in a field of its metadata.
+/// Fails unless every method refuses a widget with JSON of another type in a metadata field.
 #[track_caller]
 fn unreadable_by_every_method(client: &TestedClient, field: &str, value: &Value) -> CaseResult {
     by_every_method(client, field, value, |object, call| client.refused(Refusal::Invalid, object, call).map(drop))

@@ -255,7 +255,7 @@ pub(super) fn watch_ends_when_it_is_stopped(client: &TestedClient) -> CaseResult
     for watch in [&watch, &other] {
         watch.expect_changes(&["Added default/a"])?;
     }
-    // The reader blocks now, or is about to.
+    // The reader is blocked, or is about to block.
     watch.stop.cancel();
     loop {
         match watch.item()? {
@@ -278,7 +278,7 @@ pub(super) fn watch_that_is_stopped_before_it_begins_ends(client: &TestedClient)
     }
 }
 
-/// Changes one object this often, and returns its versions, the first of them from before the changes.
+/// Changes one object this many times. Returns its versions, beginning with the one before the changes.
 pub(super) fn many_changes(client: &TestedClient, changes: usize) -> CaseResult<Vec<String>> {
     let created = client.create(with(widget("a"), "/spec/size", json!(-1)))?;
     let mut versions = vec![version(&created).to_owned()];

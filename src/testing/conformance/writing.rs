@@ -6,8 +6,8 @@ use super::fixture::{CaseResult, DeleteResult, InPart, Refusal, TestedClient, sa
 use super::objects::{A, ZONE, held, meta, version, widget, widget_in, with, without};
 use crate::objects::{ClientError, DeleteOptions, FieldOwner, ObjectKey, Patch, PatchTarget, Query};
 
-/// Writes a size into the widget `a`, on condition that it has the version and the uid of a known object. Returns the object; `null`
-/// if it is gone.
+/// Writes a size into the widget `a`, on condition that it has the version and the uid of a known object. Returns the
+/// object; `null` if it is gone.
 type WriteSize = fn(&TestedClient, &Value, u32) -> Result<Value, ClientError>;
 
 /// Writes the widget `a` without a condition.
@@ -52,7 +52,7 @@ fn all_methods(client: &TestedClient) -> impl Iterator<Item = (&'static str, Wri
     CHANGES.into_iter().chain([APPLY]).chain(deletions(client))
 }
 
-/// The version and the uid of an object, if it has them.
+/// Returns the version and the uid of an object, if it has them.
 fn identity(object: &Value) -> Map<String, Value> {
     let fields = ["resourceVersion", "uid"].map(|field| (field.to_owned(), json!(meta(object, field))));
     fields.into_iter().filter(|(_, value)| *value != json!("")).collect()
@@ -67,7 +67,7 @@ fn preconditions(object: &Value) -> DeleteOptions {
     options
 }
 
-/// Removes the widget `a`, if it exists, and creates it anew.
+/// Removes the widget `a`, if it exists, and creates it again.
 fn renew(client: &TestedClient) -> Result<Value, ClientError> {
     let _ = client.remove("a");
     client.create(held(widget("a")))
@@ -99,7 +99,7 @@ pub(super) fn writes_of_a_stale_version_are_conflicts(client: &TestedClient) -> 
         let stale = renew(client)?;
         client.merge("a", json!({"spec": {"size": 2}, "data": 2}))?;
         let current = client.merge_status("a", json!({"status": {"size": 2}}))?;
-        // The size 2 changes nothing, and is a conflict too.
+        // The size 2 changes nothing, but is still a conflict.
         for size in [2, 3] {
             client.refused(Refusal::Conflict, A, || write(client, &stale, size)).in_part(name)?;
         }
@@ -113,7 +113,7 @@ pub(super) fn writes_of_another_uid_are_conflicts(client: &TestedClient) -> Case
     for (name, write) in all_methods(client).filter(|(name, _)| *name != "merge patch of the status") {
         let before = renew(client)?;
         let current = renew(client)?;
-        // An object that was deleted, and has another object in its place.
+        // An object that was deleted and replaced by another object.
         let before = with(before, "/metadata/resourceVersion", json!(version(&current)));
         for known in [&before, &with(before.clone(), "/metadata/uid", json!("another"))] {
             client.refused(Refusal::Conflict, A, || write(client, known, 2)).in_part(name)?;
@@ -190,7 +190,7 @@ pub(super) fn status_is_written_by_its_methods_only(client: &TestedClient) -> Ca
         same(&format!("the status and the size after {name}"), found, (&ready, &json!(3)))?;
         let unversioned = |object: &Value| without(object.clone(), "/metadata/resourceVersion");
         for status in [&unready, &json!(null)] {
-            // The client may note the sender of the status, as a new version.
+            // The client may record the sender of the status, as a new version.
             let again = write(client, &client.get("a")?, status, 3)?;
             let what = format!("the object after {name} of another status only");
             same(&what, unversioned(&again), unversioned(&written))?;

@@ -44,7 +44,7 @@ impl Factory<DynamicObject> {
         self.spec(|spec| spec["replicas"] = replicas.into())
     }
 
-    /// Adds a label to the selector, and, except for services, to the pod template.
+    /// Adds a label to the selector and to the pod template. Services have no pod template.
     pub fn selector_label(&self, key: &str, value: &str) -> Self {
         let is_service = self.0.kind() == SERVICE;
         self.spec(|spec| {

@@ -141,7 +141,7 @@ impl<T: Object> Factory<T> {
 
     /// Sets the creation time, in seconds since 1970, and fills in missing metadata.
     ///
-    /// The uid is made from kind and key, the version is 999 and the generation 1.
+    /// The uid is derived from kind and key, the version is 999 and the generation 1.
     pub fn created(&self, second: i64) -> Self {
         Self(whole(self.meta(|meta| meta.creation_timestamp = None).0, second))
     }
@@ -168,15 +168,15 @@ impl<T: Object> Factory<T> {
 
     /// Sets the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as `/spec/replicas`.
     ///
-    /// Missing parents are created: lists before `-`, which means behind the last entry, and objects elsewhere.
+    /// Missing parents are created: a list before `-`, which means after the last entry, and an object everywhere else.
     ///
     /// # Panics
     ///
-    /// Panics if the type has no such field, or the value does not fit.
+    /// Panics if the type has no such field, or the value does not match it.
     pub fn field(&self, pointer: &str, value: impl Into<Value>) -> Self {
         let (what, value) = (format!("{pointer} is set"), value.into());
         let made = self.edit(&what, |json| set(json, pointer, value.clone()));
-        // A type drops unknown fields, and may drop empty values.
+        // Reading the object into the type drops unknown fields, and may drop empty values.
         let is_there = made.0.to_json().is_ok_and(|json| json.pointer(pointer).is_some());
         let is_known = is_there || pointer.ends_with("/-") || is_nothing(&value);
         assert!(is_known, "{}, as {what}: its type has no such field", self.0.object_ref());
@@ -196,7 +196,7 @@ impl<T: Object> Factory<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the result does not fit the type.
+    /// Panics if the result does not match the type.
     pub fn spec(&self, change: impl FnOnce(&mut Value)) -> Self {
         self.part("spec", change)
     }
@@ -217,7 +217,7 @@ impl<T: Object> Factory<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the condition does not fit the type.
+    /// Panics if the condition does not match the type.
     pub fn condition(&self, condition: &Condition) -> Self {
         let condition = json!(condition);
         self.part("status", |status| {
@@ -257,7 +257,7 @@ impl<T: Object> Factory<T> {
 }
 
 impl Factory {
-    /// Creates a factory of an object that has a kind and a key only.
+    /// Creates a factory of an object with only a kind and a key.
     pub fn dynamic(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self(DynamicObject::new(kind, namespace, name))
     }
