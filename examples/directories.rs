@@ -4,8 +4,8 @@
 //! cargo run --features signals --example directories
 //! ```
 //!
-//! It creates `inbox` and `outbox` in the current directory. Delete one of them: it is back within a second. End the program
-//! with Ctrl-C.
+//! It creates `inbox` and `outbox` in the current directory. Delete one of them: within a second it exists again. End
+//! the program with Ctrl-C.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -4,7 +4,8 @@
 //! cargo run --example quickstart
 //! ```
 //!
-//! It prints each step and ends once both tables are equal. Try other numbers in `desired`, or one thread in place of four.
+//! It prints each step and ends once both tables are equal. Try other numbers in `desired`, or one thread instead of
+//! four.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

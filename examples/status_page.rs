@@ -1,11 +1,11 @@
-//! The status page of a program with invented work, for a look with a browser. `.ci/status-pictures` takes its pictures.
+//! The status page of a program with invented work, to look at in a browser. `.ci/status-pictures` takes its pictures.
 //!
 //! ```sh
 //! cargo run --features serve --example status_page
 //! ```
 //!
-//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. The program ends with its standard input:
-//! press Ctrl-D.
+//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. The program ends when its
+//! standard input ends: press Ctrl-D.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

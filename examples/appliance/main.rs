@@ -1,11 +1,12 @@
-//! An appliance: volumes and shares in a file, two controllers, and a server for `kubectl`, health, metrics and a status page.
+//! An appliance: volumes and shares in a file, two controllers, and a server for `kubectl`, health, metrics and a
+//! status page.
 //!
 //! ```sh
 //! cargo run --features serve --example appliance -- --port 8080 --data /tmp/appliance
 //! ```
 //!
-//! It prints the address of its status page and two commands for another terminal, and works until Ctrl-C. Run it again with the same
-//! folder: the objects are still there. With the `kubeconfig` that it writes:
+//! It prints the address of its status page and two commands for another terminal, and runs until Ctrl-C. Run it again
+//! with the same folder: the objects are still there. With the `kubeconfig` that it writes:
 //!
 //! ```sh
 //! export KUBECONFIG=/tmp/appliance/kubeconfig
@@ -14,18 +15,19 @@
 //! kubectl get events
 //! ```
 //!
-//! `media.yaml` has a volume with a share, and a share of a volume that does not exist. The status page shows that one first. Create its
-//! volume, and it becomes ready.
+//! `media.yaml` has a volume with a share, and a share of a volume that does not exist. The status page shows that
+//! share first. Create its volume, and the share becomes ready.
 //!
-//! The server listens on loopback and has no users: each process of the machine may change the objects. A real appliance adds users
-//! with [`token`](homeostat::serve::ServerBuilder::token), and an authorization. `kubectl` sends tokens only with TLS.
+//! The server listens on loopback and has no users: every process on the machine may change the objects. A real
+//! appliance adds users with [`token`](homeostat::serve::ServerBuilder::token), and an authorization. `kubectl` sends
+//! tokens only over TLS.
 //!
 //! | file | content |
 //! |---|---|
 //! | `objects.rs` | the two types with their schemas, columns and checks |
-//! | `volumes.rs` | the controller of volumes: a folder and a file for each |
+//! | `volumes.rs` | the controller of volumes: a folder and a file for each volume |
 //! | `shares.rs` | the controller of shares: an export of a volume, its owner, events |
-//! | `media.yaml` | the objects of the commands above |
+//! | `media.yaml` | the objects that the commands above use |
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -101,7 +103,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Writes a file that only its owner can read: the settings of `kubectl` may hold credentials.
+/// Writes a file that only its owner can read: the settings for `kubectl` may contain credentials.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -110,8 +112,8 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// Returns the settings of `kubectl` and other clients for this server. JSON is YAML. Without TLS there is nothing to
-/// verify, but the JavaScript client refuses plain HTTP unless it may skip that.
+/// Returns the settings for `kubectl` and other clients of this server. JSON is valid YAML. Without TLS there is
+/// nothing to verify, but the JavaScript client refuses plain HTTP unless it may skip the verification.
 fn cluster(url: &str) -> Value {
     let name = "appliance";
     json!({

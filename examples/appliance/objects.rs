@@ -1,4 +1,4 @@
-//! Volumes and shares: their types, and how the server shows and checks them.
+//! Volumes and shares: their types, and how the server presents and checks them.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Holds an object until its files are removed.
+/// Keeps an object until its files are removed.
 pub(crate) const FINALIZER: &str = "example.com/files";
 
-/// An object with any fields, in schemas.
+/// An object with any fields, for schemas.
 type AnyObject = Map<String, Value>;
 
 /// Space for files.
@@ -102,7 +102,7 @@ impl Status {
     }
 }
 
-/// Volumes, as the server has them.
+/// Volumes, as the server serves them.
 pub(crate) fn volumes() -> ServedResource {
     ServedResource::of::<Volume>()
         .short_name("vol")
@@ -114,7 +114,7 @@ pub(crate) fn volumes() -> ServedResource {
         .validate(never_shrinks)
 }
 
-/// Shares, as the server has them.
+/// Shares, as the server serves them.
 pub(crate) fn shares() -> ServedResource {
     ServedResource::of::<Share>()
         .short_name("sh")
@@ -127,7 +127,7 @@ pub(crate) fn shares() -> ServedResource {
         .validate(keeps_its_volume)
 }
 
-/// Returns a column with a field of the condition `Ready`.
+/// Returns a column that shows a field of the condition `Ready`.
 fn ready(name: &str, field: &str) -> PrintColumn {
     PrintColumn::new(name, "string", format!(r#".status.conditions[?(@.type=="Ready")].{field}"#))
 }

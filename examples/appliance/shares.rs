@@ -31,7 +31,7 @@ pub(crate) fn add_to(
     Ok(())
 }
 
-/// Returns the shares of a volume. If they cannot be listed, a retry or a resync finds the change of the volume.
+/// Returns the shares of a volume. If they cannot be listed, a retry or a resync notices the change of the volume.
 fn shares_of(all: &Api<Share>, volume: &Volume) -> Vec<ObjectKey> {
     let listed = all.list(&Query::all().namespace(&volume.metadata.namespace));
     let shares = listed.map(|list| list.items).unwrap_or_default();
@@ -58,12 +58,12 @@ impl ShareReconciler {
         let Some(volume) = self.volumes.get(&key).ignore_not_found()? else {
             let message = format!("there is no volume {}", key.name());
             self.recorder.event(share, EventType::Warning, "NoVolume", &message);
-            // The key fails: it is tried again with backoff, and when a volume of this name appears.
+            // The run fails. The key runs again with backoff, and when a volume with this name appears.
             return self.report(cx, share, Err(["NoVolume", &message])).and(Err(message.into()));
         };
         if volume.metadata.is_deleting() {
-            // No reference is added now: it would delete the share with the volume, although `kubectl delete
-            // --cascade=orphan` has just removed it to keep the share.
+            // Add no reference now: it would delete the share together with the volume, although
+            // `kubectl delete --cascade=orphan` has just removed it to keep the share.
             return self.report(cx, share, Err(["VolumeDeleting", "the volume is being deleted"]));
         }
         if share.metadata.owner_references.iter().all(|owner| owner.uid != volume.metadata.uid) {

@@ -1,4 +1,4 @@
-//! The controller of volumes: each has a folder with a file of its size.
+//! The controller of volumes: each volume has a folder with a file of its size.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use homeostat::{Action, BoxError, Manager};
 use crate::objects::{FINALIZER, Volume};
 use crate::paths::at;
 
-/// The interval at which files are looked at. No event tells that a file is gone.
+/// How often the files are checked. No event reports that a file is gone.
 pub(crate) const RESYNC: Duration = Duration::from_secs(10);
 
 /// Adds the controller of volumes to a manager.
@@ -68,13 +68,13 @@ impl VolumeReconciler {
     }
 }
 
-/// Accepts that a file to be removed is not there.
+/// Accepts that a file to remove does not exist.
 pub(crate) fn removed(path: &Path, result: io::Result<()>) -> Result<Action, BoxError> {
     let is_missing = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     at(path, if is_missing { Ok(()) } else { result }).map(|()| Action::await_change())
 }
 
-/// Returns the place of an object's files. A namespace has no dots.
+/// Returns the path of an object's files. A namespace has no dots.
 pub(crate) fn place(folder: &Path, key: &ObjectKey) -> PathBuf {
     folder.join(format!("{}.{}", key.namespace(), key.name()))
 }

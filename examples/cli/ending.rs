@@ -6,7 +6,7 @@ use homeostat::{BoxError, Context, Manager, Running};
 
 use crate::interrupt::wait_or_interrupt;
 
-/// Stops the manager, after a while if the tour has succeeded. Returns the first error.
+/// Stops the manager. If the tour has succeeded, waits a while first. Returns the first error.
 pub(crate) fn stop_after(
     done: Result<(), BoxError>,
     stay: Duration,

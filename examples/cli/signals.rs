@@ -14,7 +14,8 @@ impl Drop for Closing {
     }
 }
 
-/// Calls `run` while another thread calls `handle` with each signal. The other thread ends with `run`, even if `run` panics.
+/// Calls `run` while another thread calls `handle` with each signal. The other thread ends with `run`, even if `run`
+/// panics.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Waits of a tour for the work of its controllers.
+//! Lets a tour wait for the work of its controllers.
 
 use std::time::Duration;
 

@@ -1,13 +1,14 @@
-//! A fleet: several processes of one program divide jobs among themselves, while one of them is killed, paused or added.
+//! A fleet: several processes of one program divide jobs among themselves, while one of them is killed, paused or
+//! added.
 //!
 //! ```sh
 //! cargo run --features kubernetes,serve --example fleet
 //! ```
 //!
-//! The program keeps the jobs in its memory, and serves them on a free port as a Kubernetes API server does. It starts three workers:
-//! processes of the same program, each with a [`KubernetesClient`](homeostat::kubernetes::KubernetesClient) and
-//! [`Members`](homeostat::objects::Members). A worker writes its name into each job that it owns, again and again. The program shows
-//! each change of the owners:
+//! The program keeps the jobs in its memory, and serves them on a free port as a Kubernetes API server does. It starts
+//! three workers: processes of the same program, each with a
+//! [`KubernetesClient`](homeostat::kubernetes::KubernetesClient) and [`Members`](homeostat::objects::Members). Each
+//! worker repeatedly writes its name into the jobs that it owns. The program shows each change of the owners:
 //!
 //! ```text
 //!   0.1s  cabcabbabacbbaabbaacbcaa  division 1: a 10, b 9, c 5

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::objects::{JOBS, Job, JobStatus, job};
 
-/// The longest time for a change of the owners. A lease lasts for three seconds.
+/// The longest time that a change of the owners may take. A lease lasts for three seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A worker. Dropping it kills it.
@@ -25,7 +25,7 @@ impl Worker {
         let mut command = Command::new(env::current_exe()?);
         command.args(["worker", name, "--server", server]).stdin(Stdio::piped());
         if env::var_os("RUST_LOG").is_none() {
-            // The picture shows that a killed or paused worker loses its jobs. Warnings would interrupt it.
+            // The picture already shows that a killed or paused worker loses its jobs. Warnings would interrupt it.
             command.env("RUST_LOG", "error");
         }
         Ok(Self(command.spawn()?))
@@ -35,7 +35,7 @@ impl Worker {
         Ok(kill_process(Pid::from_child(&self.0), signal)?)
     }
 
-    /// Ends the worker in order: its standard input ends.
+    /// Ends the worker normally, by ending its standard input.
     fn end(mut self) -> Result<(), BoxError> {
         drop(self.0.stdin.take());
         let status = self.0.wait()?;
@@ -59,7 +59,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Waits until these workers own all jobs in one division, and shows each change meanwhile.
+    /// Waits until these workers own all jobs, all with the same division number. Shows each change in the meantime.
     fn until_owners_are(&mut self, workers: &[&str]) -> Result<(), BoxError> {
         let deadline = self.cx.clock().now() + PATIENCE;
         loop {
@@ -74,7 +74,8 @@ impl Scene {
         }
     }
 
-    /// Shows the owners if they have changed. Returns the number of jobs of each worker, and whether all jobs have run in one division.
+    /// Shows the owners if they have changed. Returns the number of jobs of each worker, and whether all jobs have run
+    /// with the same division number.
     fn show(&mut self) -> Result<(BTreeMap<String, usize>, bool), BoxError> {
         let all = (0..JOBS).map(|number| Ok(self.jobs.get(&job(number))?.status));
         let all: Vec<JobStatus> = all.collect::<Result<_, BoxError>>()?;
@@ -94,7 +95,7 @@ impl Scene {
     }
 }
 
-/// Shows the owners of the jobs while workers come and go.
+/// Shows the owners of the jobs while workers join and leave.
 pub(crate) fn go() -> Result<(), BoxError> {
     let client: Arc<dyn Client> = Arc::new(MemoryClient::new());
     let jobs = Api::<Job>::new(client.clone());

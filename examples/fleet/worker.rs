@@ -11,7 +11,7 @@ use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
 
 use crate::objects::{Job, JobStatus};
 
-/// The time after which the other workers take over the jobs of one that is silent.
+/// The time after which other workers take over the jobs of a silent worker.
 const LEASE: Duration = Duration::from_secs(3);
 /// The time between two runs of a job.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -47,7 +47,8 @@ pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
         .subscribe(&watch, Subscriber::to_itself)
         .build()?;
     let manager = Manager::builder().build()?;
-    // Before the controller, so that the lease is given back after its last run.
+    // Add the members before the controller, so that the lease is released after the controller's
+    // last run.
     manager.add(members.start()?)?;
     manager.add(controller)?;
     manager.add(watch)?;

@@ -100,7 +100,7 @@ fn build(images: &Api<Image>, key: &ObjectKey) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-/// The changes. Each waits for its effect.
+/// The changes. After each one, the tour waits for its effect.
 struct Tour {
     functions: Api<Function>,
     client: Arc<MemoryClient>,
@@ -141,7 +141,7 @@ impl Tour {
         until(&self.cx, || Ok(self.client.list(&Image::KIND, &Query::all())?.items.is_empty()))
     }
 
-    /// Waits for this state of the function's status, and shows it.
+    /// Waits until the function's status is in this state, and shows it.
     fn until(&self, key: &ObjectKey, holds: impl Fn(&FunctionStatus) -> bool) -> Result<(), BoxError> {
         until(&self.cx, || Ok(holds(&self.functions.get(key)?.status)))?;
         let status = self.functions.get(key)?.status;

@@ -1,4 +1,5 @@
-//! Keeps one directory equal to another: copies new and changed files, deletes the rest, and undoes changes in the target.
+//! Keeps one directory equal to another: copies new and changed files, deletes the rest, and undoes changes in the
+//! target.
 //!
 //! ```sh
 //! cargo run --example mirror -- examples /tmp/examples-mirrored
@@ -6,13 +7,13 @@
 //!
 //! Try this while it runs: change files in the source, delete files in the target, send it SIGUSR1, end it with Ctrl-C.
 //!
-//! Two files are equal if they have the same length and the same time of modification. The copy takes that time and the permissions
-//! from the original. A file is written under another name and then renamed, so other programs never see half a file. Failed reads and
-//! writes are tried again, each time later. Symbolic links, pipes and devices are reported and left alone, in the source and in the
-//! target. Nothing is read or written through a link.
+//! Two files are equal if they have the same length and the same modification time. The copy gets that time and the
+//! permissions from the original. A file is written under another name and then renamed, so other programs never see
+//! half a file. Failed reads and writes are retried after growing delays. Symbolic links, pipes and devices are
+//! reported and left alone, in the source and in the target. Nothing is read or written through a link.
 //!
-//! If the source cannot be listed, nothing is deleted: an unmounted volume has not lost its files. **Every file that is only in the
-//! target is deleted.** A missing target is created.
+//! If the source cannot be listed, nothing is deleted: an unmounted volume has not lost its files. **Every file that is
+//! only in the target is deleted.** If the target does not exist, it is created.
 //!
 //! | signal | effect |
 //! |---|---|
@@ -34,9 +35,10 @@
 //! | controller [`dirs`] | key: a path. Makes a directory, or removes it once it is empty. Each file enqueues its directory |
 //! | functions | one ends `--once` when both are equal, one ends `--for` |
 //!
-//! The desired state is the [store](homeostat::Store) of the source. Each run reads the actual state from the target. A missed event is
-//! repaired by the next run, and a resync runs every path now and then. The controllers do not wait for each other: a run that
-//! needs the other controller first returns, and a watch enqueues its key later.
+//! The desired state is the [store](homeostat::Store) of the source. Each run reads the actual state from the target.
+//! If an event is missed, the next run repairs the damage, and a resync runs every path from time to time. The
+//! controllers do not wait for each other: if a run needs the other controller to act first, it returns, and a watch
+//! enqueues its key later.
 
 #[path = "../cli/mod.rs"]
 mod cli;

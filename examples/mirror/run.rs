@@ -72,13 +72,15 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Returns both directories, and creates a missing target. Refuses a directory inside of the other.
+/// Returns both directories, and creates the target if it is missing. Refuses a directory inside
+/// the other one.
 fn roots(source: &Path, target: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     let usable = |path: &Path, what: &str| {
         fs::read_dir(path).and_then(|_| path.canonicalize()).with_context(|| format!("{what} {}", path.display()))
     };
     let source = usable(source, "the source")?;
-    // Before the target is created: a wrong command line must leave nothing behind in the source.
+    // Check before the target is created: a wrong command line must leave nothing behind in the
+    // source.
     let there = target.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     let above = there.canonicalize().with_context(|| format!("the target {}", target.display()))?;
     if above.starts_with(&source) {

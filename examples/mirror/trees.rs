@@ -13,7 +13,7 @@ use homeostat::watch::{FileKind, FileState, Index};
 /// The prefix of file names during a copy.
 const UNFINISHED: &str = ".mirror-unfinished.";
 
-/// The properties in which two entries of one path must be equal.
+/// The properties that must be equal in two entries with the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     File {
@@ -126,7 +126,7 @@ pub(crate) fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Returns whether this is the name of a file during its copy, perhaps by a mirror that was killed.
+/// Returns whether this is the name of a file during its copy. The copying mirror may have been killed.
 pub(crate) fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()))
 }

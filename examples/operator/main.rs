@@ -1,13 +1,13 @@
-//! An operator: it makes a config map and a deployment for each [`Site`](objects::Site), in an embedded store or in a Kubernetes
-//! cluster.
+//! An operator: it makes a config map and a deployment for each [`Site`](objects::Site), in an embedded store or in a
+//! Kubernetes cluster.
 //!
 //! ```sh
 //! cargo run --features kubernetes --example operator
 //! cargo run --features kubernetes --example operator -- --kubeconfig
 //! ```
 //!
-//! The first command shows the operator at work on an embedded store, and ends. The second one works on the cluster of your
-//! kubeconfig until Ctrl-C. In another terminal, create a site:
+//! The first command shows the operator at work on an embedded store, and ends. The second one works on the cluster of
+//! your kubeconfig until Ctrl-C. In another terminal, create a site:
 //!
 //! ```sh
 //! kubectl create -f - <<END
@@ -19,7 +19,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `objects.rs` | the type of sites, its definition, the objects of a site, the access rules |
+//! | `objects.rs` | the type of sites, its definition, the objects that a site has, the access rules |
 //! | `reconcile.rs` | the controller: children, status, conditions, finalizer, events |
 //! | `manifests.rs` | the manifests that install the operator in a cluster |
 //! | `tour.rs` | the changes that the first command shows |
@@ -59,7 +59,7 @@ use ending::stop_after;
 use objects::{NAME, definition, rules};
 use tour::Tour;
 
-/// The time for the server to accept the definition of sites.
+/// How long to wait until the server accepts the definition of sites.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes a config map and a deployment for each site.
@@ -113,7 +113,7 @@ fn run(Arguments { command, kubeconfig, stay }: Arguments) -> Result<(), BoxErro
     Ok(())
 }
 
-/// Works on a cluster until SIGINT or SIGTERM. Without a path, finds the settings.
+/// Works on a cluster until SIGINT or SIGTERM. Without a path, finds the settings itself.
 fn operate(path: Option<&Path>) -> Result<(), BoxError> {
     let config = match path {
         Some(path) => Kubeconfig::read(path)?.config()?,

@@ -12,7 +12,7 @@ use crate::objects::{DEPLOYMENT, NAME, definition, rules};
 
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 
-/// Returns the files with the manifests: their names and texts, in the order of installation.
+/// Returns the manifest files: their names and texts, in the order of installation.
 pub(crate) fn files(namespace: &str, image: &str) -> Result<[(&'static str, String); 3], BoxError> {
     let namespaced = json!({
         "apiVersion": NAMESPACE.api_version(), "kind": NAMESPACE.name(), "metadata": {"name": namespace},
@@ -33,7 +33,7 @@ fn operator(namespace: &str, image: &str) -> Value {
         "metadata": {"namespace": namespace, "name": NAME, "labels": labels},
         "spec": {
             "replicas": 1,
-            // Two operators at once would do each other's work.
+            // Two operators at the same time would do each other's work.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 pub(crate) const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
 
-/// The name of the operator: of its account, its fields and its events.
+/// The name of the operator. Its account, its fields and its events have this name.
 pub(crate) const NAME: &str = "site-operator";
-/// Holds a site until it is out of the index.
+/// Keeps a site until it is removed from the index.
 pub(crate) const FINALIZER: &str = "example.com/site-index";
 /// The label of the objects that the operator makes.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -51,7 +51,7 @@ fn one() -> i32 {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SiteStatus {
-    /// The generation that the conditions are about.
+    /// The generation that the conditions describe.
     pub(crate) observed_generation: i64,
     /// The number of web servers that work.
     pub(crate) available: i32,
@@ -74,7 +74,7 @@ pub(crate) fn definition() -> Result<CustomResourceDefinition, SchemaError> {
     CustomResourceDefinition::builder(version).short_name("si").category("all").build()
 }
 
-/// The requests of the operator. Change this list with the reconciler.
+/// The requests that the operator makes. When you change the reconciler, change this list too.
 pub(crate) fn rules() -> RbacRules {
     RbacRules::new()
         .read(&Site::KIND)
@@ -83,7 +83,7 @@ pub(crate) fn rules() -> RbacRules {
         .write(&CONFIG_MAP)
         .write(&DEPLOYMENT)
         .record_events()
-        // It installs its own definition.
+        // The operator installs its own definition.
         .allow(&CustomResourceDefinition::KIND, &["get", "create", "patch"])
 }
 

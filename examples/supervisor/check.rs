@@ -16,7 +16,7 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
     config.services.iter().filter_map(|service| of_service(service)).collect()
 }
 
-/// Returns the reason why a service cannot be started in its directory.
+/// Returns why a service cannot be started in its directory.
 pub(crate) fn directory(launch: &Launch) -> Option<String> {
     let directory = launch.directory.as_deref()?;
     match fs::metadata(directory) {
@@ -26,7 +26,7 @@ pub(crate) fn directory(launch: &Launch) -> Option<String> {
     }
 }
 
-/// Returns the reason why a command cannot be run. A name without a slash is searched in `PATH`.
+/// Returns why a command cannot be run. A name without a slash is searched in `PATH`.
 fn command(launch: &Launch) -> Option<String> {
     let name = &launch.command;
     if name.contains('/') {

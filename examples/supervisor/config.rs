@@ -1,7 +1,7 @@
-//! Reads the file of services: TOML text becomes typed services, or one error with line and service.
+//! Reads the file of services: converts the TOML text to typed services, or returns one error with line and service.
 //!
-//! The text is read as a tree with positions, not through serde. Every fault of form or meaning is reported in the same way, at its
-//! own line.
+//! The text is read as a tree with positions, not with serde. Every fault, of syntax or of meaning, is reported in the
+//! same way, with its own line.
 
 #[cfg(test)]
 mod tests;
@@ -29,14 +29,14 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Service {
     pub(crate) name: Arc<str>,
-    /// A change of the launch needs a new process. The process that runs adopts all other changes.
+    /// A change of these settings needs a new process. A running process adopts all other changes.
     pub(crate) launch: Launch,
     pub(crate) restart: Restart,
     pub(crate) stop_signal: StopSignal,
     pub(crate) stop_timeout: Duration,
 }
 
-/// The command of a process, and its surroundings.
+/// The command of a process, and its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) command: String,
@@ -112,7 +112,7 @@ impl fmt::Debug for StopSignal {
     }
 }
 
-/// The reason why a file was refused, in one line.
+/// Why a file was refused, in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
     path: PathBuf,
@@ -152,11 +152,11 @@ impl Config {
     }
 }
 
-/// A fault at a byte of the text.
+/// A fault at this byte of the text.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     at: usize,
-    /// Ready to print: a name in quotes, or a number.
+    /// The service, ready to print: a name in quotes, or a number.
     service: Option<String>,
     message: String,
 }
@@ -285,7 +285,7 @@ fn parsed<T>(item: &Value<'_>, key: &str, parse: impl Fn(&str) -> Result<T, Stri
     parse(text).map(Some).map_err(fault)
 }
 
-/// A string that the operating system can take.
+/// Returns a string that the operating system can accept.
 fn string<'a>(value: &'a Value<'_>, key: &str) -> Result<&'a str, Fault> {
     let fault = |message: &str| Fault::new(value.span().start, format!("`{key}`: {message}"));
     let text = value.get_ref().as_str().ok_or_else(|| fault(&expected("a string", value)))?;
@@ -327,7 +327,7 @@ fn label(item: &Value<'_>, index: usize) -> String {
     name.map_or_else(|| format!("number {}", index + 1), |name| format!("{name:?}"))
 }
 
-/// Returns the service with a fault of syntax. The readable part of the file still has positions.
+/// Returns the service that contains a syntax error. The readable part of the file still has positions.
 fn enclosing(root: &DeTable<'_>, at: usize) -> Option<String> {
     let items = root.get("service")?.get_ref().as_array()?;
     let (index, item) = items.iter().enumerate().take_while(|(_, item)| item.span().start <= at).last()?;

@@ -1,14 +1,14 @@
 //! Waits until a process group is empty.
 //!
-//! The members are not children of the supervisor, so the system does not report their ends. Linux lists them in `/proc`, and a
-//! descriptor watches each. Other systems show no members, and nothing waits for them.
+//! The members are not children of the supervisor, so the system does not report when they end. Linux lists them in
+//! `/proc`, and a descriptor watches each of them. Other systems show no members, and then nothing waits for them.
 
 use rustix::process::Pid;
 
-/// Blocks until every process of the group is dead, its leader included.
+/// Blocks until every process of the group is dead, including its leader.
 ///
-/// The leader must be dead and unreaped, because a reaped leader lets the system give the group's number to another group. Returns
-/// early if the members cannot be seen.
+/// The leader must be dead but not reaped: once it is reaped, the system may give the group's number to another group.
+/// Returns early if the members cannot be seen.
 pub(crate) fn await_empty(group: Pid) {
     #[cfg(target_os = "linux")]
     if let Err(error) = linux::await_empty(group) {
@@ -46,7 +46,7 @@ mod linux {
             let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
                 continue;
             };
-            // The process may have ended meanwhile.
+            // The process may have ended since.
             let Ok(stat) = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
                 continue;
             };
@@ -62,15 +62,15 @@ mod linux {
         Ok(members)
     }
 
-    /// Returns whether a line of `/proc/<pid>/stat` (`pid (name) state parent group ...`) describes a living process in `group`. The name
-    /// may contain any character, spaces and parentheses included.
+    /// Returns whether a line of `/proc/<pid>/stat` (`pid (name) state parent group ...`) describes a living process in
+    /// `group`. The name may contain any character, including spaces and parentheses.
     fn lives_in(stat: &str, group: Pid) -> bool {
         let Some((_, rest)) = stat.rsplit_once(") ") else {
             return false;
         };
         let mut fields = rest.split(' ');
         let state = fields.next();
-        // -1 in a process that is about to vanish.
+        // -1 for a process that is about to disappear.
         let pgid = fields.nth(1).and_then(|pgid| pgid.parse().ok());
         !matches!(state, Some("Z" | "X")) && pgid == Some(group.as_raw_nonzero().get())
     }

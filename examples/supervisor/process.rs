@@ -1,15 +1,17 @@
-//! One service as a process of the operating system, the leader of its own process group.
+//! One service as a process of the operating system, which leads its own process group.
 //!
 //! # The number of a group stays valid
 //!
-//! Process groups are signalled by number, and the system reuses numbers. The number is safe until the leader has been reaped: even a
-//! dead leader keeps its process id, and with it the group's. `watch_child` reports the end of a leader before it is reaped. Then the
-//! rest of the group is killed, and the leader is reaped. A lock is held from before the kill until after the reaping; all signals are
-//! sent under it. A thread that finds no exit under the lock may signal the group.
+//! Process groups are signalled by number, and the system reuses numbers. The number is safe until the leader has been
+//! reaped: even a dead leader keeps its process id, and so the number of the group. `watch_child` reports the end of a
+//! leader before it is reaped. Then the rest of the group is killed, and the leader is reaped.
 //!
-//! Processes that the leader leaves in its group end soon after it. If the leader was asked to stop, they were asked too, and on Linux
-//! they may use the rest of the time. Otherwise they are killed at once. A process that has left the group (`setsid`, a job-controlling
-//! shell) cannot be reached: no portable call finds it.
+//! A lock is held from before the kill until after the reaping, and all signals are sent under it. If a thread holds
+//! the lock and finds no exit status, it may signal the group.
+//!
+//! Processes that the leader leaves in its group end soon after it. If the leader was asked to stop, they were asked
+//! too, and on Linux they may use the rest of the time. Otherwise they are killed at once. A process that has left the
+//! group (`setsid`, a job-controlling shell) cannot be reached: no portable call finds it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -35,16 +37,16 @@ pub(crate) const SUPERVISOR: &str = "HOMEOSTAT_SUPERVISOR";
 /// In the environment of every service: its name.
 pub(crate) const SERVICE: &str = "HOMEOSTAT_SERVICE";
 
-/// The longest wait for the end of the output after the whole group is dead.
+/// After the whole group is dead, how long to wait for the end of the output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The longest line that is copied as one, in bytes with its line break.
+/// The longest line that is copied in one piece, in bytes including its line break.
 const LONGEST_LINE: u64 = 65_536;
 
 /// A process and its group. Dropping it kills the group.
 pub(crate) struct Process {
     leader: Pid,
-    /// Locked while the group is signalled or the leader is reaped, see above.
+    /// Locked while the group is signalled or the leader is reaped. See above.
     fate: Arc<Mutex<Fate>>,
 }
 
@@ -154,8 +156,8 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(body).map(drop)
 }
 
-/// Copies each line of a service's output to standard output, after the service's name. A line longer than [`LONGEST_LINE`] becomes
-/// several lines.
+/// Copies each line of a service's output to standard output, after the service's name. A line longer than
+/// [`LONGEST_LINE`] becomes several lines.
 fn copy_lines(output: impl Read, name: &str) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
@@ -166,11 +168,11 @@ fn copy_lines(output: impl Read, name: &str) {
     }
 }
 
-/// Kills the rest of the group after its leader has ended, and reaps the leader. `all_written` is disconnected at the end of the output.
-/// Without a `status`, the leader has been reaped by other code.
+/// Kills the rest of the group after its leader has ended, and reaps the leader. `all_written` is disconnected at the
+/// end of the output. Without a `status`, other code has reaped the leader.
 fn settle(leader: Pid, status: Option<ExitStatus>, fate: &Mutex<Fate>, all_written: &Receiver<()>) {
     if status.is_none() {
-        // The number may name another process by now: there is nothing left to signal or to reap.
+        // The number may belong to another process now: there is nothing to signal or to reap.
         log::error!("process {} was reaped by somebody else", leader.as_raw_nonzero());
         fate.lock().exit = Some(ExitStatus::default());
         return;
@@ -193,11 +195,11 @@ fn explain(error: &io::Error, launch: &Launch) -> io::Error {
 
 /// Kills the rest of the group.
 ///
-/// One `kill` is enough. A process that is being forked is in the group already and gets the signal, or its parent gets the signal
-/// first and the fork fails.
+/// One `kill` is enough. If a process is being forked, either it is already in the group and gets the signal, or its
+/// parent gets the signal first and the fork fails.
 fn sweep(leader: Pid) {
     match process::kill_process_group(leader, Signal::KILL) {
-        // On some systems a dead leader is no member of its group. Apple's systems forbid a signal to it.
+        // On some systems a dead leader is not a member of its group. Apple's systems do not allow signalling it.
         Ok(()) | Err(Errno::SRCH) => {}
         Err(Errno::PERM) if cfg!(target_vendor = "apple") => {}
         Err(error) => log::error!("cannot kill process group {}: {error}", leader.as_raw_nonzero()),

@@ -1,7 +1,8 @@
-//! The state of all services, and the reconciler that moves one service a step nearer to the file.
+//! The state of all services, and the reconciler that moves one service one step closer to the file.
 //!
-//! Edits, ends of processes and signals change the state and enqueue names. The queue never lets two threads reconcile one service at
-//! once, so a reconcile may release the lock while it starts a process. A change during a run leads to another run.
+//! Edits, ends of processes and signals change the state and enqueue names. The queue never lets two threads reconcile
+//! one service at the same time, so a reconcile may release the lock while it starts a process. A change during a run
+//! leads to another run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,7 @@ pub(crate) struct Supervisor {
     events: Sender<Event>,
     guard: CrashLoopGuard<Name>,
     clock: Clock,
-    /// The lock of a [`Process`] may be taken under it, and no other.
+    /// Under this lock, only the lock of a [`Process`] may be taken.
     state: Mutex<State>,
 }
 
@@ -48,7 +49,7 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     No,
-    /// The last of the file first, one after the other.
+    /// One after the other, starting with the last in the file.
     InOrder,
     /// All at once, with SIGKILL.
     AtOnce,
@@ -85,7 +86,7 @@ impl State {
         match self.stop {
             Stop::No => self.config.find(name).cloned(),
             Stop::InOrder => {
-                // Until its turn comes, a service continues as it is.
+                // Until its turn, a service continues as it is.
                 let waits = self.config.find(name).is_some() && self.turn().is_some_and(|turn| **turn != *name);
                 let unit = self.units.get(name).filter(|unit| waits && matches!(unit.phase, Phase::Running(_)))?;
                 Some(Arc::clone(&unit.service))
@@ -104,7 +105,7 @@ impl State {
         !self.units.values().any(Unit::is_alive)
     }
 
-    /// Returns the services in the order of the file, then removed services that still stop.
+    /// Returns the services in the order of the file, then removed services that are still stopping.
     fn in_order(&self) -> impl Iterator<Item = &Unit> {
         let listed = self.config.services.iter().filter_map(|service| self.units.get(&service.name));
         let removed = self.units.values().filter(|unit| self.config.find(&unit.service.name).is_none());
@@ -180,13 +181,13 @@ impl Supervisor {
         }
     }
 
-    /// Stops the next service, or reports that none is left. Called when a service has stopped.
+    /// Stops the next service, or reports that none remains. Called when a service has stopped.
     fn hand_on(&self, state: &State) {
         if let Some(turn) = state.turn() {
             call(&self.manager, turn.clone());
         }
         if state.is_quiet() {
-            // The receiver is gone only if it has received this event before.
+            // The receiver is gone only if it has already received this event.
             let _ = self.events.send(Event::Quiet);
         }
     }
@@ -220,7 +221,7 @@ impl Supervisor {
                 Step::Wait(until) => return Ok(Action::requeue_after(until.saturating_duration_since(now))),
                 Step::ComeBack(until) => {
                     let back_in = until.saturating_duration_since(now);
-                    // An error, so that the status table shows the service as failing. The log has it already.
+                    // Return an error, so that the status table shows the service as failing. The log has it already.
                     return Err(muted(Failure::Ended { exit: unit.last_exit, back_in }).into());
                 }
                 Step::Start(service) => {

@@ -7,7 +7,7 @@ use crate::unit::{Phase, Unit};
 
 const HEADS: [&str; 6] = ["NAME", "STATE", "PID", "RESTARTS", "SINCE", "LAST EXIT"];
 
-/// Returns a line of heads and one line for each service. A column is as wide as its widest cell.
+/// Returns a header line and one line for each service. A column is as wide as its widest cell.
 pub(crate) fn render<'a>(units: impl IntoIterator<Item = &'a Unit>, now: Instant) -> String {
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(units.into_iter().map(|unit| cells(unit, now)));
@@ -54,7 +54,7 @@ fn state(phase: &Phase, now: Instant) -> String {
     }
 }
 
-/// Returns a length of time in its two largest units: `300ms`, `1.5s`, `5m 07s`, `2h 05m`, `3d 04h`.
+/// Returns a duration in its two largest units: `300ms`, `1.5s`, `5m 07s`, `2h 05m`, `3d 04h`.
 pub(crate) fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {

@@ -16,10 +16,10 @@ use crate::table::span;
 /// One service as the supervisor knows it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// The settings of the last start, or adopted since.
+    /// The settings of the last start, or those adopted since.
     pub(crate) service: Arc<Service>,
     pub(crate) phase: Phase,
-    /// The start of the phase.
+    /// When the phase started.
     pub(crate) since: Instant,
     pub(crate) starts: u64,
     pub(crate) last_exit: Option<ExitStatus>,
@@ -34,7 +34,7 @@ pub(crate) enum Phase {
     /// The start failed. The backoff of the queue decides when to try again.
     Failed(String),
     Running(Arc<Process>),
-    /// Asked to stop. Killed at `kill_at`, unless it has been killed.
+    /// Asked to stop. Killed at `kill_at`, unless it has been killed before.
     Stopping {
         process: Arc<Process>,
         kill_at: Instant,
@@ -62,7 +62,7 @@ pub(crate) enum Step {
     Adopt(Arc<Service>),
     /// Send the stop signal.
     Stop(Arc<Process>),
-    /// Kill the process: its time to stop is over.
+    /// Kill the process: its time to stop has passed.
     Kill,
     /// The process has ended: decide what comes next.
     Settle(ExitStatus),
@@ -186,7 +186,8 @@ impl Unit {
         Ok(())
     }
 
-    /// Records that the process has ended. With a `guard`, its policy decides about a restart if nothing asked it to end.
+    /// Records that the process has ended. If nothing asked it to end, the policy of the `guard` decides about a
+    /// restart.
     pub(crate) fn settle(&mut self, exit: ExitStatus, guard: Option<&CrashLoopGuard<Name>>, now: Instant) {
         let name = &self.service.name;
         let ran = now.saturating_duration_since(self.since);
@@ -223,8 +224,8 @@ impl Unit {
     }
 }
 
-/// The retry policy: when to start again a service that has ended by itself or could not be started. An edit and a signal end any
-/// backoff at once: it has no floor.
+/// The retry policy: decides when to start a service again that has ended by itself or could not be started. An edit or
+/// a signal ends any backoff at once, because the policy has no floor.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) backoff: Exponential,

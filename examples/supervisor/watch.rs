@@ -1,4 +1,4 @@
-//! Reads the file of services again and again, and reports its changes.
+//! Reads the file of services repeatedly, and reports its changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ impl FileWatch {
         Ok((Self { path: path.to_owned(), judged: seen.clone(), seen }, config))
     }
 
-    /// Reads the file again. Returns `None` if there is no new content and no new error.
+    /// Reads the file again. Returns `None` if there is neither new content nor a new error.
     ///
-    /// An editor may have written only half of the file, and half a file can be valid with services missing. New content counts only when
-    /// two reads in a row return it, unless the caller knows that it is `whole`.
+    /// An editor may have written only half of the file, and half a file can be valid but lack services. New content
+    /// counts only when two reads in a row return it, unless the caller knows that it is `whole`.
     pub(crate) fn look(&mut self, whole: bool) -> Option<Result<Config, String>> {
         let reading = read(&self.path);
         let settled = whole || self.seen == reading;

@@ -8,7 +8,8 @@ fn error(text: &str) -> String {
     read(text).expect_err("a fault")
 }
 
-/// A file with this third line: `line`, in a service that is complete without it.
+/// Returns the error of a file that has `line` as its third line, in a service that is complete
+/// without it.
 fn error_of(line: &str) -> String {
     error(&format!("[[service]]\nname = \"web\"\n{line}\ncommand = \"httpd\"\n"))
 }
