@@ -1,4 +1,5 @@
-//! Processes that divide buckets of keys, and watch only the objects of their own buckets: the method of the guide.
+//! Processes that divide buckets of keys, and watch only the objects in their own buckets: the method that the guide
+//! describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ fn create(client: &MemoryClient, key: &ObjectKey) {
 struct Process {
     members: Members,
     watches: Arc<Mutex<Watches>>,
-    /// The keys that ran, and whether their objects were there.
+    /// The keys that ran, and whether their objects existed.
     runs: Receiver<(ObjectKey, bool)>,
     manager: Manager,
     running: Option<Running<Manager>>,
@@ -102,7 +103,7 @@ impl Process {
     }
 }
 
-/// Follows the division of the buckets.
+/// Follows the changes of the buckets that belong to this process.
 fn follow(
     cx: &Context,
     sites: &Api<DynamicObject>,
@@ -125,7 +126,7 @@ fn follow(
             let watch = ObjectWatch::new(sites.clone()).query(query).name(name.as_str()).start()?;
             let mut sources = Sources::new();
             sources.subscribe(&watch, move |queue| Subscriber::to_itself(queue).name(name));
-            // Fails while the manager stops.
+            // This fails while the manager stops.
             if to.add_sources(sources).is_ok() {
                 watches.insert(bucket, watch);
             }
@@ -176,7 +177,7 @@ fn a_process_watches_only_the_objects_of_its_own_buckets() {
     assert!(of_a.len().min(of_b.len()) > 0, "{of_a:?} {of_b:?}");
     runs(&b, &of_b);
 
-    // Each process learns of the changes of its own objects.
+    // Each process is notified when one of its own objects changes.
     for key in &all {
         client.delete(&SITE, key, &DeleteOptions::default()).unwrap();
         create(&client, key);

@@ -89,7 +89,7 @@ fn a_child_is_deleted_with_an_owner_named_in_another_version() {
     assert_eq!(names(&api), Vec::<String>::new());
 }
 
-/// An object in an applied object has no owner of its own. It goes with the last field in it.
+/// An object inside an applied object has no owner itself. It is removed with its last field.
 #[test]
 fn an_applied_object_stays_while_others_have_fields_in_it() {
     let client = MemoryClient::new();
@@ -133,7 +133,7 @@ fn metadata_of_another_type_are_invalid_and_named() {
     }
 }
 
-/// The owner may exist in another client. Only kinds that the client has had are known to it.
+/// The owner may exist in another client. The client knows only kinds that it has had.
 #[test]
 fn a_dependent_of_an_owner_of_an_unknown_kind_stays() {
     const OTHER: Kind = Kind::namespaced("example.com", "v1", "Other");
@@ -160,7 +160,7 @@ fn without_cascades_dependents_stay() {
     api.create(&owned("b", &[&a], true)).unwrap();
     api.delete(&a.key(), &DeleteOptions::default()).unwrap();
     assert_eq!(names(&api), ["b"]);
-    // They are not waited for either.
+    // Nothing waits for them either.
     let b = api.get(&key("b")).unwrap();
     api.create(&owned("c", &[&b], true)).unwrap();
     let foreground = DeleteOptions::default().propagation(Propagation::Foreground);
@@ -215,7 +215,8 @@ fn applying_twice_changes_nothing() {
     );
 }
 
-/// Kubernetes has no entry for an owner without fields either. If each of two owners replaced the entries, both would write for ever.
+/// Kubernetes has no entry for an owner without fields either. If each of two owners replaced the entries, both would
+/// write forever.
 #[test]
 fn applying_no_fields_beside_another_owner_changes_nothing() {
     let clock = ManualClock::new();
@@ -236,12 +237,12 @@ fn applying_no_fields_beside_another_owner_changes_nothing() {
         assert_eq!(apply(&name_only, &one), owned);
         assert_eq!(apply(&with_size, &two), owned);
     }
-    // An owner that gives up all of its fields loses its entry.
+    // An owner that gives up all its fields loses its entry.
     let left = apply(&name_only, &two).to_value();
     assert_eq!((left.get("spec"), left["metadata"].get("managedFields")), (None, None));
 }
 
-/// These are a status, and metadata that the client sets itself.
+/// The ignored fields are a status, and metadata that the client sets itself.
 #[test]
 fn applying_fields_that_are_ignored_changes_nothing() {
     let clock = ManualClock::new();
@@ -321,7 +322,7 @@ fn returned_objects_are_shared() {
     assert!(got.ptr_eq(&client.list(&THING, &Query::all()).unwrap().items[0]));
 }
 
-/// Changes an object many times with this many bytes each, and counts the versions that are still in memory.
+/// Changes an object many times, with this many bytes each time, and counts the versions that are still in memory.
 fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> usize {
     client.create(&THING, thing("a").to_json().unwrap()).unwrap();
     let changes = (0..changes).map(|number| {

@@ -15,7 +15,7 @@ use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
 use serde_json::json;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-/// The environment variable with the file of the child process.
+/// The environment variable that passes the file to the child process.
 const FILE: &str = "HOMEOSTAT_TEST_FILE";
 
 fn api(path: &Path) -> Api<DynamicObject> {
@@ -53,8 +53,8 @@ impl Drop for Writer {
     }
 }
 
-/// The body of the child process: writes forever, and prints each acknowledged write. Each round sets a counter, creates an
-/// object with a dependent, and deletes those of the previous round in one call.
+/// The body of the child process: writes forever, and prints each acknowledged write. Each round sets a counter,
+/// creates an object with a dependent, and deletes the objects of the previous round in one call.
 #[test]
 fn the_child_writes() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
@@ -78,8 +78,8 @@ fn the_child_writes() {
     }
 }
 
-/// Kills the child a hundred times at random moments. Everything that it had acknowledged is stored, and no call is stored by
-/// half.
+/// Kills the child a hundred times at random moments. Everything that it had acknowledged is stored, and no call is
+/// stored only in part.
 #[test]
 fn a_killed_writer_loses_no_acknowledged_write() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn refused_writes_are_not_stored() {
     assert_eq!(api(&path).list(&Query::all()).unwrap().version, "2");
 }
 
-/// Numbers from a seed (`SplitMix64`).
+/// Random numbers from a seed (`SplitMix64`).
 struct Numbers(u64);
 
 impl Numbers {
@@ -314,7 +314,7 @@ fn a_damaged_file_is_read_correctly_or_an_error_names_it() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         bytes
     };
-    // Flip one bit in eleven of the header, which locates everything else.
+    // Flip every eleventh bit of the header, which locates everything else.
     for bit in (0..320 * 8).step_by(11) {
         check(&flip(bit), &format!("bit {bit} of the header"));
     }
@@ -338,7 +338,7 @@ fn a_damaged_file_is_read_correctly_or_an_error_names_it() {
     assert!(noticed * 3 > damaged, "most damage is in pages that are in use: {noticed} of {damaged}");
 }
 
-/// Returns the first megabytes of files that begin with zeros, as an unfinished database does, and are none.
+/// Returns the first megabytes of files that begin with zeros like an unfinished database, but are not databases.
 fn foreign_files() -> Vec<(&'static str, Vec<u8>)> {
     let marked = |length: usize, marks: &[(usize, &[u8])]| {
         let mut bytes = vec![0; length];
@@ -442,7 +442,7 @@ fn a_database_of_another_program_is_refused_and_unchanged() {
     FileClient::open(&empty).unwrap();
 }
 
-/// Creates objects of this size until no room is left. Returns their number.
+/// Creates objects of this size until the disk is full. Returns their number.
 #[cfg(target_os = "linux")]
 fn fill(client: &FileClient, names: &mut Vec<String>, size: usize) {
     loop {
@@ -471,7 +471,7 @@ fn a_store_on_a_full_volume_can_be_emptied() {
             for size in sizes {
                 fill(&client, &mut names, size);
             }
-            // Another program takes the rest.
+            // Another program takes the remaining space.
             let rest = std::fs::write(volume.join("rest"), vec![0; 8 << 20]);
             assert!(rest.is_err() && names.len() > 10, "{} objects", names.len());
             for (deleted, name) in names.iter().enumerate() {

@@ -83,7 +83,7 @@ fn a_client_that_closes_the_file_unlocks_it_while_a_fork_lives() {
     fork.end();
 }
 
-/// As a daemon does that goes into the background too late.
+/// A daemon does this if it goes into the background too late.
 #[test]
 fn a_forked_process_can_open_the_file_after_its_parent() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn a_forked_process_can_open_the_file_after_its_parent() {
     assert_eq!(names(&FileClient::open(&path).unwrap()), ["a", "b"]);
 }
 
-/// A thread of the parent is in a write when the process is forked, so the copy finds its locks held.
+/// A thread of the parent is writing when the process is forked, so the copy finds its locks held.
 #[test]
 fn a_copy_made_during_a_write_can_be_dropped() {
     let folder = tempfile::tempdir().unwrap();

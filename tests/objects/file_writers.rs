@@ -13,7 +13,7 @@ use homeostat::objects::{
 use serde_json::json;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-/// The environment variable with the file of the child process.
+/// The environment variable that passes the file to the child process.
 const FILE: &str = "HOMEOSTAT_TEST_FILE_OF_WRITERS";
 const WRITERS: usize = 6;
 
@@ -87,7 +87,7 @@ fn a_killed_process_loses_no_acknowledged_write_of_any_thread() {
             let mut words = line.strip_prefix("writer ")?.split(' ');
             Some((words.next()?.parse::<usize>().ok()?, words.next()?.parse::<u64>().ok()?))
         });
-        // Read a growing number of lines, then kill the child, then read those that it had printed before.
+        // Read a growing number of lines, then kill the child, then read the lines that it had printed before.
         let mut heard: Vec<_> = told.by_ref().take(5 + 3 * (round % 11)).collect();
         child.0.kill().unwrap();
         heard.extend(told);
@@ -136,7 +136,7 @@ fn a_file_can_be_compacted_while_it_is_in_use() {
                 let (client, is_done) = (&client, &is_done);
                 scope.spawn(move || {
                     let mut count = 0;
-                    // Fewer than the client remembers: the watch is read afterwards.
+                    // Fewer changes than the client remembers: the watch is read afterwards.
                     while count < 1_000 && !is_done.load(Ordering::SeqCst) {
                         count += 1;
                         let written = set(client, writer, count);

@@ -34,7 +34,7 @@ fn delete(api: &Api<DynamicObject>, vm: &DynamicObject) -> DynamicObject {
     api.delete(&vm.key(), &homeostat::objects::DeleteOptions::default()).unwrap().into_object().unwrap()
 }
 
-/// Changes the VM as another writer.
+/// Changes the VM like another writer.
 fn touch(api: &Api<DynamicObject>, cores: u32) -> DynamicObject {
     let mut vm = api.get(&"a/vm".parse().unwrap()).unwrap();
     vm.fields_mut()["spec"]["cores"] = cores.into();
@@ -244,7 +244,7 @@ fn an_object_that_is_gone_after_its_finalization_is_no_error() {
     assert_eq!((called.len(), result.unwrap()), (1, DONE));
 }
 
-/// The write of a finalization does not prevent its end.
+/// If a finalization writes the object, it can still end.
 #[test]
 fn a_finalization_may_write_the_object() {
     let (_, api) = vms();

@@ -1,4 +1,4 @@
-//! Garbage collection deletes the objects of lost owners, and nothing else.
+//! Garbage collection deletes only the objects that have lost their owners.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ fn each_owner_is_checked_once_after_the_listing() {
     assert_eq!(asked.into_inner(), [key("one"), key("two")]);
 }
 
-/// It changes in one of several ways between the check and the deletion.
+/// They change in several ways between the check and the deletion.
 #[test]
 fn changed_objects_are_not_deleted() {
     type Change = fn(&Api<DynamicObject>);

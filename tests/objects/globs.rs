@@ -1,4 +1,4 @@
-//! Glob imports of the public modules shadow no method of a caller's value.
+//! Glob imports of the public modules hide no method of a caller's value.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use crate::logs::Logs;
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Advances to the next alarm if that is near, as the next renewal is: the elector's thread sleeps then. Its
-/// watchdog has one other alarm in eight seconds.
+/// Advances to the next alarm if it is near, like the next renewal: the elector's thread then sleeps. In eight seconds
+/// its watchdog has only one other alarm.
 fn to_a_near_alarm(clock: &ManualClock) {
     let pause = clock.next_alarm().map(|alarm| alarm - clock.now());
     if let Some(pause) = pause.filter(|pause| *pause <= 2 * SECOND) {
@@ -24,7 +24,7 @@ fn to_a_near_alarm(clock: &ManualClock) {
     }
 }
 
-/// The watchdog ends the term, although the thread that renews it hangs.
+/// The watchdog ends the term, even if the thread that renews it hangs.
 #[test]
 fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     let clock = ManualClock::new();
@@ -76,7 +76,7 @@ fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     drop(release);
 }
 
-/// Timers stand still while the machine sleeps, so the elector's thread does not notice that the term has run out.
+/// Timers do not run while the machine sleeps, so the elector's thread does not notice that the term has run out.
 #[test]
 fn no_run_begins_after_the_machine_has_slept_through_the_term() {
     let clock = ManualClock::new();
@@ -122,7 +122,7 @@ fn a_missing_namespace_is_logged_once_and_named() {
     assert!(logs.at(Level::Info).iter().any(|line| line.message.ends_with("the lease can be written again")));
 }
 
-/// A stop waits for a call that is under way, and for the release.
+/// A stop waits for a call in progress, and for the release.
 #[test]
 fn a_stop_during_a_slow_call_is_no_failure() {
     let client = HookedClient::new(MemoryClient::new());
@@ -142,7 +142,7 @@ fn a_stop_during_a_slow_call_is_no_failure() {
     running.wait().unwrap();
 }
 
-/// The lease is given back after all work has ended, also if that takes long. Meanwhile it is renewed.
+/// The lease is released after all work has ended, even if that takes long. Until then it is renewed.
 #[test]
 fn a_slow_end_of_work_keeps_the_lease() {
     let clock = ManualClock::new();
@@ -164,7 +164,7 @@ fn a_slow_end_of_work_keeps_the_lease() {
     let running = manager.start().unwrap();
     begins.recv().unwrap();
     manager.stop();
-    // The other process has another clock, which runs as fast.
+    // The other process has another clock, which runs at the same rate.
     let theirs = ManualClock::new();
     let mut other = elector("other").candidate();
     let cx = Context::detached_with(theirs.clock(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The limits of depth and size, for every verb of every embedded client, and stored objects beyond the limits.
+//! The limits of depth and size, for every verb of every embedded client, and for stored objects beyond the limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use redb::{Database, TableDefinition};
 use serde_json::{Value, json};
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-/// The most levels of an object, the object itself included.
+/// The most levels of an object, including the object itself.
 const DEPTH: usize = 120;
 /// The most bytes of an object's JSON, by default.
 const SIZE: usize = 1_536 * 1_024;
 
 type Answer = Result<SharedObject, ClientError>;
 
-/// Returns one client of each sort, and the folder for the file.
+/// Returns one client of each type, and the folder for the file.
 fn clients() -> (tempfile::TempDir, [Arc<dyn Client>; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let file = FileClient::open(folder.path().join("objects.redb")).unwrap();
@@ -173,7 +173,7 @@ fn every_verb_accepts_an_object_of_the_most_depth() {
             {"op": "test", "path": "/other", "value": deep},
         ]));
         client.patch(&THING, &key("patched"), &steps, PatchTarget::Object).unwrap();
-        // A reader of a list as text has the usual limit of a parser.
+        // A parser with the usual limit can read a list as text.
         let list = client.list(&THING, &Query::all()).unwrap();
         let text = json!({"items": list.items.iter().map(SharedObject::to_value).collect::<Vec<_>>()}).to_string();
         assert!(serde_json::from_str::<Value>(&text).is_ok());

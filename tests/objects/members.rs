@@ -1,4 +1,4 @@
-//! Keys divided among processes, on real threads. No lease runs out in the time of a test.
+//! Keys divided among processes, on real threads. No lease expires during a test.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ const KEYS: u32 = 64;
 struct Process {
     members: Members,
     numbers: ControllerHandle<u32>,
-    /// The watch ends when it is dropped.
+    /// Dropping it ends the watch.
     _source: Push<u32, ()>,
     running: Option<Running<Manager>>,
     manager: Manager,
 }
 
 impl Process {
-    /// Starts a process. Each run calls `run` with the number of its division.
+    /// Starts a process. Each run calls `run` with its fencing number.
     fn start(client: &MemoryClient, name: &str, run: impl Fn(u32, u64) + Send + Sync + 'static) -> Self {
         Self::start_with(client, name, move |cx, key| {
             run(key, cx.fence()?.number().unwrap());
@@ -120,7 +120,7 @@ fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_on
     a.stop();
     assert_eq!(a.owned(), Vec::<u32>::new());
     assert_eq!(shares(&[&b]), [(0..KEYS).collect::<Vec<_>>()]);
-    // The remaining process runs the keys that have come to it.
+    // The remaining process runs the keys that it has received.
     let mut ran = Vec::new();
     until(|| {
         ran.extend(of_b.try_iter());
@@ -150,7 +150,8 @@ fn a_key_does_not_move_before_its_run_has_ended() {
     assert!((0..30).any(|_| moves_a_running_key()));
 }
 
-/// Lets a process join while another one runs two keys. Returns whether one of these keys moves, and checks that it waits.
+/// Lets a process join while another one runs two keys. Returns whether one of these keys moves. Checks that this key
+/// waits.
 fn moves_a_running_key() -> bool {
     let client = MemoryClient::new();
     let (a, running, release) = busy(&client);
@@ -160,7 +161,7 @@ fn moves_a_running_key() -> bool {
     until(|| [&a, &b].iter().all(|process| process.members.status().number == 2));
     let moves = !running.iter().all(|key| a.owned().contains(key));
     if moves {
-        // A lost key is running, so `a` hands over none.
+        // A lost key is running, so `a` hands over no key.
         assert_eq!(b.members.status().waits_for, std::slice::from_ref(&of_a));
         assert_eq!(b.owned(), Vec::<u32>::new());
         assert!(of_b.is_empty());
@@ -264,7 +265,7 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     until(|| names() == expected);
 }
 
-/// Clears the lease of a member, as another member does that has not seen its renewals.
+/// Clears the lease of a member, like another member that has not seen its renewals.
 fn expel(client: &MemoryClient, name: &str) {
     let key = ObjectKey::new("default", name);
     let cleared = Patch::Merge(serde_json::json!({"spec": {"holderIdentity": ""}}));
@@ -290,7 +291,7 @@ fn the_runs_of_a_member_that_was_expelled_are_cancelled() {
     assert_eq!(ends.recv(), Ok(true));
 }
 
-/// The thread of the member cannot end them: it waits for the call.
+/// The thread of the member cannot end them, because it waits for the call.
 #[test]
 fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
     let (client, clock) = (HookedClient::new(MemoryClient::new()), ManualClock::new());
@@ -334,7 +335,7 @@ fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
     drop(running);
 }
 
-/// A run of a former membership has a number of a division that nobody knows any more.
+/// A run of an earlier membership has a fencing number that nobody remembers.
 #[test]
 fn a_group_begins_again_after_its_leases_were_deleted_beside_a_run() {
     let client = MemoryClient::new();
@@ -357,7 +358,8 @@ fn a_group_begins_again_after_its_leases_were_deleted_beside_a_run() {
     drop(release);
 }
 
-/// The number of a division rises within a membership, so a greater number in an object says nothing about the end of it.
+/// The fencing number rises within a membership, so a greater number in an object does not mean that the membership has
+/// ended.
 #[test]
 fn an_object_with_a_greater_number_fails_one_run_and_does_not_end_the_membership() {
     let client = MemoryClient::new();
@@ -387,7 +389,8 @@ fn members_join_once_at_a_time() {
     drop(members.start().unwrap());
 }
 
-/// Others take a member for gone for ever once its lease was cleared, also if it has not learned that it has created the lease.
+/// Once a member's lease has been cleared, the others consider the member permanently gone, even if it has not learned
+/// that it had created the lease.
 #[test]
 fn a_member_does_not_take_its_cleared_lease_again() {
     let store = MemoryClient::new();
@@ -416,7 +419,7 @@ fn a_member_does_not_take_its_cleared_lease_again() {
     running.shutdown(Duration::from_secs(30));
 }
 
-/// Another member is expelled only in the version that was seen unchanged: it may have renewed its lease since.
+/// Another member is expelled only in the version that was seen unchanged, because it may have renewed its lease since.
 #[test]
 fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
     let store = MemoryClient::new();
@@ -446,7 +449,7 @@ fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
     let is_gone = || store.get(&LEASE, &key).unwrap().pointer("/spec/holderIdentity").unwrap().to_value() == "";
     until(|| tries.load(SeqCst) >= 3);
     assert!(!is_gone());
-    // It renews its lease no more.
+    // It no longer renews its lease.
     client.heal();
     until(is_gone);
     running.shutdown(Duration::from_secs(30));

@@ -21,7 +21,7 @@ use crate::hooked_client::HookedClient;
 const MACHINE: Kind = Kind::namespaced("example.com", "v1", "Machine");
 const LONG: Duration = Duration::from_secs(60);
 
-/// Holds back the events of a stream until it is opened.
+/// Delays the events of a stream until it is opened.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -40,7 +40,7 @@ impl Gate {
     }
 }
 
-/// A controller whose first run writes an object that its watch does not show yet.
+/// A controller. Its first run writes an object that its watch does not show yet.
 struct World {
     gate: Arc<Gate>,
     watch: Running<Watch<ObjectKey, DynamicObject>>,
@@ -50,7 +50,7 @@ struct World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // The thread of the watch must not wait for ever.
+        // The thread of the watch must not wait forever.
         self.gate.open();
     }
 }
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-/// The run has written the object twice, so the first event does not show all.
+/// The run has written the object twice, so the first event does not show everything.
 #[test]
 fn a_key_that_waits_for_its_own_writes_is_not_idle_and_runs_once_they_are_shown() {
     World::start(Ok(()), |world| {
@@ -133,7 +133,7 @@ fn a_key_waiting_for_its_own_writes_runs_when_their_source_is_removed() {
     });
 }
 
-/// An object whose values in memory are counted.
+/// An object with a count of its values in memory.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Counted {
     metadata: ObjectMeta,
@@ -172,7 +172,7 @@ fn the_objects_of_a_source_that_was_removed_are_dropped_with_its_watch() {
     }
 }
 
-/// Checks that the key does not come back when the watch shows its writes.
+/// Checks that the key does not run again when the watch shows its writes.
 fn stays_away(world: &mut World) {
     assert_eq!(world.wait(LONG), Ok(None));
     world.gate.open();
@@ -180,7 +180,7 @@ fn stays_away(world: &mut World) {
     while size() != Some(2) {
         thread::yield_now();
     }
-    // Its thread has told the controller about all changes.
+    // The watch's thread has told the controller about all changes.
     world.watch.stop();
     world.watch.join_timeout(LONG).unwrap();
     world.handle.enqueue("b");

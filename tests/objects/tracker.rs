@@ -31,7 +31,7 @@ fn trackers(tracker: &Tracker<&'static str>, kind: &Kind, meta: &ObjectMeta) -> 
     found
 }
 
-/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), except for its leases.
+/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), without its leases.
 #[test]
 fn tracking_keys_are_found() {
     static OTHER_GROUP: Kind = Kind::namespaced("fake", "v1", "ConfigMap");
@@ -170,7 +170,7 @@ fn an_untracked_key_has_no_tracks() {
     assert!(tracker.is_empty());
 }
 
-/// An update also counts for keys that selected the old object, so that they learn that it has gone.
+/// An update also enqueues keys that selected the old object, so that they learn that it no longer matches.
 #[test]
 fn a_change_enqueues_the_keys_that_track_the_old_or_new_object() {
     let tracker = Tracker::new();
@@ -206,7 +206,7 @@ fn a_change_enqueues_the_keys_that_track_the_old_or_new_object() {
     assert!(queue.is_empty());
 }
 
-/// The test counts instead of timing: a hundred thousand names, each visited once.
+/// The test counts steps instead of measuring time: a hundred thousand names, each visited once.
 #[test]
 fn a_hundred_thousand_names_are_told_apart() {
     let tracker = Tracker::new();

@@ -1,8 +1,8 @@
-//! Waits of tests for other threads.
+//! Lets tests wait for other threads.
 
 use std::time::Duration;
 
-/// Waits until a condition holds, for a minute at least.
+/// Waits until a condition holds, for at least a minute.
 #[track_caller]
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {

@@ -1,4 +1,4 @@
-//! Watches of a client's objects, through failures, new listings and stops.
+//! Watches of a client's objects, through failures, new lists and stops.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Fault {
     }
 }
 
-/// A client whose lists and watches have these faults, in this order.
+/// A client with these faults in its lists and watches, in this order.
 fn flaky(faults: impl IntoIterator<Item = Fault>) -> Arc<HookedClient> {
     let faults = Arc::new(Mutex::new(faults.into_iter().collect::<VecDeque<_>>()));
     let client = HookedClient::new(MemoryClient::new());
@@ -104,12 +104,12 @@ fn take_first(faults: &Mutex<VecDeque<Fault>>, wanted: impl Fn(&Fault) -> bool) 
     if faults.front().is_some_and(wanted) { faults.pop_front() } else { None }
 }
 
-/// The objects of a client, past its faults.
+/// Returns the objects of a client, without its faults.
 fn api(client: &HookedClient) -> Api<Thing> {
     Api::new(Arc::new(client.inner.clone()))
 }
 
-/// How many lists and watches a client has been asked for.
+/// Returns how many lists and watches a client was asked for.
 fn counts(client: &HookedClient) -> [usize; 2] {
     ["list", "watch"].map(|verb| client.count(verb))
 }
@@ -152,7 +152,7 @@ fn tell(
     (subscription.unwrap(), notice)
 }
 
-/// If it hangs, the test runner ends it.
+/// If this hangs, the test runner ends it.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         thread::yield_now();
@@ -209,7 +209,7 @@ fn the_last_state_of_a_deleted_object_is_delivered() {
     api.purge(&key("held")).unwrap();
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
     until(|| ends.lock().len() == 2);
-    // Only finalizers make a deletion visible before it is done.
+    // A deletion is visible before it is done only if there are finalizers.
     assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), false, 0)]);
 }
 
@@ -316,11 +316,11 @@ fn streams_with_only_bookmarks_are_reopened_after_growing_pauses() {
     until(|| things.watch().store().len() == 1);
 }
 
-/// The limit of each list, and whether it asks for a further page.
+/// The limit of each list, and whether it asks for another page.
 type Pages = Arc<Mutex<Vec<(Option<usize>, bool)>>>;
 
-/// Three objects, listed page by page, and a watch of them. Unless `keeps_versions`, the client forgets a version before it is asked for the
-/// second page. `paging` is called before each page.
+/// Three objects, listed page by page, and a watch of them. Unless `keeps_versions`, the client forgets a version
+/// before it is asked for the second page. `paging` is called before each page.
 fn forgetful(
     keeps_versions: bool,
     paging: impl Fn() + Send + 'static,
@@ -357,7 +357,7 @@ fn a_stopped_watch_requests_no_further_page() {
     let (listing, listed) = bounded(0);
     let (go_on, goes_on) = bounded::<()>(0);
     let (_client, pages, things) = forgetful(true, move || {
-        // If the test has ended, the list goes on.
+        // If the test has ended, the list continues.
         let _ = listing.send(());
         let _ = goes_on.recv();
     });
@@ -391,7 +391,8 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     let things = watch(&client).clock(clock.clock()).start().unwrap();
     let (_subscription, notice) = tell(things.watch(), "end");
     until(|| things.watch().store().has_synced());
-    // The stream breaks after this event. Then its version is gone, and that of the next list too, so the watch pauses.
+    // The stream breaks after this event. Then its version is gone, and the version of the next list too, so the watch
+    // pauses.
     api.create(&thing("c", 1)).unwrap();
     clock.wait_for_sleepers(1);
     assert_eq!(counts(&client), [2, 3]);
@@ -527,7 +528,7 @@ fn an_object_whose_deserialization_panics_hides_no_other() {
     let store = watch.watch().store();
     assert!(store.wait_synced(LONG));
     assert_eq!(store.keys(), [key("a")]);
-    // An event does the same as a list.
+    // An event has the same effect as a list.
     objects.create(&DynamicObject::new(&Touchy::KIND, "default", "larger").with("size", json!(30))).unwrap();
     api.create(&touchy("b", 2)).unwrap();
     until(|| store.len() == 2);
@@ -583,7 +584,8 @@ fn controllers_share_the_watch_of_a_manager() {
     running.wait().unwrap();
 }
 
-/// Writers and a stream that keeps breaking: in the end, the store equals the client, and the sizes of each object only rose.
+/// Writers change objects, and a stream keeps breaking. In the end, the store equals the client, and the size of each
+/// object has only risen.
 #[test]
 fn no_change_is_missed_despite_failures() {
     let faults = (0..200).map(|number| match number % 5 {

@@ -1,4 +1,4 @@
-//! `AggregateReconciler`: one object that is made of others.
+//! `AggregateReconciler`: one object that is built from others.
 //!
 //! The cases of reconciler.io's `reconcilers/aggregate_test.go`.
 

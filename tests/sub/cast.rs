@@ -1,5 +1,5 @@
-//! `CastResource`: the cases of reconciler.io's `reconcilers/cast_test.go`. There, an object loses
-//! other fields when a change does not fit it.
+//! `CastResource`: the cases of reconciler.io's `reconcilers/cast_test.go`. There, if a change does
+//! not match the object's type, the object loses other fields.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{Thing, config, spy, step, things};
 use crate::trail::{Returns, run_of, seconds, shown};
 
-/// The view of a step that counts pods.
+/// The type that a step uses to count pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Scaled {
     api_version: Option<String>,
@@ -42,7 +42,7 @@ struct App {
     note: Option<Note>,
 }
 
-/// A note that cannot be read, or not be written.
+/// A note that cannot be read, or cannot be written.
 #[derive(Clone, Debug, PartialEq)]
 enum Note {
     Unreadable,
@@ -205,7 +205,7 @@ fn names_an_object_that_cannot_be_serialized() {
     assert!(report.ends_with("it is not to be written"), "{report}");
 }
 
-/// The result of the step is not JSON or does not fit the type: the object stays as it was.
+/// If the result of the step is not JSON or does not match the type, the object is not changed.
 #[test]
 fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
     #[derive(Clone, Serialize, Deserialize)]

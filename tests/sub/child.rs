@@ -266,7 +266,7 @@ fn a_child_being_deleted_is_not_surplus() {
         assert_eq!(site.reflected("foo"), Some("bar"));
         site.did(&[], &[]);
     }
-    // As the only child it is kept until it is gone.
+    // It is the only child, so it is kept until it is gone.
     site.pages().purge(&Page::new("b").key()).unwrap();
     site.go(&child());
     site.pages().purge(&held.key()).unwrap();
@@ -402,7 +402,7 @@ fn a_stale_cache_causes_no_second_child() {
         }
         assert_eq!((site.all().len(), site.client.writes().len()), (1, 1));
         assert_eq!(site.take_events().len(), 1);
-        // It is also updated while the cache does not have it.
+        // It is also updated if the cache does not have it.
         site.want("new", "field");
         site.go_with(&stale, &child);
         assert_eq!(site.all()[0].data, site.web.spec);
@@ -498,7 +498,7 @@ fn returns_the_result_of_reflect() {
     assert_eq!(error(site.step(&fails)), "no");
 }
 
-/// The error for an invalid page of `web`. Nothing is written, and the error is durable.
+/// Returns the error for an invalid page of `web`. Nothing is written, and the error is durable.
 #[track_caller]
 fn refused(site: &mut Site, child: &Child) -> String {
     let error = site.step(child).unwrap_err();
@@ -566,13 +566,13 @@ fn a_tracked_child_has_no_owner_reference_and_any_namespace() {
     site.go(&child);
     assert!(site.tracks(&page));
 
-    // It is deleted with its owner, and other objects are not.
+    // It is deleted with its owner, but other objects are not.
     site.delete_web(FINALIZER);
     site.go(&child);
     assert_eq!(site.names(), ["foreign", "other"]);
 }
 
-/// Otherwise a child that appears in between would go unnoticed.
+/// Otherwise nobody would notice a child that appears in between.
 #[test]
 fn tracks_tracked_children_before_listing_them() {
     let mut site = Site::new();
@@ -588,7 +588,7 @@ fn tracks_tracked_children_before_listing_them() {
     assert_eq!(*counts.lock(), [1]);
 }
 
-/// The run replaces the tracks of the runs before.
+/// The run replaces the tracks of the previous runs.
 #[test]
 fn tracks_a_tracked_child_that_it_leaves_as_it_is() {
     let mut site = Site::new();
@@ -666,7 +666,8 @@ fn keeps_the_finalizer_for_a_child_missing_in_a_cache() {
     }
 }
 
-/// A server orphans the children after it has marked the owner. Then a run that deletes them would lose them.
+/// The server orphans the children after it has marked the owner. If a run deleted them at this point, they
+/// would be lost.
 #[test]
 fn leaves_children_alone_while_the_server_orphans_them() {
     let mut site = Site::new();
@@ -713,7 +714,7 @@ fn lists_children_in_the_namespace_of_the_owner_or_by_a_query() {
     assert_eq!((*queries.lock(), site.names()), (1, vec!["other".to_owned(), "web".to_owned()]));
 }
 
-/// Otherwise its deletion in between would go unnoticed.
+/// Otherwise nobody would notice its deletion in between.
 #[test]
 fn tracks_a_conflicting_object_before_reading_it() {
     let mut site = Site::wanting("foo", "bar");
@@ -731,7 +732,7 @@ fn tracks_a_conflicting_object_before_reading_it() {
     assert_eq!(*looked_at.lock(), [1]);
 }
 
-/// Otherwise a change in between would go unnoticed.
+/// Otherwise nobody would notice a change in between.
 #[test]
 fn tracks_a_child_without_owner_reference_before_creating_it() {
     let made_by_manager = Child::new(desired, reflect, manager().tracked());
@@ -765,7 +766,7 @@ fn a_stale_cache_causes_no_second_child_with_another_name() {
     assert_eq!(site.page("old-name").data, site.web.spec);
 }
 
-/// The oldest is gone and only in a cache: the other one is the child.
+/// The oldest child is gone, and only a cache still has it. The other one is the child.
 #[test]
 fn a_stale_cache_causes_no_surplus_child() {
     let mut site = Site::wanting("foo", "bar");

@@ -1,4 +1,4 @@
-//! `ChildSetReconciler`: several children, each by its identifier.
+//! `ChildSetReconciler`: several children, each with an identifier.
 //!
 //! The cases of reconciler.io's `reconcilers/childset_test.go`, and others.
 
@@ -145,7 +145,7 @@ fn does_not_touch_children_of_other_steps() {
     assert_eq!(site.pages_reflected(), "green: bar");
 }
 
-/// The error for an invalid set. Nothing is written, and the error is durable.
+/// Returns the error for an invalid set. Nothing is written, and the error is durable.
 #[track_caller]
 fn refused(pages: Vec<Page>) -> String {
     let mut site = Site::new();

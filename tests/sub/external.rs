@@ -1,4 +1,5 @@
-//! `ExternalReconciler`: a resource outside all clients, held by a finalizer.
+//! `ExternalReconciler`: a resource outside all clients. A finalizer keeps the object while it
+//! exists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

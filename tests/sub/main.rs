@@ -1,4 +1,4 @@
-//! Sub-reconcilers, each by itself and put together, on the embedded client.
+//! Sub-reconcilers, alone and combined, on the embedded client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::unnecessary_wraps, reason = "a step that does one thing returns what all steps return")]
 

@@ -196,7 +196,7 @@ fn tracks_managed_objects() {
     for desired in [Some(created.clone()), Some(created.clone().with("a", "b")), None] {
         site.untrack();
         assert!(!site.tracks(&created));
-        // Also after a failure.
+        // The same after a failure.
         site.client.before(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));
         let _ = site.manage(&manager, Some(&created), desired);
         assert!(site.tracks(&created));
@@ -283,7 +283,8 @@ fn accepts_the_changes_of_the_client() {
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
     assert_eq!(site.page("index").data.len(), 3);
     assert_eq!(site.take_events(), ["Normal Updated Updated Page \"index\""]);
-    // Another writer has changed it: one update restores the desired state, with the changes of the client.
+    // Another writer has changed it: one update restores the desired state, with the changes that the client
+    // makes.
     let drifted = Page { data: [("a".to_owned(), "x".to_owned())].into(), ..site.page("index") };
     site.pages().update(&drifted).unwrap();
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
@@ -376,7 +377,7 @@ fn fields_set_by_the_client_do_not_change_the_desired_state() {
     }
 }
 
-/// Otherwise its deletion in between would go unnoticed.
+/// Otherwise nobody would notice its deletion in between.
 #[test]
 fn tracks_an_object_with_finalizers_before_deleting_it() {
     for finalizers in [vec![], vec!["example.com/slow".to_owned()]] {

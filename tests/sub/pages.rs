@@ -1,4 +1,4 @@
-//! Pages, which belong to things, and the world of a step that writes them.
+//! Pages, which belong to things, and everything that a step which writes them needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Site {
         self.pages().get(&ObjectKey::new("default", name)).unwrap()
     }
 
-    /// Deletes `web`, which gets this finalizer first.
+    /// Deletes `web` after adding this finalizer to it.
     pub(crate) fn delete_web(&mut self, finalizer: &str) {
         self.web = homeostat::objects::add_finalizer(&self.things(), &self.web, finalizer).unwrap();
         self.web = self.things().delete(&self.web.key(), &DeleteOptions::default()).unwrap().into_object().unwrap();
@@ -137,7 +137,7 @@ impl Site {
         events
     }
 
-    /// Whether `web` tracks this page.
+    /// Returns whether `web` tracks this page.
     pub(crate) fn tracks(&self, page: &Page) -> bool {
         self.config.tracker().trackers_of(&Page::KIND, &page.meta()) == [self.web.key()]
     }

@@ -1,5 +1,5 @@
-//! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`. There, a loop
-//! that ends exactly at its limit is an error.
+//! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`.
+//! There, a loop that ends exactly at its limit is an error.
 
 use homeostat::sub::{
     Cursor, EndlessLoop, Failures, Flow, ForEach, ITERATION, Request, Sequence, StashKey, SubContext, SubReconciler,
@@ -10,7 +10,7 @@ use homeostat::{BoxError, Context};
 use crate::support::{Thing, config, spy, step};
 use crate::trail::{Returns, both, leave, leaves, never, on, run, seconds};
 
-/// A loop with this many passes. Each pass leaves its number and asks for a shorter delay than the one before.
+/// A loop with this many passes. Each pass writes its number, and asks for a shorter delay than the previous one.
 fn passes(wanted: usize) -> While<Thing> {
     While::new(
         move |cx, _| cx.stashed(ITERATION).unwrap() != wanted,
@@ -69,7 +69,7 @@ fn ends_at_the_first_pass_that_fails_or_halts() {
     assert_eq!(stops(|| Ok(Flow::halt_and_requeue_after(seconds(1)))), both("pass pass pass", "halted, again in 1s"));
 }
 
-/// Leaves the number of the innermost loop.
+/// Writes the number of the innermost loop.
 fn numbered(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
     let number = cx.stash().get(ITERATION)?;
     leave(thing, &number.map_or_else(|| "none".to_owned(), |number| number.to_string()));
@@ -94,7 +94,7 @@ fn containers(
     move |_, _| Ok(of.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect())
 }
 
-/// Leaves `name=image-index-len`. Fails or halts at the items with these names.
+/// Writes `name=image-index-len`. Fails or halts at the items with these names.
 fn each(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
     let Cursor { item: (name, image), index, len } = cx.stashed(CONTAINER)?;
     match &*name {

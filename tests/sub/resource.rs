@@ -196,7 +196,8 @@ fn a_conflict_does_not_hide_another_error() {
     assert!(Terminal::find(&*world.step(for_good).unwrap_err()).is_some());
 }
 
-/// In a controller: no failed run, no log line at *warn*, and a delay before the next run.
+/// In a controller, a conflict causes no failed run and no log line at *warn*, but a delay before the next
+/// run.
 #[test]
 fn a_status_conflict_is_no_failure_of_the_controller() {
     let (logs, world, clock) = (Logs::of("conflicting"), World::new(), ManualClock::new());
@@ -503,7 +504,7 @@ fn steps_get_the_config() {
     let _ = world.step(looks).unwrap();
 }
 
-/// The finalizer is removed from the current version. The status of the run belongs to an older one.
+/// The finalizer is removed from the current version. The status of the run belongs to an older version.
 #[test]
 fn removing_a_finalizer_from_a_newer_version_keeps_the_status_conflict() {
     let changes_meanwhile: [fn(&mut Thing); 2] = [

@@ -1,4 +1,4 @@
-//! `Sequence`, `Always`, and the combination of results.
+//! `Sequence` and `Always`, and how they combine results.
 //!
 //! The cases of reconciler.io's `reconcilers/sequence_test.go` and `always_test.go`, and others.
 

@@ -157,7 +157,7 @@ fn does_not_call_a_step_without_its_config() {
     assert_eq!(run(&WithConfig::new(config, leaves("step", || Ok(Flow::halt())))), both("step", "halted"));
 }
 
-/// Tracks and reads the config map with this name, and leaves whether it exists.
+/// Tracks and reads the config map with this name, and reports whether it exists.
 fn reads(name: &'static str, report: &crossbeam_channel::Sender<String>) -> SyncReconciler<Thing> {
     let api = |config: &Config| Api::<DynamicObject>::of_kind(config.client().clone(), CONFIG_MAP);
     let report = report.clone();
@@ -178,7 +178,7 @@ fn report(seen: &Receiver<String>) -> [String; 2] {
     [(); 2].map(|()| seen.recv_timeout(seconds(60)).unwrap())
 }
 
-/// The cases of `TestConfig_TrackAndGet`, up to their purpose: each tracker enqueues the object.
+/// The cases of `TestConfig_TrackAndGet`, adapted to their purpose: each tracker enqueues the object.
 #[test]
 fn tracks_of_all_configs_enqueue_the_object() {
     let spy = spy();
@@ -237,7 +237,7 @@ fn children() -> ChildSetReconciler<Thing, Page> {
     ChildSetReconciler::new(|_, _, _| Ok(DesiredChild::AsItIs), name, |_, _, _| on(), pages::manager())
 }
 
-/// The result of the set-up of a reconciler with these steps.
+/// Returns the result of setting up a reconciler with these steps.
 fn sets_up(steps: Sequence<Thing>) -> Result<(), String> {
     let (config, _) = config(&spy());
     let reconciler = ResourceReconciler::new("thing", config, steps);

@@ -1,4 +1,4 @@
-//! Values that earlier steps leave for later ones. With the cases of reconciler.io's `stash/stash_test.go`.
+//! Values that earlier steps store for later steps. With the cases of reconciler.io's `stash/stash_test.go`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::support::{Thing, config, spy, step};
 const TEXT: StashKey<String> = StashKey::new("text");
 const NUMBER: StashKey<i32> = StashKey::new("number");
 const MAP: StashKey<BTreeMap<String, u8>> = StashKey::new("map");
-/// A key with the name of another one.
+/// A key with the same name as another one.
 const OTHER: StashKey<String> = StashKey::new("number");
 const NONE: StashKey<Option<u8>> = StashKey::new("none");
 

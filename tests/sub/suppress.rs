@@ -1,5 +1,5 @@
-//! `SuppressTransientErrors`: the cases of reconciler.io's `reconcilers/errors_test.go`. There,
-//! suppressed errors bypass the retry policy, counters are not thread-safe, and removing old counters lists all objects.
+//! `SuppressTransientErrors`: the cases of reconciler.io's `reconcilers/errors_test.go`. There, suppressed errors
+//! bypass the retry policy, counters are not thread-safe, and removing old counters lists all objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ impl World {
         Self { step: settings(SuppressTransientErrors::new(step)), script, spy, clock, config }
     }
 
-    /// Runs once for this object: `.` is a muted error, `!` another one, `-` a success.
+    /// Runs once for this object. Returns `.` for a muted error, `!` for another error, and `-` for a success.
     fn run(&self, thing: &Thing) -> char {
         let request = Request::new(thing, self.config.clone());
         let cx = Context::detached();
@@ -199,7 +199,7 @@ fn keeps_counters_while_the_client_fails() {
     assert_eq!((world.run(&other), world.counted()), ('!', "1".to_owned()));
 }
 
-/// In any order, two errors of each object are muted.
+/// Regardless of the order, two errors of each object are muted.
 #[test]
 fn counters_are_safe_under_many_threads() {
     let world = &World::new();

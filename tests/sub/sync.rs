@@ -1,4 +1,5 @@
-//! `SyncReconciler`: the closures called for live objects and for objects being deleted.
+//! `SyncReconciler`: which closures it calls for live objects and for objects that are being
+//! deleted.
 //!
 //! The cases of reconciler.io's `reconcilers/sync_test.go`.
 

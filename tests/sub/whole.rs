@@ -121,7 +121,7 @@ impl World {
         self.things().get(&ObjectKey::new("default", name)).unwrap().metadata
     }
 
-    /// Waits until all things have their pages, and only these others exist.
+    /// Waits until all things have their pages, and only these other pages exist.
     #[track_caller]
     fn settled(&self, foreign: &[&str]) {
         until(|| self.check(foreign));
@@ -213,7 +213,7 @@ fn a_lagging_index_causes_no_second_child() {
 
 #[test]
 fn a_stopped_index_causes_no_second_child() {
-    // Each change waits for the bound, because no watch tells of the writes.
+    // Each change waits until the bound has passed, because no watch shows the writes.
     let world = World::with_bound(true, Duration::from_millis(100));
     until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
     world.pause(true);

@@ -1,4 +1,4 @@
-//! An in-memory client. Tests can observe, fail and change its calls.
+//! An in-memory client. Tests can observe its calls, fail them and change them.
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
@@ -41,9 +41,9 @@ pub(crate) struct HookedClient {
 
 #[derive(Default)]
 struct OnCall {
-    /// `None` also while the hook runs.
+    /// `None` if there is no hook, and while the hook runs.
     hook: Option<Box<CallHook>>,
-    /// How often the hook was replaced. A hook that was replaced while it ran does not come back.
+    /// How often the hook was replaced. If a hook was replaced while it ran, it is not restored.
     replaced: usize,
 }
 
@@ -107,7 +107,7 @@ impl HookedClient {
         });
     }
 
-    /// Fails all calls from now on, or removes this failure.
+    /// Fails all calls from now on, or stops failing them.
     pub(crate) fn cut_off(&self, cut_off: bool) {
         self.before(move |_, object| cut_off.then(|| unreachable(object)));
     }
@@ -138,7 +138,7 @@ impl HookedClient {
         *self.hooks.on_stream.lock() = Some(Arc::new(hook));
     }
 
-    /// Declares other capabilities than those of the in-memory client.
+    /// Declares these capabilities instead of the in-memory client's.
     pub(crate) fn declare(&self, capabilities: Capabilities) {
         *self.hooks.capabilities.lock() = Some(capabilities);
     }

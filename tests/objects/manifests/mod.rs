@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 11] = [
     ("service", include_str!("service.json")),
 ];
 
-/// Returns the kinds of the files, except for kinds that only an owner reference names.
+/// Returns the kinds in the files, without kinds that only an owner reference names.
 pub(super) fn scheme() -> Scheme {
     let core = ["ConfigMap", "Event", "Pod", "Secret", "Service"].map(|name| Kind::namespaced("", "v1", name));
     core.into_iter()
@@ -58,7 +58,7 @@ fn objects_are_unchanged_by_reading_and_writing() {
     }
 }
 
-/// A list has no name and no registered kind, but as a whole it is an object too.
+/// A list has no name and no registered kind, but it can also be read as one object.
 #[test]
 fn lists_are_unchanged_by_reading_and_writing() {
     for name in ["list", "pod-list"] {

@@ -82,7 +82,7 @@ fn refuses_an_existing_object_until_it_is_gone() {
         world.until_pages(&[("a-x", "here first")]);
         let warning = "Warning ErrResourceExists Page pages/a-x already exists, and this controller does not manage it";
         assert_eq!(world.recorded("a"), [warning]);
-        // No watch connects its deletion to the site: the backoff retries.
+        // No watch reports this deletion to the site: the backoff retries.
         world.bare_pages().purge(&page_key("a-x")).unwrap();
         world.clock.advance(60 * SECOND);
         world.until_pages(&[("a-x", "one")]);
@@ -201,7 +201,7 @@ fn a_secondary_that_cannot_get_its_labels_back_stops_nothing_else() {
     }
 }
 
-/// A watch may lag: an orphan in it may have a new owner.
+/// A watch may lag: an object that is an orphan there may have a new owner.
 #[test]
 fn does_not_collect_an_object_that_has_a_new_owner() {
     for world in World::both() {

@@ -39,7 +39,7 @@ fn creates_marks_and_updates_only_differences() {
         assert_eq!(world.of_pages.writes(), ["update Page pages/p"]);
         assert_eq!(world.bare_pages().get(&page_key("p")).unwrap(), second);
 
-        // An object that was read may be desired: its version, uid and status do not count.
+        // An object that was read may be desired: its version, uid and status are ignored.
         let old = Page { status: Some(7), text: "three".into(), ..first };
         assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), OperationResult::Updated(now) if now.text == "three"));
         world.of_pages.writes();
@@ -174,7 +174,8 @@ fn does_not_overwrite_a_faster_writer() {
         let (pages, bare) = (world.pages(), world.bare_pages());
         let (a, b) = (created(&world, "a"), created(&world, "b"));
         let bare_pages = Secondary::new(bare.clone());
-        // Between read and creation another writer creates it: for another owner, and for the same one.
+        // Between the read and the creation, another writer creates it: for another owner, and for the same
+        // one.
         for (faster, owner) in [(&b, "b"), (&a, "a")] {
             let (rival, whose, name) = (bare_pages.clone(), faster.clone(), format!("p-{owner}"));
             let mut once = Some(page(&name, "faster"));
@@ -194,7 +195,7 @@ fn does_not_overwrite_a_faster_writer() {
                 assert_eq!(bare.get(&page_key(&name)).unwrap().text, "faster");
             }
         }
-        // Between read and update it changes, or gets another owner.
+        // Between the read and the update it changes, or gets another owner.
         let change = |verb: &'static str, change: fn(&mut Page)| {
             let bare = bare.clone();
             let mut once = Some(());

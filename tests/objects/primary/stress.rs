@@ -1,4 +1,4 @@
-//! Threads change, delete and purge sites, pages and themes while a controller runs. At the end all is in step.
+//! Threads change, delete and purge sites, pages and themes while a controller runs. At the end everything matches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ fn storm(clients: usize, seed: u64) {
     assert_eq!(foreign.metadata.labels, ObjectMeta::default().labels);
     manager.stop();
     running.wait().unwrap();
-    // Two runs of one site at once panic.
+    // If two runs of one site overlap, they panic.
     assert_eq!(handle.metrics().runs.panics, 0);
 }
 

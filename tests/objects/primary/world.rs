@@ -149,7 +149,7 @@ impl World {
         until(|| if self.texts() == wanted { Ok(()) } else { Err(format!("{:?}, not {wanted:?}", self.texts())) });
     }
 
-    /// Waits until each of the sites has run for the event of its page.
+    /// Waits until each of the sites has run for an event about its page.
     #[track_caller]
     pub(crate) fn until_echoed(&self, started: &Started, sites: &[&str]) {
         for name in sites {

@@ -23,7 +23,7 @@ enum Rule {
     DeletionTimes,
     /// `update` ignores a `deletionTimestamp`.
     ForeignDeletionTimes,
-    /// An object that leaves a selection is told without its labels.
+    /// An object that leaves a selection is reported without its labels.
     Leaving,
     /// Dependents of owners of unknown kinds are deleted.
     UnknownOwners,

@@ -1,4 +1,4 @@
-//! A slow client follows the rules too: no case of the suite depends on the duration of calls.
+//! A slow client follows the rules too: no case of the suite depends on how long calls take.
 
 use std::sync::Arc;
 use std::time::Duration;

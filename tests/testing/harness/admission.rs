@@ -158,7 +158,7 @@ fn another_decision_is_reported() {
               +    \"closed\",
                )",
     );
-    // The object of a request that should be denied is not compared.
+    // If a request should be denied, its object is not compared.
     assert_report(
         &report(AdmissionTestCase::create("x", &vm()).expect_forbidden("closed"), &vms()),
         "1 of 1 cases failed
@@ -268,7 +268,7 @@ fn kinds_that_cannot_be_served_fail_the_case() {
     assert!(report.contains("an unexpected error\n      Vm.example.com/v1 cannot be served: "), "{report}");
 }
 
-/// The options of all cases: further runs, and a look at the decision.
+/// Options that all cases have: further runs, and checks of the decision.
 #[test]
 fn a_second_request_sees_the_state_of_the_first() {
     let names = Arc::new(Mutex::new(Vec::new()));

@@ -56,7 +56,7 @@ fn given_objects_follow_the_rules_of_the_client() {
     assert!(apps.get(&key("part")).unwrap_err().is_not_found());
 }
 
-/// A watch of one clone shows the writes of another, and a client of other objects is another store.
+/// A watch of one clone shows the writes of another clone. A client with other objects is another store.
 #[test]
 fn clones_count_as_one_store() {
     let (client, apps) = client();
@@ -77,7 +77,7 @@ fn an_object_that_is_given_again_is_a_new_object() {
     assert_eq!(apps.get(&key("part")).unwrap().meta().resource_version, "999");
 }
 
-/// A watch ends when an object is given: its reader must list again.
+/// Giving an object ends a watch: its reader must list again.
 #[test]
 fn a_given_object_ends_the_history_of_a_watch() {
     let (client, apps) = client();

@@ -523,7 +523,7 @@ fn status_patches() {
     assert!(of(whole, patch).contains("+status patch App.example.com/v1 default/resource-1"));
 }
 
-/// The writes of all methods are in one common order.
+/// The writes of all methods have one common order.
 #[test]
 fn the_order_of_writes() {
     let writes = |config: &Config| {

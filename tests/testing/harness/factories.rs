@@ -184,7 +184,7 @@ fn objects_of_a_type_have_factories() {
     assert_eq!(vm().created(1).build().metadata.uid, "Vm.example.com:default/vm-1");
 }
 
-/// The panic comes at once, and names the object and the field.
+/// The panic is immediate, and names the object and the field.
 #[test]
 fn invalid_changes_panic() {
     #[track_caller]

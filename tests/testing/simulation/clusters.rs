@@ -21,7 +21,7 @@ struct Note {
 
 homeostat::object!(Note, namespaced, "example.com", "v1");
 
-/// A store and a note of it.
+/// A store, and a note in it.
 type Key = (&'static str, ObjectKey);
 
 type NoteEvent = Event<ObjectKey, Note>;
@@ -141,7 +141,7 @@ fn a_store_that_is_cut_off_delays_only_its_own_keys() {
         program.write("near", "two");
         sim.run_for(SECOND);
         assert_eq!(program.copy("near"), "two");
-        // One thread serves both. A key that fails waits for its retry without it.
+        // One thread serves both stores. While a failed key waits for its retry, the thread is free.
         program.write("near", "three");
         sim.run_for(SECOND);
         assert_eq!(program.copy("near"), "three");

@@ -45,7 +45,7 @@ fn a_run_that_waits_for_ever_ends_the_simulation() {
     };
     let vms = Controller::builder("vm", forever).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
     vms.enqueue("vm-1");
-    // `run_until` panics although the condition holds by then.
+    // `run_until` panics, even though the condition holds by then.
     let text = panic_of(|| sim.run_until(HOUR, || vms.metrics().runs.panics > 0));
     assert!(text.contains("nothing is due, now or later"), "{text}");
     assert!(text.contains("in the midst of a turn: pool-"), "{text}");
@@ -292,7 +292,7 @@ fn a_test_that_panics_during_runs_unwinds() {
     assert!(text.contains("found out"), "{text}");
 }
 
-/// Components that are dropped during an unwinding are stopped and joined, and no other component runs meanwhile.
+/// Components that are dropped during an unwinding are stopped and joined, but no other component runs.
 #[test]
 fn nothing_runs_while_a_test_unwinds() {
     let notes = Mutex::new(None);
@@ -341,7 +341,7 @@ fn a_component_that_waits_for_something_other_than_the_clock_is_refused() {
     running.wait().unwrap();
 
     let client = HookedClient::new(MemoryClient::new());
-    // The hook replaces a pollable stream by one that may block.
+    // The hook replaces a pollable stream with one that may block.
     client.on_stream(|_, stream| Ok(ObjectStream::new(stream)));
     let api = client.api(&THING);
     assert_refused("things-0", ObjectWatch::new(api).clock(sim.clock()).start().map(drop));
@@ -350,7 +350,7 @@ fn a_component_that_waits_for_something_other_than_the_clock_is_refused() {
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-/// Each new thread would call the hook, and the number of threads in the process does not change.
+/// Each new thread would call the hook. The number of threads in the process must not change either.
 #[test]
 fn no_thread_is_started() {
     fn threads() -> usize {

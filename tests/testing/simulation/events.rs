@@ -41,7 +41,7 @@ fn an_unreachable_client_is_tried_again_after_growing_delays() {
         client.cut_off(true);
         let recorder = EventRecorder::builder("vms").client(client.clone()).clock(sim.clock()).log(false).build();
         recorder.event(&DynamicObject::new(&VM, "a", "vm-1"), EventType::Normal, "Started", "a");
-        // At once, and after 1, 3, 7 and 15 seconds.
+        // Immediately, and after 1, 3, 7 and 15 seconds.
         sim.run_for(Duration::from_secs(20));
         assert_eq!(client.writes().len(), 5);
         client.cut_off(false);
@@ -52,7 +52,7 @@ fn an_unreachable_client_is_tried_again_after_growing_delays() {
     });
 }
 
-/// Events in other namespaces do not wait for the next try of the one that fails.
+/// Events in other namespaces do not wait for the next try of the failing one.
 #[test]
 fn events_are_stored_while_those_of_a_failing_namespace_wait() {
     Simulation::seeds(0..5, |sim| {
@@ -63,7 +63,7 @@ fn events_are_stored_while_those_of_a_failing_namespace_wait() {
             recorder.event(&DynamicObject::new(&VM, namespace, "vm-1"), EventType::Normal, "Started", message);
         };
         record("x", "a");
-        // Tries at once, and after 1, 3, 7 and 15 seconds.
+        // Tries immediately, and after 1, 3, 7 and 15 seconds.
         sim.run_for(Duration::from_secs(20));
         assert_eq!(client.writes().len(), 5);
         for number in 0..3 {

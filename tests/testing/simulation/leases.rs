@@ -1,4 +1,4 @@
-//! Managers of several processes over one lease, in one simulation.
+//! Managers of several processes use one lease, in one simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,8 @@ use crate::hooked_client::HookedClient;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
-/// A manager whose controller runs one key each second and notes it, with the fencing number.
+/// A manager with a controller that runs one key each second and records it, with the fencing
+/// number.
 struct Process {
     client: Arc<HookedClient>,
     manager: Manager,
@@ -132,7 +133,7 @@ fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
         sim.run_for(5 * MINUTE);
         assert_eq!(leaders(&notes), ["one 0"]);
         assert!(one.manager.is_leading());
-        // A stop on top of a renewal would wait for it in vain, so it comes after a quick one.
+        // A stop on top of a renewal would wait for it forever, so it follows a quick renewal.
         sim.run_until(MINUTE, || updates.load(SeqCst).is_multiple_of(6));
         one.manager.stop();
         sim.run_until(10 * SECOND, || other.manager.is_leading());
@@ -188,7 +189,7 @@ fn a_manager_refuses_an_abort_grace_beyond_the_margin() {
     assert!(Manager::builder().elector(elector).abort_grace(Duration::from_millis(900)).build().is_ok());
 }
 
-/// Another program, such as one with client-go, holds the lease.
+/// Another program, for example one with client-go, holds the lease.
 #[test]
 fn the_lease_of_another_program_is_respected_and_taken_over_once_it_runs_out() {
     let sim = Simulation::new(1);

@@ -21,7 +21,7 @@ fn start(
     (pool, running)
 }
 
-/// Returns the times of the runs of a key, in milliseconds.
+/// Returns when a key ran, in milliseconds.
 fn runs(notes: &Notes, name: Key) -> Vec<u128> {
     notes.all().into_iter().filter(|(_, what)| what == name).map(|(at, _)| at.as_millis()).collect()
 }

@@ -343,7 +343,7 @@ impl PrimaryReconciler<Team> for Roster {
     }
 }
 
-/// Checks that primaries end up with exactly their desired secondaries, in any order.
+/// Checks that primaries end with exactly their desired secondaries, in any order.
 fn primaries(sim: &Simulation) -> Vec<SimulatedTurn> {
     let world = World::new(sim);
     let roster = Roster(Secondary::new(world.members.clone()));
@@ -421,7 +421,7 @@ fn client_whose_lists(mut list: impl FnMut() -> Result<(), &'static str> + Send 
     client
 }
 
-/// Returns the times of the lists of a client. Its streams call `act` once, after an object exists.
+/// Returns when a client was asked for lists. Its streams call `act` once, after an object exists.
 fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send + Sync + 'static) -> Vec<Duration> {
     let (notes, clock) = (Notes::new(sim), sim.clock());
     let (listed, armed) = (notes.clone(), Arc::new(AtomicBool::new(false)));

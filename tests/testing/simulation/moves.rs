@@ -17,10 +17,10 @@ use super::{MINUTE, Outcome, SECOND};
 
 const KEYS: u32 = 40;
 
-/// Longer than the events of other processes' keys are remembered.
+/// Longer than events of other processes' keys are remembered.
 const LONG: Duration = MINUTE.saturating_mul(3);
 
-/// A resync of all keys comes once in a test.
+/// A resync of all keys happens once in a test.
 const RESYNC: Duration = LONG.saturating_mul(4);
 
 /// The runs since the last look: the key and its reasons.
@@ -36,7 +36,8 @@ struct Process {
 }
 
 impl Process {
-    /// Starts a process with two subscriptions to its watch. Runs of a number that is a multiple of `failing` fail for good.
+    /// Starts a process with two subscriptions to its watch. If a number is a multiple of `failing`, its runs fail
+    /// permanently.
     fn start(sim: &Simulation, client: &MemoryClient, name: &str, failing: u32) -> Self {
         let clock = sim.clock();
         let members = Members::builder(Arc::new(client.clone()), "default", "numbers").identity(name);
@@ -77,7 +78,7 @@ impl Process {
         std::mem::take(&mut *self.runs.lock()).into_iter().map(|(key, _)| key).collect()
     }
 
-    /// Returns the keys that have failed for good.
+    /// Returns the keys that have failed permanently.
     fn failed(&self) -> BTreeSet<u32> {
         self.numbers.status().parked.iter().map(|failed| failed.key).collect()
     }
@@ -113,7 +114,7 @@ fn a_change_of_the_members_runs_only_the_keys_that_have_come_to_a_process() {
         assert!(a.runs.lock().iter().all(|(_, reasons)| reasons.contains(Reasons::RESYNC)));
         assert_eq!(a.ran(), of_b);
 
-        // The changes of the members have not put off the resync of all keys.
+        // The changes of the members have not delayed the resync of all keys.
         sim.run_for(LONG + SECOND);
         assert_eq!(a.ran(), all);
         a.stop();

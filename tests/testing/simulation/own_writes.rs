@@ -1,4 +1,4 @@
-//! Runs that read from a watch which lags behind the client.
+//! Runs that read from a watch that lags behind the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -36,7 +36,7 @@ homeostat::object!(Machine, namespaced, "example.com", "v1", kind: "Machine");
 
 type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
-/// A stream whose events come late.
+/// A stream that delivers its events late.
 struct Lagging {
     events: ObjectStream,
     clock: Clock,
@@ -84,7 +84,7 @@ impl World {
         Self::with_debounce(sim, lag, bound, None)
     }
 
-    /// With a debounce of this length, the events that show its own writes enqueue the key too.
+    /// Starts with a debounce of this length, so that the events that show its own writes enqueue the key too.
     fn with_debounce(sim: &Simulation, lag: Duration, bound: Option<Duration>, debounce: Option<Duration>) -> Self {
         let clock = sim.clock();
         let client = lagging_client(sim, lag);
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// Returns a client whose watches lag.
+/// Returns a client with watches that lag.
 fn lagging_client(sim: &Simulation, lag: Duration) -> Arc<HookedClient> {
     let clock = sim.clock();
     let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
@@ -188,7 +188,7 @@ fn a_run_sees_the_writes_of_the_run_before_although_the_watch_lags() {
         let cluster = world.create(3);
         sim.run_for(MINUTE / 6);
         assert_eq!((world.count(), world.most.load(SeqCst)), (3, 3));
-        // Deletions are waited for too: none is repeated, which would be an error.
+        // The controller waits for deletions too: none is repeated, which would be an error.
         world.clusters.update(&Cluster { size: 1, ..cluster }).unwrap();
         sim.run_for(MINUTE / 6);
         assert_eq!(world.count(), 1);
@@ -197,7 +197,7 @@ fn a_run_sees_the_writes_of_the_run_before_although_the_watch_lags() {
     });
 }
 
-/// The key runs as soon as the watch shows the write, also if its own requeue is later.
+/// The key runs as soon as the watch shows the write, even if its own requeue is later.
 #[test]
 fn a_key_that_was_held_back_runs_as_soon_as_the_watch_shows_the_write() {
     let sim = Simulation::new(1);
@@ -222,8 +222,8 @@ fn a_debounced_event_does_not_delay_a_key_that_was_held_back() {
     world.stop();
 }
 
-/// Each key writes an object in its first run, and somebody deletes it before the watch has seen it, so no event ever shows it. Returns
-/// the times and keys of the runs of two seconds.
+/// Each key writes an object in its first run, and somebody deletes the object before the watch has seen it, so no
+/// event ever shows it. Returns the times and keys of the runs in the first two seconds.
 fn runs_with_writes_that_no_event_shows(sim: &Simulation, keys: usize) -> Vec<(Duration, String)> {
     let clock = sim.clock();
     let client = HookedClient::new(MemoryClient::builder().clock(clock.clone()).build());
@@ -282,8 +282,8 @@ fn keys_that_one_list_releases_run_in_an_order_of_the_seed() {
     assert_ne!(one, other);
 }
 
-/// Starts a machine `a`, if it `exists`, and runs one key every 100 ms beside a watch that lags. The first run makes these writes. Returns
-/// the times of the runs, and the numbers of machines that they find in the store of the watch.
+/// Starts a machine `a`, if it `exists`. Runs one key every 100 ms next to a watch that lags. The first run makes these
+/// writes. Returns the times of the runs, and the numbers of machines that they find in the store of the watch.
 fn runs_after(
     sim: &Simulation,
     lag: Duration,
@@ -330,7 +330,7 @@ fn machine_a() -> Machine {
     Machine { metadata: ObjectMeta::new("default", "a") }
 }
 
-/// A run makes an object anew if a field cannot be changed. The watch shows the new object before the run ends.
+/// A run creates an object again because a field cannot be changed. The watch shows the new object before the run ends.
 #[test]
 fn a_run_that_makes_an_object_anew_does_not_wait_for_the_end_of_the_new_one() {
     let runs = runs_after(&Simulation::new(1), Duration::ZERO, true, |machines, cx| {

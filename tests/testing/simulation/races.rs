@@ -24,7 +24,7 @@ fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> Running<Watch<
 }
 
 /// Runs an app that needs a config and a secret. The config is created first, so the app expects it as soon as it
-/// sees the secret. This is true for the client, but not for two watches.
+/// sees the secret. This order holds in the client, but not across two watches.
 fn app(sim: &Simulation, relies_on_order: bool) {
     let client = MemoryClient::builder().clock(sim.clock()).build();
     let (configs, secrets) = (watch(sim, &client, &CONFIG), watch(sim, &client, &SECRET));

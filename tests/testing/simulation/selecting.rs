@@ -21,7 +21,7 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
-/// Returns a client that may list and watch only in the namespace `a`, and of the config maps only `web`.
+/// Returns a client that may list and watch only in the namespace `a`, and only `web` of the config maps.
 fn restricted(inner: &MemoryClient) -> Arc<HookedClient> {
     let client = HookedClient::new(inner.clone());
     client.on_call(|call| {
@@ -51,7 +51,7 @@ impl World {
         Config::new(Arc::new(self.client.clone())).with_clock(self.sim.clock())
     }
 
-    /// Returns a reconciler that notes each run, and counts the first three in the status of its object.
+    /// Returns a reconciler that records each run, and counts the first three in the status of its object.
     fn reconciler(&self, config: Config, kind: &Kind) -> ResourceReconciler<DynamicObject> {
         let notes = self.notes.clone();
         let counts = move |cx: &SubContext<'_>, object: &mut DynamicObject| -> SubResult {
@@ -81,7 +81,7 @@ impl World {
         Api::of_kind(Arc::new(self.client.clone()), kind.clone())
     }
 
-    /// Returns the runs since the last call, after ten seconds. A test expects at most one useful run.
+    /// Lets ten seconds pass, and returns the runs since the last call. A test expects at most one useful run.
     fn ran(&self) -> Vec<String> {
         self.sim.run_for(10 * SECOND);
         std::mem::take(&mut *self.notes.list.lock()).into_iter().map(|(_, what)| what).collect()
@@ -157,7 +157,7 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     assert_eq!(world.after(&PAGE, |page| drop(page.fields_mut().remove("data")))[0], "a/web", "its child has changed");
 }
 
-/// Its watch asks for its own object alone. The step's watch has the namespace of the reconciler.
+/// Its watch asks only for its own object. The step's watch has the namespace of the reconciler.
 #[test]
 fn an_aggregate_of_one_namespace_needs_no_rights_in_others() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Waits for a time end at exactly that time.
+//! A wait for a time ends at exactly that time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -171,12 +171,12 @@ fn consecutive_events_are_one_run() {
         sim.run_for(3 * SECOND);
     }
     sim.run_for(MINUTE);
-    // The first run comes at the latest wait, the second one five seconds after the last change.
+    // The first run starts when the longest wait has passed, the second one five seconds after the last change.
     assert_eq!(notes.times(), seconds([20, 32]));
     drop(vms);
 }
 
-/// No task runs between the change and the wait, so the source still holds the change.
+/// No task runs between the change and the wait, so the source still has the change.
 #[test]
 fn a_wait_right_after_a_change_sees_its_run() {
     for seed in 0..20 {
@@ -213,7 +213,7 @@ fn keys_are_run_at_the_limited_rate() {
     assert_eq!(notes.times(), seconds([0, 0, 2, 4, 6]));
 }
 
-/// A suspended key is taken and put aside, in any order with the other key.
+/// A suspended key is taken and set aside, in any order with the other key.
 #[test]
 fn a_key_that_does_not_run_does_not_use_up_the_rate() {
     Simulation::seeds(0..20, |sim| {
@@ -306,7 +306,7 @@ fn a_run_that_passes_its_deadline_is_cancelled_and_reported() {
     });
 }
 
-/// At the end of the time a turn is under way, and the key is due again when it ends.
+/// When the time is over, a turn is in progress, and the key is due again when the turn ends.
 #[test]
 fn a_turn_that_sleeps_beyond_the_end_is_the_last_one() {
     let sim = Simulation::new(7);

@@ -1,4 +1,4 @@
-//! The world around the processes: the store, the network, the machines and the users.
+//! The environment of the processes: the store, the network, the machines and the users.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use serde_json::Value;
 use super::{Disk, DiskStatus, LEASE, SECOND};
 use crate::hooked_client::{Call, HookedClient};
 
-/// The longest time by which a read is late.
+/// The maximum age of the state that a read returns.
 const OLDEST: Duration = Duration::from_secs(30);
 
-/// Numbers from a seed: the generator of Marsaglia, 2003.
+/// Random numbers from a seed: the generator of Marsaglia, 2003.
 struct Dice(u64);
 
 impl Dice {
@@ -42,7 +42,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Checks that there were several of each in each of `worlds`.
+    /// Checks that each fault has happened several times in each of `worlds`.
     pub(super) fn check_enough(&self, worlds: u64) {
         let Self { lost, old_reads, repeated, pauses } = *self;
         let is_enough = lost > worlds * 10 && old_reads > worlds * 10 && repeated > worlds * 3 && pauses > worlds;
@@ -66,7 +66,7 @@ struct OldState {
     leases: ObjectList<SharedObject>,
 }
 
-/// A write on its way, which the network delivers once more.
+/// A write that the network will deliver a second time.
 struct LateWrite {
     at: Instant,
     verb: &'static str,
@@ -167,7 +167,7 @@ impl Ground {
         pause
     }
 
-    /// Returns a client whose calls are not disturbed.
+    /// Returns a client with undisturbed calls.
     pub(super) fn client(&self) -> Arc<HookedClient> {
         HookedClient::new(self.store.clone())
     }
@@ -184,7 +184,8 @@ impl Ground {
         let _ = Context::detached_with(self.clock.clone(), CancellationToken::new()).sleep(duration);
     }
 
-    /// Disturbs a call: it may be late, lost before the store, lost after the store has carried it out, or carried out again later.
+    /// Disturbs a call: it may be late, lost before it reaches the store, lost after the store has executed it, or
+    /// executed again later.
     fn disturb_call(&self, call: &mut Call<'_>, machine: &SimulatedMachine) -> Option<ClientError> {
         self.tick();
         if *self.is_calm.lock() || call.verb == "watch" {
@@ -197,7 +198,7 @@ impl Ground {
             self.sleep(if hangs { 20 * SECOND } else { Duration::from_millis(self.roll(1500)) });
         }
         if self.roll(100) == 0 {
-            // Between the last check of the process and its call.
+            // The pause falls between the last check of the process and its call.
             self.sleep(self.pause(machine));
         }
         let is_lost = match (self.roll(20), &call.sent) {
@@ -219,7 +220,7 @@ impl Ground {
         is_lost.then(|| ClientError::transport(call.object.clone(), "the answer was lost"))
     }
 
-    /// Carries a write out without an answer.
+    /// Executes a write, but returns no answer.
     fn carry_out(&self, verb: &str, kind: &Kind, object: Value) {
         match verb {
             "create" => drop(self.store.create(kind, object)),
@@ -248,8 +249,8 @@ impl Ground {
 
     /// Returns an older state of all objects of a kind, which answers a get or a list.
     ///
-    /// A list is as new as its query [wants](Query::not_older_than). Leases and single disks may be older although nobody allows it,
-    /// as if a server answered that does not know yet that it no longer leads.
+    /// A list is as new as its query [wants](Query::not_older_than). Leases and single disks may be older although
+    /// nobody allows that: the server that answers may not know yet that it no longer leads.
     fn older(&self, kind: &Kind, query: Option<&Query>) -> Option<ObjectList<SharedObject>> {
         let is_new =
             |query: &Query| query.continue_token.is_some() || (kind.name() == "Disk" && query.not_older_than.is_none());
@@ -267,7 +268,7 @@ impl Ground {
         is_allowed.then(|| list.clone())
     }
 
-    /// Raises the size of a disk as a user does, in the version that was read.
+    /// Raises the size of a disk like a user, in the version that was read.
     pub(super) fn raise_one(&self) {
         let disks = self.disks();
         let number = self.roll(self.raised.lock().len() as u64);

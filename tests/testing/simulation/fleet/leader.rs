@@ -24,7 +24,7 @@ struct Record {
 }
 
 impl Record {
-    /// Notes that a run may write in this term. A run of an earlier leader may not, once a later one has run.
+    /// Checks that a run may write in this term: once a run of a later leader has started, an earlier leader may not.
     fn may_write(&mut self, process: usize, fence: &Fence) {
         let number = fence.number().unwrap();
         let (holder, _) = *self.holders.entry(number).or_insert_with(|| (process, fence.clone()));
@@ -123,8 +123,8 @@ fn run(sim: &Simulation) -> (u64, Faults, u64) {
     (record.runs, faults, record.holders.len() as u64)
 }
 
-/// Starts each process again whose manager has ended, as a service manager does. The end of a process also ends its calls: a manager
-/// with a run that has not ended in time would renew its lease until then.
+/// If the manager of a process has ended, restarts the process, like a service manager. The end of a process also ends
+/// its calls. Otherwise a manager with an overdue run would renew its lease until the run ends.
 fn restart_ended(ground: &Ground, record: &Arc<Mutex<Record>>, processes: &mut [Process]) {
     for (number, process) in processes.iter_mut().enumerate() {
         if process.manager.status().doing == "ended" {
@@ -147,7 +147,7 @@ fn processes_under_faults_have_one_leader_lose_no_update_and_settle_all_keys() {
     let (runs, faults, leaders) = counts.into_inner();
     println!("{worlds:?} seeds: {runs} runs, {leaders} leaders, {faults:?}");
     let Some(worlds) = worlds else { return };
-    // The worlds are not idle.
+    // Enough happens in these worlds.
     assert!(runs > worlds * 50 && leaders > worlds * 2, "{runs} {leaders}");
     faults.check_enough(worlds);
 }

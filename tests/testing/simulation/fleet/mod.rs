@@ -1,10 +1,11 @@
-//! Several processes of one program over one store, in one simulation. Each has a machine with its own clock. Calls are late, lost,
-//! repeated or answered from an old state; processes are paused, cut off, stopped, killed and started again.
+//! Several processes of one program use one store, in one simulation. Each process has a machine with its own clock.
+//! Calls are late, lost, repeated or answered from an old state; processes are paused, cut off, stopped, killed and
+//! started again.
 //!
 //! # Clocks
 //!
-//! The clocks of the machines run at 80 to 120 % of true time; in each world one runs at 80 % and one at 120 %. The wall clocks are
-//! hours apart and are set by hours. The times of a lease are the defaults. By true time they promise:
+//! The clocks of the machines run at 80 to 120 % of true time; in each world one runs at 80 % and one at 120 %. The
+//! wall clocks are hours apart and are set by hours. The times of a lease are the defaults. In true time they promise:
 //!
 //! | time | by its clock | at 80 % | at 120 % |
 //! |---|---|---|---|
@@ -12,18 +13,19 @@
 //! | its runs have ended, if they heed the cancellation: renew deadline | 10 s | 12.5 s | 8.3 s |
 //! | after another process saw the renewal, it takes over: lease duration | 15 s | 18.8 s | 12.5 s |
 //!
-//! A renewal is seen after it was sent. So the fast process takes over no earlier than 12.5 s after the slow process sent its last
-//! renewal, and by then the runs of the slow process have ended. The defaults bear no more than ±20 %, because the durations 15 s and 10 s
-//! have the proportion of the rates 120 % and 80 %. The margin is for runs that end slowly: the last run begins 2.5 s of true time before
-//! another process takes over.
+//! A renewal is seen after it was sent. Therefore the fast process takes over no earlier than 12.5 s after the slow
+//! process sent its last renewal, and by then the runs of the slow process have ended. The defaults tolerate no more
+//! than ±20 %, because the durations 15 s and 10 s have the same ratio as the rates 120 % and 80 %. The margin is for
+//! runs that end slowly: the last run begins 2.5 s of true time before another process takes over.
 //!
 //! # Old reads
 //!
-//! The contract of a client allows old lists only where the query says so (`Query::not_older_than`); the lists of a watch do. Here, gets,
-//! and lists of leases, are old too: a server may answer that does not know yet that it no longer leads. Nothing may depend on them,
-//! since each write names the version that was read.
+//! The contract of a client allows old lists only if the query accepts them (`Query::not_older_than`); the lists of a
+//! watch do. Here, gets and lists of leases are also old: the server that answers may not know yet that it no longer
+//! leads. Nothing may depend on these answers, since each write names the version that was read.
 //!
-//! Nobody deletes a lease of a member: then the numbers may begin again, as [`Members`](homeostat::objects::Members) say.
+//! Nobody deletes the lease of a member: then the numbers could begin again, as the documentation of
+//! [`Members`](homeostat::objects::Members) warns.
 
 mod ground;
 mod leader;
@@ -43,7 +45,7 @@ use super::{Outcome, SECOND};
 use crate::hooked_client::HookedClient;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
-/// The time with faults, and the time in which everything settles.
+/// How long faults happen, and how long everything may take to settle.
 const STORM: Duration = Duration::from_secs(90);
 const CALM: Duration = Duration::from_secs(120);
 
@@ -78,7 +80,8 @@ fn settle(disks: &Api<Disk>, cx: &Context, key: &ObjectKey) -> Outcome {
     Ok(Action::requeue_after(20 * SECOND))
 }
 
-/// Calls `step` each second of the storm, also between two steps of a run. The test itself goes on only when no run is in progress.
+/// Calls `step` each second of the storm, even between two steps of a run. The test itself continues only when no run
+/// is in progress.
 fn storm(sim: &Simulation, step: impl Fn() + Send + Sync + 'static) {
     let pool = WorkerPool::builder().threads(1).clock(sim.clock()).start().unwrap();
     let reconcile = move |_: &Context, _: &&str| -> Outcome {
@@ -94,13 +97,13 @@ fn storm(sim: &Simulation, step: impl Fn() + Send + Sync + 'static) {
     assert!(runs.panics == 0 && runs.requeues > 10, "{runs:?}");
 }
 
-/// Returns whether a term has ended, by the clock of its process. Unlike [`Fence::check`], does not end it.
+/// Returns whether a term has ended, by the clock of its process. Unlike [`Fence::check`], does not end the term.
 fn is_over(fence: &Fence) -> bool {
     fence.remaining().is_none_or(|remaining| remaining.is_zero()) || fence.check().is_err()
 }
 
-/// Runs the seeds `0..most`, or as many as the environment says. Prints the end of the trace if one fails. Returns the number of seeds, or
-/// `None` if there were too few to judge their counts.
+/// Runs the seeds `0..most`, or as many as the environment variable says. If one fails, prints the end of its trace.
+/// Returns the number of seeds, or `None` if there were too few to judge their counts.
 #[expect(clippy::print_stdout, reason = "the trace of a failure")]
 fn for_seeds(most: u64, run: impl Fn(&Simulation)) -> Option<u64> {
     let most = std::env::var("HOMEOSTAT_FLEET_SEEDS").map_or(most, |seeds| seeds.parse().unwrap());

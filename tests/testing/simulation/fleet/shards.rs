@@ -36,7 +36,8 @@ struct KeyRecord {
 }
 
 impl Record {
-    /// Notes that a run begins. Another run may still be there only if its term has ended: it can write no more.
+    /// Records that a run begins. Another run of the key may still exist only if its term has ended: then it can write
+    /// nothing.
     fn begin(&mut self, process: usize, key: &ObjectKey, fence: &Fence) {
         let number = fence.number().unwrap();
         if is_over(fence) {
@@ -69,7 +70,7 @@ impl Record {
     }
 }
 
-/// One start of a process. Each has its own number, so that a process and its successor count as two.
+/// One start of a process. Each start has its own number, so that a process and its successor count as two.
 struct Process {
     machine: SimulatedMachine,
     client: Arc<HookedClient>,
@@ -97,7 +98,7 @@ impl Process {
         let (record, slow) = (Arc::clone(record), ground.clone());
         let reconcile = move |cx: &Context, key: &ObjectKey| -> Outcome {
             record.lock().begin(number, key, &cx.fence()?);
-            // Some runs take so long that the members change meanwhile. They end when they are cancelled.
+            // Some runs take so long that the members change during the run. They end when they are cancelled.
             let long = if slow.roll(4) == 0 { Duration::from_millis(slow.roll(6_000)) } else { Duration::ZERO };
             let outcome = cx.sleep(long).map_err(BoxError::from).and_then(|()| settle(&disks, cx, key));
             record.lock().end(number, key);
@@ -117,7 +118,7 @@ impl Process {
         Self { machine, client, manager, running, disks, number }
     }
 
-    /// Starts another process in place of this one if it has ended. The end of a process also ends its calls.
+    /// If this process has ended, starts another one in its place. The end of a process also ends its calls.
     fn restart_if_ended(&mut self, start: impl FnOnce() -> Self) {
         if self.manager.status().doing == "ended" {
             self.client.cut_off(true);
@@ -125,7 +126,7 @@ impl Process {
         }
     }
 
-    /// Ends the process without giving anything back, as a kill does.
+    /// Ends the process without releasing anything, like a kill.
     fn kill(&mut self) {
         self.client.cut_off(true);
         self.manager.abort();
@@ -204,12 +205,13 @@ fn each_key_runs_in_one_process_at_a_time_and_settles() {
     let ([runs, moves, starts], faults) = counts.into_inner();
     println!("{worlds:?} seeds: {runs} runs, {moves} moved keys, {starts} processes, {faults:?}");
     let Some(worlds) = worlds else { return };
-    // The worlds are not idle.
+    // Enough happens in these worlds.
     assert!(runs > worlds * 80 && moves > worlds * 8, "{runs} {moves}");
     faults.check_enough(worlds);
 }
 
-/// Lets the owner of a disk end without having handled the deletion of the disk. Returns the other processes that run for it.
+/// Ends the owner of a disk before it has handled the deletion of the disk. Returns the other processes that run for
+/// it.
 fn runs_for_a_deletion(sim: &Simulation, ends: impl Fn(&mut Process)) -> BTreeSet<usize> {
     let ground = Ground::new(sim, DISKS, PROCESSES);
     ground.calm_down();
@@ -245,7 +247,7 @@ fn the_next_owner_of_a_key_handles_a_deletion_its_predecessor_missed() {
     });
 }
 
-/// The process has refused the keys at its start. That was no run.
+/// The process has refused the keys at its start. That did not count as a run.
 #[test]
 fn the_next_owner_of_a_key_does_not_wait_for_the_minimum_interval() {
     Simulation::seeds(0..10, |sim| {
