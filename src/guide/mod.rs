@@ -7,7 +7,7 @@
 //! | [`errors`] | How are errors retried, and how do I change that? |
 //! | [`testing`] | How do I test without sleeping? |
 //! | [`observability`] | Which logs and metrics are there, and which buckets do dashboards need? |
-//! | [`leaders`] | How do I run two processes, of which one works? |
+//! | [`leaders`] | How do I run several processes so that only one works? |
 //! | [`sharding`] | How do several processes divide keys, and how does one controller serve several stores? |
 //! | [`production`] | Which checks come before I ship? |
 //! | [`clients`] | Which clients work with an [`ObjectApi`](crate::serve::ObjectApi), and with which settings? |
@@ -19,7 +19,8 @@
 //! | [`from_controller_runtime`] | I know controller-runtime. |
 //! | [`from_reconciler_io`] | I know reconciler.io. |
 //!
-//! The code of all pages is compiled, and run where it needs no server. Only an excerpt for another crate is not.
+//! The code on all pages is compiled, and run if it needs no server. The only exception is an excerpt for another
+//! crate.
 
 #[doc = include_str!("clients.md")]
 pub mod clients {}
