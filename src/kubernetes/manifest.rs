@@ -1,8 +1,8 @@
-//! Manifests: objects as the text that `kubectl apply` reads.
+//! Manifests: objects in the text form that `kubectl apply` reads.
 
 use serde_json::Value;
 
-/// Returns the objects as YAML documents. Each begins with `---`, so that several texts make one file.
+/// Returns the objects as YAML documents. Each begins with `---`, so several texts can be joined to one file.
 ///
 /// # Examples
 ///
@@ -18,7 +18,7 @@ pub fn to_yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> String {
     documents.collect()
 }
 
-/// Returns a value as YAML, without a mark of its beginning.
+/// Returns a value as YAML, without a `---` line.
 pub(super) fn yaml_of(value: &Value) -> String {
     // JSON is YAML too.
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value}\n"))

@@ -1,10 +1,12 @@
 //! Connections to Kubernetes API servers, without an async runtime. Feature `kubernetes`.
 //!
-//! - [`ClusterConfig::load`] finds the settings of a connection as `kubectl` does.
-//! - [`KubernetesClient`] is a [`Client`](crate::objects::Client) of a real server: objects, watches and controllers work with it as
-//!   with the embedded clients.
-//! - `CustomResourceDefinition` (feature `schema`) makes a server serve a Rust type. [`RbacRules`] are the rights that a program needs.
-//! - The source of a transport error is a [`RequestError`]: it names the verb, the URL and the request's id in the audit log.
+//! - [`ClusterConfig::load`] finds the connection settings the way `kubectl` does.
+//! - [`KubernetesClient`] is a [`Client`](crate::objects::Client) of a real server. Objects, watches and controllers
+//!   work with it as with the embedded clients.
+//! - `CustomResourceDefinition` (feature `schema`) makes a server serve a Rust type. [`RbacRules`] lists the
+//!   permissions that a program needs.
+//! - The source of a transport error is a [`RequestError`], which names the verb, the URL and the request's id in the
+//!   audit log.
 //!
 #![doc = include_str!("cases.md")]
 

@@ -1,4 +1,4 @@
-//! The rules that allow a program its requests.
+//! Rules that permit a program's requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,11 +9,13 @@ use super::manifest::yaml_of;
 use crate::objects::{EventRecorder, Kind};
 
 const READ: [&str; 3] = ["get", "list", "watch"];
-/// The verbs of a controller for objects that it makes. `Client::apply` is `patch`, and `create` for a new object.
+/// The verbs of a controller for the objects that it creates. `Client::apply` needs `patch`, and `create` for a new
+/// object.
 const WRITE: [&str; 4] = ["create", "update", "patch", "delete"];
 const UPDATE: [&str; 3] = ["get", "update", "patch"];
 
-/// The requests that a program makes, as rules for role-based access control (RBAC). Displays as the `rules` of a role, in YAML.
+/// The requests that a program makes, as rules for role-based access control (RBAC). Displays as the YAML of a role's
+/// `rules`.
 ///
 /// # Examples
 ///
@@ -38,7 +40,7 @@ pub struct RbacRules(BTreeMap<RbacResource, BTreeSet<String>>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RbacResource {
     group: String,
-    /// The plural, perhaps with `/` and a subresource.
+    /// The plural. A `/` and a subresource may follow.
     name: String,
 }
 
@@ -49,51 +51,52 @@ impl RbacRules {
         Self::default()
     }
 
-    /// Allows to read and watch objects of this kind.
+    /// Permits reading and watching objects of this kind.
     #[must_use]
     pub fn read(self, kind: &Kind) -> Self {
         self.allow(kind, &READ)
     }
 
-    /// Allows to read, watch, create, change and delete objects of this kind, one at a time.
+    /// Permits reading, watching, creating, changing and deleting objects of this kind, one at a time.
     ///
-    /// [`Client::delete_collection`](crate::objects::Client::delete_collection) needs more: add `.allow(kind, &["deletecollection"])`.
+    /// [`Client::delete_collection`](crate::objects::Client::delete_collection) also needs `.allow(kind,
+    /// &["deletecollection"])`.
     #[must_use]
     pub fn write(self, kind: &Kind) -> Self {
         self.allow(kind, &READ).allow(kind, &WRITE)
     }
 
-    /// Allows to change the status of objects of this kind.
+    /// Permits changing the status of objects of this kind.
     #[must_use]
     pub fn status(self, kind: &Kind) -> Self {
         self.allow_subresource(kind, "status", &UPDATE)
     }
 
-    /// Allows to add and remove finalizers of objects of this kind, and to make them the owners of others.
+    /// Permits adding and removing finalizers of objects of this kind, and making these objects the owners of others.
     #[must_use]
     pub fn finalizers(self, kind: &Kind) -> Self {
         self.allow(kind, &UPDATE).allow_subresource(kind, "finalizers", &["update"])
     }
 
-    /// Allows an [`EventRecorder`] to store events.
+    /// Permits an [`EventRecorder`] to store events.
     #[must_use]
     pub fn record_events(self) -> Self {
         self.allow(&EventRecorder::KIND, &["create", "patch"])
     }
 
-    /// Allows these verbs for objects of a kind.
+    /// Permits these verbs for objects of a kind.
     #[must_use]
     pub fn allow(self, kind: &Kind, verbs: &[&str]) -> Self {
         self.insert(kind.group(), kind.plural().into_owned(), verbs)
     }
 
-    /// Allows these verbs for a subresource, such as `status`, of objects of a kind.
+    /// Permits these verbs for a subresource of a kind's objects, such as `status`.
     #[must_use]
     pub fn allow_subresource(self, kind: &Kind, subresource: &str, verbs: &[&str]) -> Self {
         self.insert(kind.group(), format!("{}/{subresource}", kind.plural()), verbs)
     }
 
-    /// Adds the rules of another program or part.
+    /// Adds the rules of another part of the program.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (resource, verbs) in other.0 {
@@ -102,7 +105,7 @@ impl RbacRules {
         self
     }
 
-    /// Returns whether the rules allow a verb for objects of a kind.
+    /// Returns whether the rules permit a verb for objects of a kind.
     #[must_use]
     pub fn allows(&self, kind: &Kind, verb: &str) -> bool {
         let resource = RbacResource { group: kind.group().to_owned(), name: kind.plural().into_owned() };
@@ -122,7 +125,8 @@ impl RbacRules {
         self.0.iter().map(rule).collect()
     }
 
-    /// Returns a service account in a namespace, a cluster role with these rules, and the binding of both, all with this name.
+    /// Returns three objects with this name: a service account in a namespace, a cluster role with these rules, and
+    /// their binding.
     #[must_use]
     pub fn manifests(&self, name: &str, namespace: &str) -> Vec<Value> {
         let group = "rbac.authorization.k8s.io";

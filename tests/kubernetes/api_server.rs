@@ -1,4 +1,4 @@
-//! The API server of tests, over real connections.
+//! The scripted API server, over real connections.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::time::Duration;
@@ -295,7 +295,7 @@ fn a_compressed_watch_delivers_each_event_at_once() {
     assert!(reply.headers.contains(&("content-encoding".to_owned(), "gzip".to_owned())));
     let mut bytes = BufReader::new(reply.body);
     for name in ["a", "b", "c"] {
-        // Each event is a chunk, and in it a member.
+        // Each event is a chunk that contains a gzip member.
         let member = bytes.fill_buf().unwrap().to_vec();
         let mut text = String::new();
         flate2::read::GzDecoder::new(&member[..]).read_to_string(&mut text).unwrap();

@@ -17,7 +17,7 @@ use crate::kinds;
 use crate::support::wait_for;
 
 thread_local! {
-    /// The lock of the widgets and zones, which this thread holds until it ends.
+    /// The lock for the widgets and zones. This thread holds it until it ends.
     static TURN: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 

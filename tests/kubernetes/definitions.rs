@@ -206,7 +206,7 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
     let definition = CustomResourceDefinition::of::<Shape>().unwrap();
     remove(&client, definition.name());
     install(&client, &definition).unwrap();
-    // Again: nothing changes.
+    // Installing again changes nothing.
     install(&client, &definition).unwrap();
     let stored =
         client.get(&CustomResourceDefinition::KIND, &ObjectKey::cluster(definition.name())).unwrap().to_value();
@@ -237,14 +237,14 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
         }
     }
 
-    // Missing fields get the defaults of the type.
+    // Missing fields get the type's defaults.
     let mut short = shape("short").to_json().unwrap();
     short["spec"]["nested"] = json!({"number": 1});
     let short = client.create(&Shape::KIND, short).unwrap();
     assert_eq!(short.pointer("/spec/nested/size").unwrap(), json!(3));
 
     remove(&client, definition.name());
-    // The server's handler of requests hears of the deletion a moment after the definition is gone.
+    // After the definition is gone, the server still handles requests for a moment.
     wait_for("the kind is not served", PATIENCE, || {
         let error = client.list(&Shape::KIND, &Query::all()).err()?;
         assert!(error.is_kind_not_served(), "{error}");
@@ -252,7 +252,7 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
     });
 }
 
-/// A type whose fields a server would drop or change if the definition accepted less than the type writes.
+/// A type with fields that a server would drop or change if the definition accepted less than the type writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Kept {
     metadata: ObjectMeta,
@@ -405,7 +405,7 @@ fn a_server_keeps_each_field_that_a_type_writes() {
     created.status.conditions = ["Ready", "Done"].map(|kind| Condition::new(kind, ConditionStatus::True, "R")).into();
     let updated = kinds.update_status(&created).unwrap();
     assert_eq!(updated.status, created.status);
-    // Without a value for a default that breaks a rule, the type sets it.
+    // For a default that violates a rule, the type sets the value.
     let mut short = written;
     short["metadata"]["name"] = "b".into();
     short["spec"].as_object_mut().unwrap().remove("replicas");
@@ -423,7 +423,7 @@ fn a_server_keeps_each_field_that_a_type_writes() {
     remove(&client, definition.name());
 }
 
-/// A stored version and an older one, which lacks a field.
+/// A stored version, and an older one that lacks a field.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Plan {
     metadata: ObjectMeta,
@@ -489,7 +489,7 @@ fn names_that_are_taken_are_refused_with_the_reason_of_the_server() {
 }
 
 #[test]
-fn an_installation_that_is_forbidden_says_so() {
+fn a_forbidden_installation_is_reported_as_forbidden() {
     let definition = CustomResourceDefinition::of::<Plan>().unwrap();
     let error = install(&client_as(Some("nobody")), &definition).unwrap_err();
     let text = error.to_string();
@@ -499,7 +499,7 @@ fn an_installation_that_is_forbidden_says_so() {
     );
 }
 
-/// A server may put requests for a new kind off, for as long as a client repeats them.
+/// A server may postpone requests for a new kind for as long as a client repeats them.
 #[test]
 fn an_installation_ends_in_time_although_the_server_postpones_requests() {
     let hour = Duration::from_secs(3600);
@@ -534,7 +534,7 @@ fn an_installation_ends_in_time_although_the_server_postpones_requests() {
     }
 }
 
-/// kube-rs makes the definition, homeostat installs it and uses the derived type.
+/// kube-rs generates the definition, and homeostat installs it and uses the derived type.
 mod derived {
     use kube::{CustomResource, CustomResourceExt};
     use schemars::JsonSchema;
@@ -572,7 +572,7 @@ mod derived {
     }
 }
 
-/// The types of k8s-openapi go through a real server as they go through an embedded client.
+/// The types of k8s-openapi work with a real server as with an embedded client.
 #[test]
 fn the_types_of_k8s_openapi_are_read_and_written() {
     use k8s_openapi::api::core::v1::ConfigMap;

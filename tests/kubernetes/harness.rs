@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cluster::{self, Options, Servers};
 use crate::support::{pause, wait_for};
 
-/// The environment variable that makes a test start a cluster and wait for its death.
+/// This environment variable makes a test start a cluster and wait to be killed.
 const VICTIM: &str = "HOMEOSTAT_TEST_VICTIM";
 
 #[test]
@@ -68,7 +68,7 @@ fn nothing_is_left_of_a_cluster_when_its_test_is_killed() {
     });
 }
 
-/// Returns the number of processes with this text in their command line.
+/// Returns how many processes have this text in their command line.
 fn users_of(text: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
     processes.filter(|path| std::fs::read(path).is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))).count()

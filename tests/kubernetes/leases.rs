@@ -18,7 +18,7 @@ use crate::support::pause;
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const MS: Duration = Duration::from_millis(1);
 
-/// A lease, without an object at first.
+/// The name of a lease that does not exist at first.
 struct LeaseOf<'a> {
     direct: KubernetesClient,
     name: &'a str,
@@ -81,7 +81,7 @@ fn a_lease_is_acquired_renewed_given_back_and_taken_over() {
     drop(term);
     assert!(lease.get().pointer("/spec/holderIdentity").is_none_or(|holder| holder.to_value() == json!("")));
 
-    // Nobody renews this one.
+    // This lease is not renewed.
     let second = lease.short("two").campaign(&cx).unwrap();
     assert_eq!(second.fence().number(), Some(1));
     let third = lease.short("three").campaign(&cx).unwrap();
@@ -91,7 +91,8 @@ fn a_lease_is_acquired_renewed_given_back_and_taken_over() {
     assert_eq!(lease.get().pointer("/spec/leaseTransitions").unwrap(), json!(2), "the third one has it still");
 }
 
-/// The connection stays open and silent. The calls of the elector have a limit, and the term ends before the next one begins.
+/// The connection stays open and silent. The elector's calls have a limit, and the term ends before the next one
+/// begins.
 #[test]
 fn a_renewal_into_a_black_hole_ends_the_term_in_time() {
     let lease = LeaseOf::new("lease-hole");

@@ -248,7 +248,7 @@ fn a_primary_controller_makes_secondaries_of_the_types() {
     running.wait().unwrap();
 }
 
-/// The parent is a derived type, its child is a type of k8s-openapi.
+/// The parent is a derived type, and its child is a type of k8s-openapi.
 #[test]
 fn sub_reconcilers_work_on_the_types() {
     let client = memory();

@@ -1,4 +1,4 @@
-//! The example `operator` on a real server, with the rights that its manifests grant.
+//! The example `operator` on a real server, with the permissions that its manifests grant.
 
 use std::fs;
 use std::process::Command;
@@ -22,7 +22,7 @@ const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
 const ACCOUNT: &str = "system:serviceaccount:operator-test:site-operator";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the objects of YAML documents.
+/// Parses YAML documents.
 fn parse(yaml: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(yaml).unwrap()
 }
@@ -57,7 +57,7 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
     for user in kubeconfig["users"].as_array_mut().unwrap() {
         user["user"]["as"] = ACCOUNT.into();
     }
-    // The paths of files are relative to the kubeconfig.
+    // File paths are relative to the kubeconfig.
     let directory = cluster::shared().parent().unwrap().to_owned();
     for (list, entry) in [("clusters", "cluster"), ("users", "user")] {
         for named in kubeconfig[list].as_array_mut().unwrap() {
@@ -87,7 +87,7 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
     wait_for("the site is published", PATIENCE, || (reason("Published") == "Published").then_some(()));
     assert_eq!(reason("Ready"), "Waiting", "no node runs the web server");
 
-    // A child that is deleted comes back.
+    // A deleted child is created again.
     let pages = ObjectKey::new("default", "garden-pages");
     let uid = client.get(&CONFIG_MAP, &pages).unwrap().uid().to_owned();
     client.delete(&CONFIG_MAP, &pages, &DeleteOptions::default()).unwrap();
@@ -95,7 +95,7 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
         let map = client.get(&CONFIG_MAP, &pages).ignore_not_found().unwrap()?;
         (map.uid() != uid && !map.is_deleting()).then_some(())
     });
-    // Runs that find all in order write nothing.
+    // Runs that find everything in order write nothing.
     let version = || client.get(&CONFIG_MAP, &pages).unwrap().resource_version().to_owned();
     let before = version();
     sites.patch(&garden.key(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).unwrap();
@@ -104,7 +104,7 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
     wait_for("the site has no pages", PATIENCE, || (reason("Ready") == "NoPages").then_some(()));
     assert_eq!(version(), before);
 
-    // The children are deleted with the site, and the finalizer takes it out of the index.
+    // The children are deleted with the site, and the finalizer removes the site from the index.
     sites.delete(&garden.key(), &DeleteOptions::default()).unwrap();
     wait_for("the site is gone", PATIENCE, || {
         sites.get(&garden.key()).ignore_not_found().unwrap().is_none().then_some(())

@@ -1,4 +1,4 @@
-//! Controllers of primaries: one kind of objects in a real cluster, the other in memory.
+//! Controllers of primaries. One kind of object is in a real cluster, the other in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 const FINALIZER: &str = "example.com/hold";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The calls of a reconciler, each as `put a` or `gone delete a`.
+/// The calls of a reconciler, such as `put a` or `gone delete a`.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<Vec<String>>>);
 
@@ -66,10 +66,10 @@ fn map(namespace: &str, name: &str, text: &Value) -> DynamicObject {
     DynamicObject::new(&MAP, namespace, name).with("data", json!({"text": text}))
 }
 
-/// Takes the client of the cluster and a client in memory, and returns the clients of primaries and secondaries.
+/// Given a client of the cluster and a client in memory, returns the clients for primaries and secondaries.
 type Split = fn(Arc<dyn Client>, Arc<dyn Client>) -> [Arc<dyn Client>; 2];
 
-/// Follows primaries from their creation to their deletion. `split` chooses the clients of primaries and secondaries.
+/// Follows primaries from creation to deletion. `split` chooses the clients for primaries and secondaries.
 fn follow(namespace: &str, split: Split) {
     let cluster = cluster::client(&cluster::shared());
     kinds::create_namespace(&cluster, namespace);
@@ -107,7 +107,7 @@ fn follow(namespace: &str, split: Split) {
         (again.meta().uid != by_hand.meta().uid).then_some(())
     });
 
-    // Without finalizers, the last state of a deleted object shows no deletion.
+    // Without a finalizer, an object's last state does not show its deletion.
     assert!(primaries.delete(&key("free"), &DeleteOptions::default()).unwrap().is_gone());
     calls.wait("gone delete free");
     becomes("free", None);

@@ -9,7 +9,7 @@ pub(crate) struct Usage {
     pub(crate) sockets: usize,
     /// The resident memory in bytes.
     pub(crate) memory: u64,
-    /// The most resident memory so far, in bytes.
+    /// The highest resident memory so far, in bytes.
     pub(crate) peak_memory: u64,
 }
 

@@ -16,11 +16,11 @@ use crate::cluster;
 use crate::kinds;
 use crate::support::wait_for;
 
-/// The finalizers of the steps that hold the thing, one for each step.
+/// The finalizers of the three steps that hold the thing.
 const FINALIZERS: [&str; 3] = ["steps.example.com/thing", "steps.example.com/front", "steps.example.com/parts"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A thing, which has a front page and a page for each part.
+/// A thing with a front page and a page for each part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Thing {
     metadata: ObjectMeta,

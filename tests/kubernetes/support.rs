@@ -1,14 +1,14 @@
-//! Waits for other processes, which know no held clock.
+//! Waits for other processes, to which a held clock does not apply.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Calls `look` until it returns a value. Panics when that takes longer than `patience`.
+/// Calls `look` until it returns a value. Panics after `patience`.
 pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     look_for(patience, &mut look).unwrap_or_else(|| panic!("waited {patience:?} until {what}"))
 }
 
-/// Calls `look` until it returns a value. Returns `None` when that takes longer than `patience`.
+/// Calls `look` until it returns a value. Returns `None` after `patience`.
 #[expect(clippy::disallowed_methods, reason = "other processes know no held clock")]
 pub(crate) fn look_for<T>(patience: Duration, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Admission hooks that a real server calls, over HTTPS.
+//! Admission hooks that a real server calls over HTTPS.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -25,21 +25,22 @@ const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server with hooks for config maps, and a namespace whose config maps the API server asks it about.
+/// A server with hooks for config maps, and a namespace in which the API server calls them.
 struct Webhooks {
     client: KubernetesClient,
     http: Http,
-    /// Also the names of the webhook configurations.
+    /// This is also the name of the webhook configurations.
     namespace: String,
     server: Running<ServerControl>,
-    /// The names of the maps in dry runs.
-    rehearsed: Arc<Mutex<Vec<String>>>,
+    /// The names of config maps that hooks saw in dry runs.
+    dry_runs: Arc<Mutex<Vec<String>>>,
     _certificates: TempDir,
 }
 
-/// Maps get an owner. The number 13 is invalid, 14 breaks the hook, and maps can be kept.
-fn reviewer(rehearsed: &Arc<Mutex<Vec<String>>>) -> AdmissionReviewer {
-    let rehearsed = Arc::clone(rehearsed);
+/// The hooks: each map gets an owner, the number 13 is invalid, 14 makes the hook panic, and maps can be protected
+/// from deletion.
+fn reviewer(dry_runs: &Arc<Mutex<Vec<String>>>) -> AdmissionReviewer {
+    let dry_runs = Arc::clone(dry_runs);
     let maps = ServedResource::new(CONFIG_MAP)
         .mutate(|request, map| {
             map["data"]["owner"] = request.user.name.as_str().into();
@@ -47,7 +48,7 @@ fn reviewer(rehearsed: &Arc<Mutex<Vec<String>>>) -> AdmissionReviewer {
         })
         .validate(move |request, map| {
             if request.dry_run {
-                rehearsed.lock().push(request.name.to_owned());
+                dry_runs.lock().push(request.name.to_owned());
             }
             match map["data"]["number"].as_str() {
                 Some("13") => Err(Rejection::invalid("data.number", "13", "must not be 13")),
@@ -94,19 +95,19 @@ impl Webhooks {
         let [certificate, key] = ["server.crt", "server.key"].map(|name| certificates.path().join(name));
         fs::write(&certificate, identity.certificate).unwrap();
         fs::write(&key, identity.key).unwrap();
-        let rehearsed = Arc::default();
-        // The API server has no credentials: only the paths of reviews are open to it.
+        let dry_runs = Arc::default();
+        // The API server has no credentials, so only the review paths are public.
         let server = Server::builder((Ipv4Addr::LOCALHOST, 0))
             .tls(certificate, key)
             .token("a-token", UserInfo::new("ada"))
-            .admission_reviews("/admission", &reviewer(&rehearsed))
+            .admission_reviews("/admission", &reviewer(&dry_runs))
             .public_path("/admission/mutate")
             .public_path("/admission/validate");
         let server = server.build().unwrap().start().unwrap();
 
         let namespace = format!("webhooks-{}", std::process::id());
         let client = cluster::client(&directory.join("kubeconfig"));
-        let hooks = Self { client, http, namespace, server, rehearsed, _certificates: certificates };
+        let hooks = Self { client, http, namespace, server, dry_runs, _certificates: certificates };
         hooks.install(&authority);
         hooks
     }
@@ -138,7 +139,7 @@ impl Webhooks {
         });
     }
 
-    /// Sends a request about the config maps of the namespace. `null` stands for no body.
+    /// Sends a request about the namespace's config maps. `null` means no body.
     fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let path = format!("/api/v1/namespaces/{}/configmaps{path}", self.namespace);
         let (code, text) = self.http.send(method, &path, Some(body).filter(|body| !body.is_null())).unwrap();
@@ -152,7 +153,7 @@ impl Webhooks {
 
 impl Drop for Webhooks {
     fn drop(&mut self) {
-        // While the configurations exist, nothing in the namespace can be deleted without the server.
+        // While the configurations exist, nothing in the namespace can be deleted without this server.
         for kind in configurations() {
             let _ = self.client.delete(&kind, &ObjectKey::cluster(&self.namespace), &DeleteOptions::default());
         }
@@ -166,7 +167,7 @@ fn a_real_server_asks_the_hooks() {
     let (code, created) = hooks.create("a", &json!({"number": "1"}));
     assert_eq!((code, &created["data"]), (201, &json!({"number": "1", "owner": "admin"})));
 
-    // The mutating webhook is asked first, and refuses as well.
+    // The mutating webhook is called first, and refuses too.
     let (code, status) = hooks.create("b", &json!({"number": "13"}));
     assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{status}");
     let fault = "denied the request: data.number: Invalid value: \"13\": must not be 13";
@@ -174,7 +175,7 @@ fn a_real_server_asks_the_hooks() {
     assert_eq!(status["message"], by_mutating);
     assert_eq!(status["details"]["causes"][0]["field"], "data.number");
 
-    // Only the validating webhook is asked about changes and deletions.
+    // For changes and deletions, only the validating webhook is called.
     let (code, status) = hooks.send("PATCH", "/a", &json!({"data": {"number": "13"}}));
     let by_validating = format!("admission webhook \"validate.homeostat.example.com\" {fault}");
     assert_eq!((code, &status["message"]), (422, &json!(by_validating)), "{status}");
@@ -186,18 +187,18 @@ fn a_real_server_asks_the_hooks() {
     assert_eq!(hooks.send("PATCH", "/a", &json!({"data": {"keep": "no"}})).0, 200);
     assert_eq!(hooks.send("DELETE", "/a", &Value::Null).0, 200);
 
-    // A hook that panics refuses the object, and answers the next review.
+    // A panicking hook refuses the object. The next review is answered again.
     let (code, status) = hooks.create("c", &json!({"number": "14"}));
     assert_eq!(code, 500);
     assert!(status["message"].as_str().unwrap().ends_with("denied the request: a hook panicked: no idea"), "{status}");
 
-    // Hooks know dry runs. Both webhooks are asked.
-    let rehearsal = json!({"metadata": {"name": "d"}});
-    assert_eq!(hooks.send("POST", "?dryRun=All", &rehearsal).0, 201);
+    // Hooks recognize dry runs. Both webhooks are called.
+    let dry_run = json!({"metadata": {"name": "d"}});
+    assert_eq!(hooks.send("POST", "?dryRun=All", &dry_run).0, 201);
     assert_eq!(hooks.send("GET", "/d", &Value::Null).0, 404);
-    assert_eq!(*hooks.rehearsed.lock(), ["d", "d"]);
+    assert_eq!(*hooks.dry_runs.lock(), ["d", "d"]);
 
-    // The client of this crate names the fields.
+    // This crate's client names the fields.
     let metadata = json!({"namespace": hooks.namespace, "name": "e"});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"number": "13"}});
     let error = hooks.client.create(&CONFIG_MAP, map).unwrap_err();

@@ -1,6 +1,6 @@
-//! Objects, lists and events in answers. A plain value.
+//! Decodes objects, lists and watch events from answers. Plain values.
 //!
-//! `metadata.managedFields` are left out: they often take half of an object, and an update without them keeps them.
+//! `metadata.managedFields` is omitted: it often makes up half of an object, and an update without it keeps it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::split;
 use crate::objects::{Kind, ReadBuffers, SharedObject};
 
-/// The initial events of a watch end with a bookmark that has this annotation.
+/// The annotation on the bookmark that ends a watch's initial events.
 const INITIAL_EVENTS_END: &str = "/metadata/annotations/k8s.io~1initial-events-end";
 
 /// A page of objects.
@@ -21,7 +21,7 @@ pub(super) struct Page {
     pub(super) version: String,
     pub(super) continue_token: Option<String>,
     pub(super) items: Vec<SharedObject>,
-    /// The objects that cannot be decoded, which are not among the items.
+    /// The objects that could not be decoded. They are not among the items.
     pub(super) bad: Vec<BadObject>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum RawEvent {
     Error(Value),
 }
 
-/// An object that cannot be decoded. It has no name if it belongs to an event that cannot be decoded either.
+/// An object that could not be decoded. It has no name if the name could not be decoded either.
 #[derive(Debug, PartialEq)]
 pub(super) struct BadObject {
     pub(super) namespace: String,
@@ -43,7 +43,7 @@ pub(super) struct BadObject {
     pub(super) fault: String,
 }
 
-/// Reads an object. Sets its `apiVersion` and `kind` if `kind` is given.
+/// Reads an object. With `kind`, sets its `apiVersion` and `kind`.
 pub(super) fn object(text: &[u8], kind: Option<&Kind>) -> Result<SharedObject, serde_json::Error> {
     read(text, ObjectSeed { kind, buffers: &mut ReadBuffers::default() })
 }
@@ -58,19 +58,19 @@ fn read<'de, S: DeserializeSeed<'de>>(text: &'de [u8], seed: S) -> Result<S::Val
         deserializer.end()?;
         Ok(value)
     }
-    // To check the whole text takes less time than to check each string. Strings that are left out may be invalid.
+    // Checking the whole text once is faster than checking each string. Omitted strings may be invalid.
     match str::from_utf8(text) {
         Ok(text) => whole(serde_json::Deserializer::from_str(text), seed),
         Err(_) => whole(serde_json::Deserializer::from_slice(text), seed),
     }
 }
 
-/// Reads a list of objects of this kind. An object that cannot be decoded does not hide the others.
+/// Reads a list of objects of this kind. An object that cannot be decoded does not affect the others.
 pub(super) fn list(text: &[u8], kind: &Kind) -> Result<Page, serde_json::Error> {
     read(text, ListSeed { kind }).or_else(|error| list_one_by_one(text, kind).ok_or(error))
 }
 
-/// Reads a list that has objects that cannot be decoded. `None` if the list itself is malformed, or such an object has no name.
+/// Reads the list object by object. `None` if the list itself is malformed, or if an object is and has no name.
 fn list_one_by_one(text: &[u8], kind: &Kind) -> Option<Page> {
     let mut page = Page::default();
     let mut is_list = false;
@@ -93,7 +93,7 @@ fn list_one_by_one(text: &[u8], kind: &Kind) -> Option<Page> {
     is_list.then_some(page)
 }
 
-/// Describes an object that cannot be decoded. `None` if not even its name can be read.
+/// Describes an object that cannot be decoded. `None` if even its name is unreadable.
 fn bad_object(text: &[u8], error: &serde_json::Error) -> Option<BadObject> {
     let NamedObject { metadata: ObjectName { namespace, name } } = serde_json::from_slice(text).ok()?;
     let namespace = namespace.unwrap_or_default();
@@ -108,7 +108,7 @@ impl Page {
     }
 }
 
-/// Reads an event. Its objects have this kind. Pass the same buffers for many events, to save allocations.
+/// Reads an event about an object of this kind. Reuse the buffers for many events to save allocations.
 pub(super) fn event(line: &[u8], kind: &Kind, buffers: &mut ReadBuffers) -> Result<RawEvent, BadObject> {
     let bad = |fault: String| {
         let named: Named = serde_json::from_slice(line).unwrap_or_default();
@@ -134,7 +134,7 @@ pub(super) fn event(line: &[u8], kind: &Kind, buffers: &mut ReadBuffers) -> Resu
     }
 }
 
-/// The object of an event as the server has sent it.
+/// The object of an event, without its kind and version.
 #[derive(Deserialize)]
 struct Unnamed {
     object: Value,
@@ -158,7 +158,7 @@ struct ObjectName {
     name: String,
 }
 
-/// Reads an object, of this kind if it is given.
+/// Reads an object. With a kind, the object gets this kind.
 struct ObjectSeed<'a> {
     kind: Option<&'a Kind>,
     buffers: &'a mut ReadBuffers,
@@ -172,7 +172,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
     }
 }
 
-/// Reads a text, without a copy if it can.
+/// Reads a text, without a copy if possible.
 struct TextVisitor;
 
 impl<'de> Visitor<'de> for TextVisitor {
@@ -247,7 +247,7 @@ struct ListMeta {
     continue_token: Option<String>,
 }
 
-/// Returns whether an object of this kind is a list. Some servers leave out the `items` of an empty one.
+/// Returns whether this is the kind of a list. Some servers omit the `items` of an empty list.
 fn is_kind_of_list(kind: &str) -> bool {
     kind.ends_with("List")
 }
@@ -310,7 +310,7 @@ impl<'de> Visitor<'de> for ItemsSeed<'_> {
         f.write_str("an array of objects")
     }
 
-    /// Empty lists of some old kinds are `null`.
+    /// Some old kinds have `null` for an empty list.
     fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
         Ok(Vec::new())
     }

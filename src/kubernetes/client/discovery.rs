@@ -1,7 +1,8 @@
 //! The kinds that the server serves.
 //!
-//! A path is guessed from the kind. Only if the server does not know the path, the list of the kind's group and version is read: a
-//! kind may have another plural, also after its definition has been replaced. A broken group does not disturb the others.
+//! The plural in a path is guessed from the kind. If the server does not know the path, the client reads the list of
+//! kinds in the kind's group and version, because the plural may be irregular. A replaced definition may also have
+//! changed it. A broken group does not affect the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,32 +19,32 @@ use crate::kubernetes::http::path::RequestPath;
 use crate::kubernetes::http::transport::{HttpRequest, HttpTransport};
 use crate::objects::{ClientError, Kind, ObjectRef};
 
-/// The shortest time between two readings of a list of kinds because of paths that the server does not know.
+/// The shortest interval between two reads of a list of kinds after requests with unknown paths.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A kind as the server serves it.
+/// How the server serves a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServedKind {
     /// The plural in lower case, as it appears in URLs.
     pub plural: String,
-    /// Whether the objects live in namespaces.
+    /// Whether the objects belong to namespaces.
     pub namespaced: bool,
-    /// The verbs, such as `get` and `list`.
+    /// The supported verbs, such as `get` and `list`.
     pub verbs: Vec<String>,
     /// The subresources, such as `status` and `scale`.
     pub subresources: Vec<String>,
 }
 
-/// The lists of kinds that were read so far.
+/// The lists of kinds read so far, by group and version.
 #[derive(Debug, Default)]
 pub(super) struct Discovery(Mutex<HashMap<String, Group>>);
 
-/// The kinds of a group and version.
+/// The kinds in a group and version.
 #[derive(Clone, Debug, Default)]
 struct Group {
     read_at: Nanos,
-    /// `None` if the server does not serve the group and version.
+    /// `None` if the server does not serve this group and version.
     kinds: Option<BTreeMap<String, ServedKind>>,
 }
 
@@ -63,19 +64,19 @@ struct Resource {
 }
 
 impl Discovery {
-    /// Returns the plural of a kind: as the server has told it, or else as the kind has it.
+    /// Returns the plural of a kind: as the server has reported it, or else as guessed.
     pub(super) fn plural(&self, kind: &Kind) -> String {
         let groups = self.0.lock();
         let found = groups.get(&*kind.api_version()).and_then(|group| group.kinds.as_ref()?.get(kind.name()));
         found.map_or_else(|| kind.plural().into_owned(), |served| served.plural.clone())
     }
 
-    /// Returns a kind whose path the server does not know, as the server serves it. Reads the list of its group and version, unless
-    /// that has just been read. A cancellation of `stop` ends that.
+    /// Looks up a kind after the server did not know its path. Reads the list of the kind's group and version, unless
+    /// it was read just before. Cancelling `stop` ends the request.
     ///
     /// # Errors
     ///
-    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
     pub(super) fn find(
         &self,
         transport: &HttpTransport,
@@ -89,11 +90,12 @@ impl Discovery {
         }
     }
 
-    /// Reads the list of a group and version, and returns a kind as the server serves it. A cancellation of `stop` ends that.
+    /// Reads the list of the kind's group and version, and returns the kind's entry. Cancelling `stop` ends the
+    /// request.
     ///
     /// # Errors
     ///
-    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
     pub(super) fn read(
         &self,
         transport: &HttpTransport,
@@ -152,7 +154,8 @@ fn served(resources: Vec<Resource>) -> BTreeMap<String, ServedKind> {
         let subresources = parts.iter().filter_map(of_it).collect();
         (kind, ServedKind { plural: name, namespaced, verbs: verbs.unwrap_or_default(), subresources })
     });
-    // Virtual resources such as reviews of rights cannot be read; a kind that can be wins.
+    // Virtual resources, such as access reviews, cannot be read. If two resources have one kind, prefer a readable
+    // one.
     let mut kinds = BTreeMap::<String, ServedKind>::new();
     for (kind, served) in wholes {
         let reads = |served: &ServedKind| served.verbs.iter().any(|verb| verb == "get");

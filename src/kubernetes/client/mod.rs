@@ -1,4 +1,4 @@
-//! The client: its settings, and the requests that all verbs use.
+//! The client, its settings, and the requests that all verbs use.
 
 mod decode;
 mod discovery;
@@ -39,31 +39,32 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 
 /// A client of a Kubernetes API server. Clones share connections.
 ///
-/// It blocks, and needs no async runtime. Ordinary requests share a pool of connections. Each watch opens its own connection.
+/// It needs no async runtime. Ordinary requests share a pool of connections, and each watch opens its own.
 ///
 /// # Requests
 ///
-/// - Reads are repeated after failures of the connection and the statuses 429, 503 and 504. Writes are repeated only if
-///   the server certainly did not carry them out: it was not reached, or answered 429, or 503 with a delay. The delays
-///   follow the header `Retry-After`, with jitter. All repetitions end within the
-///   [time of a call](KubernetesClientBuilder::call_timeout). Failures of the connection, and answers 503 and 504
-///   without that header, are repeated three times at most. A version that the server has not reached is asked for ten
-///   times more at most.
-/// - A call that is repeated for more than five seconds is logged at *warn*. If a watch makes the call, the status of
-///   the watch shows it.
-/// - Warnings of the server, such as unknown fields and deprecated kinds, are logged at *warn*, each text once.
+/// - Reads are repeated after connection failures and after the statuses 429, 503 and 504. Writes are repeated only if
+///   the server certainly did not execute them: it was not reached, or answered 429, or 503 with a delay. Delays
+///   follow the header `Retry-After`, with jitter.
+/// - All repetitions end within the [call timeout](KubernetesClientBuilder::call_timeout). Connection failures, and
+///   answers 503 and 504 without a delay, are repeated at most three times. A request for a version that the server
+///   has not reached is repeated at most ten times.
+/// - A call that is repeated for more than five seconds is logged at *warn*. If a watch makes the call, the watch's
+///   status shows it instead.
+/// - Warnings from the server, such as unknown fields and deprecated kinds, are logged at *warn*, each text once.
 /// - Tokens, plugins and certificates are renewed before they expire, and after the server has refused them once.
-/// - A credential plugin runs once for all threads that wait for it. It is killed after two minutes, and with the last clone of the
-///   client. A failure of it is the answer to all requests of the next two seconds. While its last token is valid, that is used.
-/// - Files of tokens and certificates are read again each minute. New connections use the new certificates. A watch keeps its connection
-///   until the server ends it, after at most ten minutes.
-/// - `metadata.managedFields` are left out of all objects.
-/// - If the server cannot select by a field, the client does. A page of a list may then have fewer objects than its limit. A client
-///   of [metadata](Self::metadata_only) alone can do so only by fields of the metadata.
-/// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks for it. It asks again
-///   if the server no longer knows the answer.
-/// - In a process that is forked without `exec`, a copy of the client makes connections of its own. A watch that the parent has opened
-///   must not be read there: its answers would be missing in the parent.
+/// - A credential plugin runs once for all threads that wait for it. It is killed after two minutes, and when the
+///   client's last clone drops. After a failure, all requests within the next two seconds fail with it, or use the
+///   last token while that is valid.
+/// - Token and certificate files are read again each minute. New connections use the new certificates. A watch keeps
+///   its connection until the server ends it, after at most ten minutes.
+/// - `metadata.managedFields` is omitted from all objects.
+/// - If the server does not support a field selector, the client selects. A page of a list may then have fewer objects
+///   than its limit. A client of [metadata only](Self::metadata_only) can do this only for metadata fields.
+/// - The plural of a kind is guessed by the rules of English. If the server does not know it, the client asks the
+///   server, and asks again once the answer is outdated.
+/// - After a `fork` without `exec`, the child's copy of the client makes its own connections. The child must not read
+///   a watch that the parent has opened, because the parent would lose the events.
 ///
 /// # Examples
 ///
@@ -84,18 +85,18 @@ pub struct KubernetesClient {
     pub(super) mode: Mode,
 }
 
-/// The part that clones share.
+/// The state that clones share.
 pub(super) struct Shared {
     pub(super) transport: HttpTransport,
     discovery: Discovery,
-    /// The fields that the server cannot select by.
+    /// The fields by which the server cannot select.
     pub(super) unknown_fields: Mutex<HashMap<Kind, HashSet<String>>>,
     /// The kinds for which the server does not stream lists.
     pub(super) unstreamed: Mutex<HashSet<Kind>>,
     pub(super) pages: PageConnections,
 }
 
-/// The settings in which clones differ.
+/// The settings that may differ between clones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mode {
     pub(super) dry_run: bool,
@@ -104,8 +105,7 @@ pub(super) struct Mode {
     pub(super) field_validation: Option<FieldValidation>,
 }
 
-/// The treatment of unknown and repeated fields in writes, which the server checks. Servers before version 1.25 ignore
-/// the setting.
+/// How the server treats unknown and duplicate fields in writes. Servers before version 1.25 ignore this setting.
 ///
 /// # Examples
 ///
@@ -119,11 +119,11 @@ pub(super) struct Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldValidation {
-    /// Drops unknown fields, and keeps the last of repeated ones.
+    /// Drop unknown fields, and keep the last of several duplicates.
     Ignore,
-    /// Does the same as [`Ignore`](Self::Ignore), and sends a warning for each such field.
+    /// Like [`Ignore`](Self::Ignore), with a warning for each such field.
     Warn,
-    /// Refuses the write as [invalid](ClientError::Invalid).
+    /// Refuse the write as [invalid](ClientError::Invalid).
     Strict,
 }
 
@@ -162,70 +162,71 @@ pub struct KubernetesClientBuilder {
 }
 
 impl KubernetesClientBuilder {
-    /// Sets the time until a connection is established, with its TLS handshake. Default: 10 seconds.
+    /// Sets the timeout for establishing a connection, including the TLS handshake. Default: 10 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.limits.connect = timeout;
         self
     }
 
-    /// Sets the longest silence of the server during a call. Default: 60 seconds.
+    /// Sets how long the server may be silent during a call. Default: 60 seconds.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.limits.read = timeout;
         self
     }
 
-    /// Sets the longest silence of the server in a watch. Default: 330 seconds.
+    /// Sets how long the server may be silent in a watch. Default: 330 seconds.
     ///
-    /// An [`ObjectWatch`](crate::objects::ObjectWatch) replaces a silent stream itself: after two minutes if the server sends
-    /// bookmarks, and after five minutes if not. A shorter time than that counts as a failure of a watch that is only quiet.
+    /// Do not choose less than five minutes, or than two minutes with bookmarks: after that silence an
+    /// [`ObjectWatch`](crate::objects::ObjectWatch) replaces the stream itself. With a shorter time, an idle watch
+    /// counts as failed.
     pub fn watch_read_timeout(mut self, timeout: Duration) -> Self {
         self.limits.watch_read = timeout;
         self
     }
 
-    /// Sets the time for a call, with all its repetitions. Default: 90 seconds. Watches have no such limit.
+    /// Sets the timeout of a call with all its repetitions. Default: 90 seconds. Watches have no such limit.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.limits.retry.time = timeout;
         self
     }
 
-    /// Sets the most bytes of an answer that are read. Default: 1 GiB.
+    /// Sets the largest answer that is read, in bytes. Default: 1 GiB.
     pub fn max_answer_bytes(mut self, bytes: u64) -> Self {
         self.limits.answer = bytes;
         self
     }
 
-    /// Sets the name of the program for the server's logs, such as `backup/1.2`. Default: the name and version of this library.
+    /// Sets the program's name in the server's logs, such as `backup/1.2`. Default: this library's name and version.
     pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
         self.user_agent = Some(user_agent.into());
         self
     }
 
-    /// Sets the owner of fields that are written without [`apply`](crate::objects::Client::apply). Default: the part of the user
-    /// agent before the slash.
+    /// Sets the field manager for writes other than [`apply`](crate::objects::Client::apply). Default: the part of the
+    /// user agent before the slash.
     pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
         self.field_manager = Some(name.into());
         self
     }
 
-    /// Sets how the server treats unknown and repeated fields in writes. Default: the server decides. Since version
+    /// Sets how the server treats unknown and duplicate fields in writes. By default the server decides; since version
     /// 1.25 it sends warnings.
     pub fn field_validation(mut self, validation: FieldValidation) -> Self {
         self.field_validation = Some(validation);
         self
     }
 
-    /// Sets the clock of delays and expiries. Default: the system clock. Time-outs of sockets follow the system clock always.
+    /// Sets the clock for delays and expiries. Default: the system clock. Socket timeouts always use the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Builds the client. Reads certificates, but does not connect.
+    /// Builds the client. Reads certificates but does not connect.
     ///
     /// # Errors
     ///
-    /// If a certificate, the proxy or the user agent is invalid.
+    /// Returns an error if a certificate, the proxy or the user agent is invalid.
     pub fn build(self) -> Result<KubernetesClient, ConfigError> {
         let Self { config, limits, user_agent, field_manager, field_validation, clock } = self;
         let default_agent = || {
@@ -250,22 +251,22 @@ impl KubernetesClientBuilder {
 }
 
 impl KubernetesClient {
-    /// Returns a client with default settings. Reads certificates, but does not connect.
+    /// Returns a client with default settings. Reads certificates but does not connect.
     ///
     /// # Errors
     ///
-    /// If a certificate or the proxy is invalid.
+    /// Returns an error if a certificate or the proxy is invalid.
     pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
         Self::builder(config).build()
     }
 
-    /// Returns a builder of a client.
+    /// Returns a builder for a client.
     pub fn builder(config: ClusterConfig) -> KubernetesClientBuilder {
         let (limits, clock) = (TransportLimits::default(), Clock::system());
         KubernetesClientBuilder { config, limits, user_agent: None, field_manager: None, field_validation: None, clock }
     }
 
-    /// Returns a client with its own connections, and with calls of at most this time.
+    /// Returns a client with its own connections and this call timeout.
     pub(super) fn sibling(&self, call_timeout: Duration) -> Self {
         let shared = Shared {
             transport: self.shared.transport.sibling(call_timeout),
@@ -289,31 +290,31 @@ impl KubernetesClient {
         self.shared.transport.counters.read()
     }
 
-    /// Returns a client for dry runs: the server checks and answers its writes, but does not store them.
+    /// Returns a client for dry runs. The server checks its writes and answers them, but stores nothing.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { mode: Mode { dry_run: true, ..self.mode.clone() }, ..self.clone() }
     }
 
-    /// Returns a client that reads only the metadata of objects. Its objects have neither spec nor status, so a watch of many
-    /// objects takes less memory.
+    /// Returns a client that reads only the metadata of objects. Its objects have no spec and no status, so a watch of
+    /// many objects needs less memory.
     #[must_use]
     pub fn metadata_only(&self) -> Self {
         Self { mode: Mode { metadata_only: true, ..self.mode.clone() }, ..self.clone() }
     }
 
-    /// Returns a kind as the server serves it now. Sends a request each time.
+    /// Asks the server how it serves a kind now.
     ///
     /// # Errors
     ///
-    /// [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
     pub fn served_kind(&self, kind: &Kind) -> Result<ServedKind, ClientError> {
         let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
         self.shared.discovery.read(&self.shared.transport, &object, None)
     }
 
-    /// Sends a request for an object or several. `path_of` returns the path for a plural, and `send` sends it. If the server does not
-    /// know the path, asks it for the plural and tries again. A cancellation of `stop` ends that question.
+    /// Sends a request for one or more objects. `path_of` returns the path for a plural, and `send` sends the request.
+    /// If the server does not know the path, looks the plural up and tries again. Cancelling `stop` ends the look-up.
     pub(super) fn exchange<T>(
         &self,
         object: &ObjectRef,
@@ -360,7 +361,7 @@ impl KubernetesClient {
         self.request_until(None, object, method, line, content, path_of)
     }
 
-    /// Sends a request and reads the answer. A stop ends this with an error.
+    /// Sends a request and reads the answer. Fails when the call is stopped.
     pub(super) fn request_until(
         &self,
         stoppable: Option<&StoppableCall<'_>>,
@@ -380,19 +381,19 @@ impl KubernetesClient {
         Ok(ApiReply { line, body })
     }
 
-    /// Adds the settings of writes to a path.
+    /// Adds the write settings to a path.
     pub(super) fn write(&self, path: RequestPath) -> RequestPath {
         self.write_as(path, self.mode.field_manager.as_deref())
     }
 
-    /// Adds the settings of writes by this owner of the fields to a path.
+    /// Adds the write settings and this field owner to a path.
     pub(super) fn write_as(&self, path: RequestPath, owner: Option<&str>) -> RequestPath {
         let path = if self.mode.dry_run { path.query("dryRun", "All") } else { path };
         let path = path.optional_query("fieldValidation", self.mode.field_validation.map(FieldValidation::as_str));
         path.optional_query("fieldManager", owner)
     }
 
-    /// Returns the representation to ask for.
+    /// Returns the value of the header `Accept`.
     pub(super) fn accept(&self, list: bool) -> &'static str {
         match (self.mode.metadata_only, list) {
             (false, _) => JSON,
@@ -402,7 +403,7 @@ impl KubernetesClient {
     }
 }
 
-/// The answer to a request that has succeeded.
+/// The answer to a successful request.
 #[derive(Debug)]
 pub(super) struct ApiReply {
     line: RequestLine,
@@ -421,7 +422,7 @@ impl ApiReply {
     }
 }
 
-/// Returns the fault of a namespace that is missing or must not be there.
+/// Returns the fault of a missing or forbidden namespace.
 fn misplaced(served: &ServedKind, key: &ObjectKey) -> Option<Cause> {
     let namespace = key.namespace();
     let rule = match (served.namespaced, namespace.is_empty()) {
@@ -432,7 +433,7 @@ fn misplaced(served: &ServedKind, key: &ObjectKey) -> Option<Cause> {
     Some(Cause::new("metadata.namespace", namespace, rule))
 }
 
-/// Returns the fault of a subresource that the kind does not have.
+/// Returns the fault of a subresource that the kind lacks.
 fn missing_part(served: &ServedKind, path: &RequestPath) -> Option<Cause> {
     let name = path.subresource_name()?;
     let is_missing = !served.subresources.iter().any(|known| known == name);

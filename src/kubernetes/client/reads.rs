@@ -1,4 +1,4 @@
-//! Requests that the trait of clients does not have: scale and tables.
+//! Requests beyond the `Client` trait: scale and tables.
 
 use http::Method;
 use serde::Deserialize;
@@ -16,15 +16,15 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scale {
-    /// The desired number.
+    /// The desired number of replicas.
     pub desired: u32,
-    /// The current number.
+    /// The current number of replicas.
     pub current: u32,
-    /// The label selector of the replicas; may be empty.
+    /// The label selector of the replicas. May be empty.
     pub selector: String,
 }
 
-/// A list of objects as `kubectl get` prints it.
+/// A list of objects, as `kubectl get` prints it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ObjectTable {
@@ -45,10 +45,10 @@ pub struct TableColumn {
     /// The type of the cells, such as `string`.
     #[serde(rename = "type")]
     pub cell_type: String,
-    /// The meaning of the cells.
+    /// The description of the cells.
     #[serde(default)]
     pub description: String,
-    /// 0 for the columns that are always shown, above 0 for `kubectl get -o wide`.
+    /// Zero if the column is always shown. Columns above zero appear in `kubectl get -o wide`.
     #[serde(default)]
     pub priority: i32,
 }
@@ -112,8 +112,8 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// The errors of [`get`](crate::objects::Client::get). If the kind has no subresource `scale`, the error is
-    /// [`NotFound`](ClientError::NotFound) or [`Invalid`](ClientError::Invalid).
+    /// Returns the errors of [`get`](crate::objects::Client::get), or [`NotFound`](ClientError::NotFound) or
+    /// [`Invalid`](ClientError::Invalid) if the kind has no subresource `scale`.
     pub fn scale(&self, kind: &Kind, key: &ObjectKey) -> Result<Scale, ClientError> {
         let object = ObjectRef::new(kind, key);
         let path = |plural: &str| Ok(RequestPath::of_object(kind, plural, key)?.subresource("scale"));
@@ -121,12 +121,12 @@ impl KubernetesClient {
         reply.parse(|body| serde_json::from_slice(body)).map(Scale::of)
     }
 
-    /// Sets the desired number of replicas of an object. The version of the object does not matter.
+    /// Sets the desired number of replicas of an object, regardless of the object's version.
     ///
     /// # Errors
     ///
-    /// The errors of [`patch`](crate::objects::Client::patch). If the kind has no subresource `scale`, the error is
-    /// [`NotFound`](ClientError::NotFound) or [`Invalid`](ClientError::Invalid).
+    /// Returns the errors of [`patch`](crate::objects::Client::patch), or [`NotFound`](ClientError::NotFound) or
+    /// [`Invalid`](ClientError::Invalid) if the kind has no subresource `scale`.
     pub fn set_scale(&self, kind: &Kind, key: &ObjectKey, desired: u32) -> Result<Scale, ClientError> {
         let object = ObjectRef::new(kind, key);
         let body = json!({"spec": {"replicas": desired}});
@@ -135,12 +135,13 @@ impl KubernetesClient {
         reply.parse(|body| serde_json::from_slice(body)).map(Scale::of)
     }
 
-    /// Lists objects as a table, with the columns that the server chooses for the kind. Ignores the limit and the token of the query.
+    /// Lists objects as a table, with the columns that the server chooses for the kind. Ignores the query's limit and
+    /// continue token.
     ///
     /// # Errors
     ///
-    /// The errors of [`list`](crate::objects::Client::list). A field that the server cannot select by is
-    /// [invalid](ClientError::Invalid).
+    /// Returns the errors of [`list`](crate::objects::Client::list). A field selector that the server does not support
+    /// is [invalid](ClientError::Invalid).
     pub fn table(&self, kind: &Kind, query: &Query) -> Result<ObjectTable, ClientError> {
         let fields = query.fields.to_query(|_| true);
         let path = |plural: &str| selected(kind, plural, query, &fields);

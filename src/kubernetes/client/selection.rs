@@ -1,21 +1,22 @@
-//! The objects that a query selects: their path, and the fields that the server cannot select by.
+//! The path for the objects that a query selects, and field selectors that the server does not support.
 
 use super::KubernetesClient;
 use crate::kubernetes::http::path::RequestPath;
 use crate::objects::{Cause, ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, Query};
 
-/// A field selector, divided between the server and the client.
+/// A field selector, split between the server and the client.
 pub(super) struct ServerFields {
-    /// The selector for the server, in its syntax.
+    /// The server's part, in the syntax of a request.
     pub(super) selector: String,
-    /// The fields that the server does not know: the client selects by them.
+    /// The client's part: the fields by which the server cannot select.
     ///
-    /// It must not select by the others again. A server selects by defaults too, which the objects need not show.
+    /// The client must not check the server's part again. The server also considers defaults, which the objects may
+    /// not show.
     pub(super) rest: FieldSelector,
 }
 
 impl KubernetesClient {
-    /// Divides the field selector of a query.
+    /// Splits the field selector of a query.
     pub(super) fn server_fields(&self, kind: &Kind, query: &Query) -> ServerFields {
         let all = self.shared.unknown_fields.lock();
         let unknown = all.get(kind);
@@ -24,12 +25,13 @@ impl KubernetesClient {
         ServerFields { selector, rest: query.fields.only(is_unknown) }
     }
 
-    /// Calls `send` with the field selector for the server. If the server does not know a field, calls it again without.
+    /// Calls `send` with the server's part of the field selector. If the server does not support a field, calls `send`
+    /// again without it.
     ///
     /// # Errors
     ///
-    /// The errors of `send`. [`ClientError::Invalid`] if the client must select by a field, but reads only metadata, which do not
-    /// have the field.
+    /// Returns the errors of `send`. Returns [`ClientError::Invalid`] if the client would have to select by a field
+    /// outside the metadata, but reads metadata only.
     pub(super) fn with_fields<T>(
         &self,
         kind: &Kind,
@@ -56,9 +58,9 @@ impl KubernetesClient {
         }
     }
 
-    /// Remembers the fields that the server cannot select by, as its error says.
+    /// Remembers the unsupported fields that the server's error names.
     fn learn_unknown_fields(&self, kind: &Kind, query: &Query, error: &ClientError) {
-        // All servers know the other two.
+        // All servers support the other two.
         let fields = || query.fields.paths().filter(|path| !matches!(*path, "metadata.name" | "metadata.namespace"));
         let named = error.causes().iter().find_map(|cause| unknown_field(&cause.rule));
         let named = named.filter(|named| fields().any(|path| path == *named));
@@ -73,7 +75,7 @@ impl KubernetesClient {
     }
 }
 
-/// Returns the path of the objects that a query selects.
+/// Returns the path for the objects that a query selects.
 pub(super) fn selected(kind: &Kind, plural: &str, query: &Query, fields: &str) -> Result<RequestPath, Cause> {
     let namespace = query.namespace.as_deref().unwrap_or_default();
     in_place(kind, namespace).or_else(|cause| if namespace.is_empty() { Ok(()) } else { Err(cause) })?;
@@ -87,7 +89,7 @@ pub(super) fn objects(kind: &Kind, query: &Query) -> ObjectRef {
     ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""))
 }
 
-/// Checks whether an object of this kind can be in this namespace.
+/// Checks that an object of this kind may have this namespace.
 pub(super) fn in_place(kind: &Kind, namespace: &str) -> Result<(), Cause> {
     let rule = match (kind.is_namespaced(), namespace.is_empty()) {
         (true, true) => "must be set: the kind lives in namespaces",
@@ -97,12 +99,12 @@ pub(super) fn in_place(kind: &Kind, namespace: &str) -> Result<(), Cause> {
     Err(Cause::new("metadata.namespace", namespace, rule))
 }
 
-/// Returns whether the server cannot select by a field.
+/// Returns whether this error reports an unsupported field.
 pub(super) fn is_unknown_field(error: &ClientError) -> bool {
     error.causes().iter().any(|cause| unknown_field(&cause.rule).is_some())
 }
 
-/// Returns the field that a server cannot select by, as its message names it; `None` if the message says something else.
+/// Returns the unsupported field that the server's message names, or `None` for another message.
 fn unknown_field(message: &str) -> Option<&str> {
     // `field label not supported: spec.a`, `field label "spec.a" not supported for appsv1.DaemonSet`, and
     // `"spec.a" is not a known field selector: only "metadata.name", "metadata.namespace"`.
@@ -122,7 +124,7 @@ fn unknown_field(message: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// The messages of Kubernetes 1.20 to 1.36.
+    /// Messages of Kubernetes 1.20 to 1.36.
     #[test]
     fn an_unknown_field_is_named() {
         let messages = [

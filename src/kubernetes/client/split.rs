@@ -1,8 +1,9 @@
-//! Divides a JSON text into its parts, without reading them. So a part that cannot be read does not hide the others. A plain value.
+//! Splits a JSON text into its parts without decoding them, so that an undecodable part does not affect the others.
+//! Plain values.
 
 use serde::de::IgnoredAny;
 
-/// Returns the members of an object: their names and the texts of their values. `None` if the text is no object.
+/// Returns the members of a JSON object as names and value texts. `None` if the text is not an object.
 pub(super) fn members(text: &[u8]) -> Option<Vec<(String, &[u8])>> {
     let mut cursor = JsonCursor { text, at: 0 };
     let mut members = Vec::new();
@@ -22,7 +23,7 @@ pub(super) fn members(text: &[u8]) -> Option<Vec<(String, &[u8])>> {
     cursor.is_at_end().then_some(members)
 }
 
-/// Returns the texts of the elements of an array. `None` if the text is no array.
+/// Returns the texts of an array's elements. `None` if the text is not an array.
 pub(super) fn elements(text: &[u8]) -> Option<Vec<&[u8]>> {
     let mut cursor = JsonCursor { text, at: 0 };
     let mut elements = Vec::new();
@@ -38,14 +39,14 @@ pub(super) fn elements(text: &[u8]) -> Option<Vec<&[u8]>> {
     cursor.is_at_end().then_some(elements)
 }
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 struct JsonCursor<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 impl<'a> JsonCursor<'a> {
-    /// Skips white space, and then this byte if it is there. Returns whether it is.
+    /// Skips white space, then this byte if it follows. Returns whether it did.
     fn takes(&mut self, byte: u8) -> bool {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
@@ -55,7 +56,7 @@ impl<'a> JsonCursor<'a> {
         is_next
     }
 
-    /// Returns the text of the next value. Its depth has no limit, as values are skipped without recursion.
+    /// Returns the text of the next value. Values are skipped without recursion, so they may be nested to any depth.
     fn value(&mut self) -> Option<&'a [u8]> {
         let rest = self.text.get(self.at..)?;
         let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();

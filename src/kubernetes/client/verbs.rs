@@ -1,4 +1,4 @@
-//! The verbs of [`Client`].
+//! The methods of the [`Client`] trait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::objects::{
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
-/// JSON is YAML.
+/// JSON is valid YAML.
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 impl Client for KubernetesClient {
@@ -96,7 +96,7 @@ impl Client for KubernetesClient {
 
     fn apply(&self, kind: &Kind, mut object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
         let named = named(kind, &object)?;
-        // The server refuses them, even if they come from itself.
+        // A server refuses `managedFields` in an applied object, even if they come from the server itself.
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.remove("managedFields");
         }
@@ -148,7 +148,7 @@ impl Client for KubernetesClient {
                 page.items
             }
         };
-        // The answer shows the objects as they were before.
+        // The answer shows the objects from before the deletion.
         let left = self.list(kind, query)?.items;
         let state = |object: SharedObject| {
             let left = left.iter().find(|left| left.uid() == object.uid() && left.is_deleting());
@@ -182,8 +182,7 @@ impl Client for KubernetesClient {
 }
 
 impl KubernetesClient {
-    /// Lists the objects that can be read, and returns an error for each other object. A cancellation of `stop` ends this with an
-    /// error.
+    /// Lists the readable objects, and returns an error for each other one. Cancelling `stop` fails the call.
     pub(super) fn list_until(
         &self,
         kind: &Kind,
@@ -216,7 +215,7 @@ impl KubernetesClient {
         if let (Some(call), Some(token)) = (call, &continue_token) {
             self.shared.pages.keep(token, call);
         }
-        // The server orders the paths of objects, in which a slash follows the namespace.
+        // The server sorts objects by their paths, in which a slash follows the namespace.
         if !is_sorted(&items) {
             items.sort_by_cached_key(SharedObject::key);
         }
@@ -226,7 +225,7 @@ impl KubernetesClient {
 
     fn put(&self, kind: &Kind, object: &Value, target: PatchTarget) -> Result<SharedObject, ClientError> {
         let named = named(kind, object)?;
-        // Servers replace objects of some kinds without a look at the version.
+        // For some kinds, the server replaces objects without checking the version.
         if text_of(object, "resourceVersion").is_empty() {
             return Err(ClientError::invalid(named, "metadata.resourceVersion", "", "must be set"));
         }
@@ -237,7 +236,7 @@ impl KubernetesClient {
         self.request(&named, &Method::PUT, ("PUT", ""), (Some((JSON, object)), self.accept(false)), path)?.object()
     }
 
-    /// Returns the body of a deletion.
+    /// Returns the body of a deletion request.
     fn delete_options(&self, object: &ObjectRef, options: &DeleteOptions) -> Result<Value, ClientError> {
         let DeleteOptions { uid, resource_version, propagation, purge, grace_period } = options;
         if *purge {
@@ -257,7 +256,7 @@ impl KubernetesClient {
             body["preconditions"]["resourceVersion"] = json!(version);
         }
         if let Some(time) = grace_period {
-            // Zero has another meaning than a short time.
+            // Do not round down to zero, which has a different meaning.
             let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
             body["gracePeriodSeconds"] = json!(i64::try_from(seconds).unwrap_or(i64::MAX));
         }
@@ -268,12 +267,12 @@ impl KubernetesClient {
     }
 }
 
-/// Returns the path of a part of an object.
+/// Returns the path of an object, or of the part that a patch changes.
 fn in_part(object: RequestPath, target: PatchTarget) -> RequestPath {
     if target == PatchTarget::Status { object.subresource("status") } else { object }
 }
 
-/// Returns whether objects are in the order of their keys. It makes no keys of objects that are in one namespace.
+/// Returns whether objects are sorted by key. Builds no keys for objects in one namespace.
 fn is_sorted(items: &[SharedObject]) -> bool {
     let mut last = ("", "");
     items.iter().all(|item| {
@@ -287,7 +286,7 @@ fn is_sorted(items: &[SharedObject]) -> bool {
     })
 }
 
-/// Returns the errors of objects that cannot be decoded.
+/// Returns an error for each object that could not be decoded.
 fn unreadable(kind: &Kind, bad: Vec<BadObject>) -> impl Iterator<Item = ClientError> {
     bad.into_iter().map(|BadObject { namespace, name, fault }| {
         let object = ObjectRef::new(kind, &ObjectKey::new(&namespace, &name));
@@ -295,7 +294,7 @@ fn unreadable(kind: &Kind, bad: Vec<BadObject>) -> impl Iterator<Item = ClientEr
     })
 }
 
-/// Checks that an object is of a kind. Returns a reference to the object.
+/// Checks that an object has this kind. Returns a reference to the object.
 fn named(kind: &Kind, object: &Value) -> Result<ObjectRef, ClientError> {
     let named = ObjectRef::new(kind, &key_of(object));
     let (api_version, name) = (string(object, "apiVersion"), string(object, "kind"));
@@ -308,17 +307,17 @@ fn named(kind: &Kind, object: &Value) -> Result<ObjectRef, ClientError> {
     if name != kind.name() {
         return Err(ClientError::invalid(named, "kind", name, format!("must be {}", kind.name())));
     }
-    // Servers do not name the field.
+    // The server's error would not name the field.
     let meta = ObjectMeta::read(&object["metadata"])
         .map_err(|Misfit { path, value, rule }| ClientError::invalid(named.clone(), path, value, rule))?;
     if kind.is_namespaced() && !meta.namespace.is_empty() && !is_dns_label(&meta.namespace) {
-        // Servers would miss the namespace.
+        // The server would not check the namespace.
         return Err(ClientError::invalid(named, "metadata.namespace", meta.namespace, DNS_LABEL));
     }
     Ok(named)
 }
 
-/// Names the continue token if it is the fault.
+/// Names the continue token in the error, if it is to blame.
 fn with_token(error: ClientError, token: &str) -> ClientError {
     let is_fault = !token.is_empty() && error.causes().iter().any(|cause| cause.rule.contains("continue"));
     if is_fault {
@@ -328,7 +327,7 @@ fn with_token(error: ClientError, token: &str) -> ClientError {
     }
 }
 
-/// Refuses patches that servers accept without an effect.
+/// Refuses patches that a server would accept and ignore.
 fn check_patch(object: &ObjectRef, patch: &Patch) -> Result<(), ClientError> {
     let invalid = |field: &str, value: &Value, rule: &str| {
         Err(ClientError::invalid(object.clone(), field, value.to_string(), rule))
@@ -346,7 +345,7 @@ fn check_patch(object: &ObjectRef, patch: &Patch) -> Result<(), ClientError> {
     }
 }
 
-/// Reads the outcome of a deletion: the object if it still exists, or a status.
+/// Reads the answer to a deletion, which is the object if it still exists, or else a status.
 fn deletion(reply: &ApiReply) -> Result<Deletion<SharedObject>, ClientError> {
     let answer = reply.parse(|body| decode::object(body, None))?;
     if string(&answer, "kind") == "Status" || !answer.is_deleting() {

@@ -1,4 +1,4 @@
-//! The stream of one watch connection.
+//! The event stream of one watch connection.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
@@ -18,15 +18,15 @@ use crate::objects::{
     ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, ReadBuffers, SharedObject, WatchEvent,
 };
 
-/// The most bytes of an event.
+/// The largest event in bytes.
 const MOST_EVENT: u64 = 64 << 20;
-/// The shortest life of a watch in seconds. The server ends it after this time and a random part of the same length, so that watches
-/// that began together do not end together.
-const LIFE: u64 = 300;
+/// The shortest lifetime of a watch in seconds. Each watch asks the server for a random lifetime up to twice as long,
+/// so that watches that began together end at different times.
+const SHORTEST_SECONDS: u64 = 300;
 
 type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
-/// Begins a watch. Without a version, lists the objects if the server does not stream them.
+/// Starts a watch. Without a version, lists the objects if the server does not stream lists.
 pub(super) fn watch(
     client: &KubernetesClient,
     kind: &Kind,
@@ -37,7 +37,7 @@ pub(super) fn watch(
     begin(client, kind, query, from.filter(|from| !matches!(*from, "" | "0")), true, stop)
 }
 
-/// Begins a watch of all objects. Fails if the server does not stream them.
+/// Starts a watch of all objects. Fails if the server does not stream lists.
 pub(super) fn stream_list(
     client: &KubernetesClient,
     kind: &Kind,
@@ -89,20 +89,20 @@ struct EventStream {
     kind: Kind,
     query: Query,
     stop: CancellationToken,
-    /// Whether to list the objects if the server does not stream them.
+    /// Whether to list the objects if the server does not stream lists.
     may_list: bool,
     /// The objects of the first list, if the server does not stream it.
     listed: vec::IntoIter<SharedObject>,
-    /// The errors of the objects of that list that cannot be read.
+    /// The errors of that list's unreadable objects.
     unreadable: vec::IntoIter<ClientError>,
-    /// The version of the first list. Its bookmark follows the objects.
+    /// The version of that list, for the bookmark after its objects.
     listed_at: Option<String>,
-    /// The version to watch from, once the first list has been delivered.
+    /// The version to watch from, once the first list was delivered.
     next: Option<String>,
     connection: Option<Connection>,
-    /// Whether the objects that existed at the begin are being delivered.
+    /// Whether the objects that existed at the start are still being delivered.
     is_initial: bool,
-    /// Whether an event has come.
+    /// Whether an event has arrived.
     has_begun: bool,
     selection: FieldSelection,
     has_ended: bool,
@@ -112,28 +112,29 @@ struct EventStream {
 struct Connection {
     reader: BufReader<BodyReader<'static>>,
     line: RequestLine,
-    /// The line of the last event.
+    /// The text line of the last event.
     line_buffer: Vec<u8>,
-    /// Take the object of an event while it is read.
+    /// Buffers that are reused to decode the object of each event.
     object_buffers: ReadBuffers,
-    /// The fields that the client selects by, because the server does not know them.
+    /// The fields by which the client must select, because the server does not support them.
     fields: FieldSelector,
-    /// Ends the connection when the watch is stopped. The last field: it waits for a shutdown that is under way.
+    /// Closes the connection when the watch is stopped. Must be the last field, because its drop waits for a running
+    /// shutdown.
     _guard: OnCancel,
 }
 
 /// The result of reading once.
 enum ReadStep {
     Item(Item),
-    /// An object cannot be decoded. That does not concern the others.
+    /// An object could not be decoded. The other events are not affected.
     Unreadable(ClientError),
-    /// The event is not for the reader of the stream.
+    /// The event does not concern the stream's reader.
     Skipped,
     End,
 }
 
 impl EventStream {
-    /// Begins with all objects. The server streams them if it can.
+    /// Starts with all objects. The server streams them if it can.
     fn begin(&mut self) -> Result<(), ClientError> {
         let refusal = if self.client.mode_streams(&self.kind) {
             match self.connect(None) {
@@ -149,12 +150,12 @@ impl EventStream {
         if self.may_list { self.list() } else { Err(refusal) }
     }
 
-    /// Returns the error of a list that the server does not stream.
+    /// Returns the error for a list that the server does not stream.
     fn not_streamed(&self, rule: &str) -> ClientError {
         ClientError::invalid(objects(&self.kind, &self.query), "sendInitialEvents", "true", rule)
     }
 
-    /// Lists all objects, to be watched from the version of the list on.
+    /// Lists all objects. The watch continues from the version of the list.
     fn list(&mut self) -> Result<(), ClientError> {
         let (list, unreadable) = match self.client.list_until(&self.kind, &self.query, Some(&self.stop)) {
             Err(_) if self.stop.is_cancelled() => {
@@ -168,12 +169,12 @@ impl EventStream {
         Ok(())
     }
 
-    /// Connects to watch from this version, or from all objects. If the version is empty, because a list had none, the
-    /// server begins where it wants to: it repeats the objects that exist.
+    /// Opens a watch from this version, or from all objects. A list may have no version. With an empty one, the server
+    /// chooses where to begin, and repeats the existing objects.
     fn connect(&mut self, from: Option<&str>) -> Result<(), ClientError> {
         let Self { client, kind, query, stop, .. } = self;
         let transport = &client.shared.transport;
-        let lifetime = (LIFE + transport.draw() % LIFE).to_string();
+        let lifetime = (SHORTEST_SECONDS + transport.draw() % SHORTEST_SECONDS).to_string();
         let object = objects(kind, query);
         let opened = client.with_fields(kind, query, |fields| {
             let path = |plural: &str| {
@@ -241,7 +242,7 @@ impl EventStream {
         }
     }
 
-    /// Converts an event. `None` if it is not for the reader of the stream.
+    /// Converts an event. `None` if it does not concern the stream's reader.
     fn convert(&mut self, event: Result<RawEvent, BadObject>) -> Option<Item> {
         let connection = self.connection.as_ref()?;
         let is_first = !std::mem::replace(&mut self.has_begun, true);
@@ -253,7 +254,7 @@ impl EventStream {
             }
             Ok(RawEvent::Error(status)) => {
                 let status = ApiStatus::of_event(&status);
-                // Servers of which the storage cannot stream.
+                // The server's storage may be unable to stream lists.
                 if self.is_initial && is_first && matches!(status.code(), 400 | 422 | 500 | 501) {
                     let is_lasting = self.client.note_refused_streaming(&self.kind, status.message());
                     if self.may_list {
@@ -270,7 +271,7 @@ impl EventStream {
                 return Some(Err(status.error(&connection.line, &head)));
             }
             Ok(RawEvent::Bookmark { version, ends_initial }) => {
-                // Another bookmark would seem to end the initial events.
+                // The reader would take another bookmark for the end of the initial events.
                 if self.is_initial && !ends_initial {
                     return None;
                 }
@@ -298,7 +299,7 @@ impl Iterator for EventStream {
                 ReadStep::Skipped => {}
                 ReadStep::Item(Ok(event)) => return Some(Ok(event)),
                 ReadStep::Unreadable(error) => return Some(Err(error)),
-                // An object that cannot be decoded does not concern the others.
+                // An object that cannot be decoded does not affect the others.
                 ReadStep::Item(Err(error @ ClientError::Invalid { .. }))
                     if self.connection.is_some() && self.has_begun =>
                 {
@@ -306,7 +307,7 @@ impl Iterator for EventStream {
                 }
                 ReadStep::Item(Err(error)) => {
                     self.has_ended = true;
-                    // A connection that was shut down is no fault.
+                    // After a stop, the error only shows that the connection was shut down.
                     return Some(Err(error)).filter(|_| !self.stop.is_cancelled());
                 }
                 ReadStep::End => self.has_ended = true,
@@ -322,7 +323,7 @@ impl Connection {
     fn read(&mut self) -> Result<bool, RequestFault> {
         loop {
             self.line_buffer.clear();
-            // Keeps little memory after a big event.
+            // Keep little memory after a large event.
             self.line_buffer.shrink_to(1 << 20);
             self.object_buffers.shrink_to(1 << 20);
             let mut limited = (&mut self.reader).take(MOST_EVENT + 1);
@@ -345,11 +346,11 @@ impl Connection {
     }
 }
 
-/// Selects events by fields, where the server cannot.
+/// Selects events by fields that the server does not support.
 struct FieldSelection {
-    /// The selected objects that were delivered.
+    /// The keys of selected objects that were delivered.
     delivered: HashSet<ObjectKey>,
-    /// Whether the objects before the first event are known.
+    /// Whether all objects from before the first event are in `delivered`.
     is_complete: bool,
 }
 
@@ -362,7 +363,8 @@ impl FieldSelection {
         self.delivered.insert(object.key());
     }
 
-    /// Returns the event as a server would send it that knows the fields. An object that leaves the selection is deleted.
+    /// Returns the event that a server with support for these fields would send. An object that leaves the selection
+    /// counts as deleted.
     fn filter(&mut self, fields: &FieldSelector, event: WatchEvent<SharedObject>) -> Option<WatchEvent<SharedObject>> {
         let (object, is_new, is_deletion) = match event {
             WatchEvent::Added(object) => (object, true, false),
@@ -376,7 +378,7 @@ impl FieldSelection {
             let is_added = is_new || (is_first && self.is_complete);
             return Some(if is_added { WatchEvent::Added(object) } else { WatchEvent::Modified(object) });
         }
-        // The reader may know an object from before the first event.
+        // The reader may know the object from before the first event.
         let may_be_known = !self.is_complete && (is_deletion || !is_new);
         (self.delivered.remove(&key) || may_be_known).then_some(WatchEvent::Deleted(object))
     }
@@ -388,10 +390,12 @@ impl KubernetesClient {
         !self.shared.unstreamed.lock().contains(kind)
     }
 
-    /// Streams no more lists of a kind if the server refuses that as such: servers before 1.27, those that switch it off, and those
-    /// of which the storage cannot do it. Returns whether that is so. Other refusals concern one query or one moment.
+    /// Stops streaming lists of a kind if the server cannot do it: it is older than 1.27, has the feature switched
+    /// off, or its storage does not support it. Returns whether that is the reason. Other refusals concern one query
+    /// or one moment.
     fn note_refused_streaming(&self, kind: &Kind, message: &str) -> bool {
-        // Servers before 1.27 refuse `resourceVersionMatch` for a watch. Servers with an older etcd name a feature of the storage.
+        // Servers before 1.27 refuse `resourceVersionMatch` for a watch. Servers with an older etcd name a missing
+        // feature of the storage.
         const REFUSALS: [&str; 3] = ["sendInitialEvents", "resourceVersionMatch", "required storage feature"];
         let is_lasting = REFUSALS.iter().any(|refusal| message.contains(refusal));
         if is_lasting {

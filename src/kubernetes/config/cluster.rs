@@ -11,9 +11,9 @@ use super::identity::{ClientCertificate, Credentials, Impersonation};
 use super::proxy::{NoProxy, ProxyUrl};
 use super::secret::Secret;
 
-/// The settings of a connection to a Kubernetes API server: its address, its certificate authority, and the client's identity.
+/// The settings of a connection to a Kubernetes API server: address, certificate authority and the client's identity.
 ///
-/// `Debug` shows no secret.
+/// Its `Debug` output shows no secrets.
 ///
 /// # Examples
 ///
@@ -31,32 +31,32 @@ pub struct ClusterConfig(ConfigParts);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigParts {
-    /// The file or the place of the settings, for errors.
+    /// The file or other source of the settings, for errors.
     pub(crate) origin: String,
     pub(crate) server: String,
     pub(crate) namespace: String,
-    /// The trusted certificate authorities, in PEM; `None` for the authorities that the system trusts.
+    /// The trusted certificate authorities in PEM. `None` means the system's authorities.
     pub(crate) authority: Option<FileOrInline<Vec<u8>>>,
-    /// Whether to trust any server.
+    /// Whether to accept any server certificate.
     pub(crate) insecure: bool,
     pub(crate) tls_server_name: Option<String>,
-    /// The URL of the proxy; `None` for the variables of the environment.
+    /// The proxy's URL. `None` means the environment variables.
     pub(crate) proxy: Option<ProxyUrl>,
     pub(crate) certificate: Option<ClientCertificate>,
     pub(crate) credentials: Credentials,
-    /// Whether a server without TLS gets the credentials.
+    /// Whether to send the credentials to a server without TLS.
     pub(crate) plain_credentials: bool,
     pub(crate) acts_as: Option<Impersonation>,
-    /// The settings of the cluster for a credential plugin.
+    /// The cluster's settings for a credential plugin.
     pub(crate) plugin_settings: Option<Secret<serde_json::Value>>,
 }
 
 impl ClusterConfig {
-    /// Returns settings for a server, such as `https://10.0.0.1:6443`, without credentials.
+    /// Creates settings for a server, such as `https://10.0.0.1:6443`, without credentials.
     ///
     /// # Errors
     ///
-    /// If the address is not a URL with `http` or `https` and a host.
+    /// Returns an error if the address is not a URL with a host and the scheme `http` or `https`.
     pub fn new(server: &str) -> Result<Self, ConfigError> {
         let server = parse_server(server).map_err(|fault| ConfigError::new("server", fault))?;
         let (origin, namespace) = (format!("settings for {server}"), "default".to_owned());
@@ -67,41 +67,42 @@ impl ClusterConfig {
         Self(parts)
     }
 
-    /// Returns the address of the server, without a slash at the end.
+    /// Returns the server's address without a final slash.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.0.server
     }
 
-    /// Returns the namespace to use where a program names none.
+    /// Returns the namespace to use when a program names none.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.0.namespace
     }
 
-    /// Sets the namespace to use where a program names none. Default: the namespace of the context or of the pod, else `default`.
+    /// Sets the namespace to use when a program names none. Default: the namespace of the context or the pod, or else
+    /// `default`.
     #[must_use]
     pub fn default_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.0.namespace = namespace.into();
         self
     }
 
-    /// Sends this token with each request, in place of a password or a credential plugin. A client certificate stays.
+    /// Sends this token with each request instead of a password or a plugin's credentials. A client certificate stays.
     ///
-    /// A server without TLS gets it only after [`send_credentials_without_tls`](Self::send_credentials_without_tls).
+    /// A server without TLS receives the token only after
+    /// [`send_credentials_without_tls`](Self::send_credentials_without_tls).
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.0.credentials = Credentials::Token(Secret::new(token.into()));
         self
     }
 
-    /// Trusts only these certificate authorities, in PEM. Default: the authorities that the system trusts.
+    /// Trusts only these certificate authorities, in PEM. Default: those that the system trusts.
     ///
-    /// A server's own certificate among them is trusted too, whether it is one of an authority (`CA:TRUE`, as
-    /// `openssl req -x509` makes it) or not. Its names and its period count all the same. Names are read from its
-    /// subjectAltName only.
+    /// A server's own certificate in this list is trusted too, with or without `CA:TRUE`, which `openssl req -x509`
+    /// sets. Its names and its validity period are still checked. Names count only in the subjectAltName.
     ///
-    /// Servers and authorities must have RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519
+    /// Servers and authorities need RSA keys of 2048 bits or more, EC keys on the curve P-256 or P-384, or Ed25519
     /// keys.
     #[must_use]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -110,11 +111,11 @@ impl ClusterConfig {
         self
     }
 
-    /// Shows the server this certificate, in PEM. A credential plugin does not run then.
+    /// Presents this certificate, in PEM, to the server. A credential plugin does not run then.
     ///
-    /// The certificate may be of X.509 version 1 or 3. The key must not be encrypted. It is an RSA key of 2048 to 4096
-    /// bits, an EC key on the curve P-256 or P-384, or an Ed25519 key. `kubectl` also takes RSA keys of 1024 bits and
-    /// the curve P-521: the library of this client cannot sign with these.
+    /// The certificate may be X.509 version 1 or 3. The key must not be encrypted. The key is RSA with 2048 to 4096
+    /// bits, EC on the curve P-256 or P-384, or Ed25519. `kubectl` also accepts RSA keys of 1024 bits and the curve
+    /// P-521, for which this client's TLS library cannot sign.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         if matches!(self.0.credentials, Credentials::Exec(_)) {
@@ -125,15 +126,15 @@ impl ClusterConfig {
         self
     }
 
-    /// Expects this name in the server's certificate, in place of the host of its address.
+    /// Expects this name in the server's certificate instead of the host in its address.
     #[must_use]
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.0.tls_server_name = Some(name.into());
         self
     }
 
-    /// Trusts any server, with any certificate, so that anyone on the network can read and change everything. Only for
-    /// tests.
+    /// Accepts any certificate from any server. Anyone on the network can then read and change everything, so use this
+    /// only in tests.
     #[must_use]
     pub fn insecure_skip_tls_verify(mut self) -> Self {
         self.0.insecure = true;
@@ -141,28 +142,28 @@ impl ClusterConfig {
         self
     }
 
-    /// Uses this proxy, such as `http://proxy:3128`. It must be an `http` or `https` proxy: SOCKS proxies, which
-    /// `kubectl` also takes, are refused when the client is built.
+    /// Connects through this proxy, such as `http://proxy:3128`. The scheme must be `http` or `https`. SOCKS proxies,
+    /// which `kubectl` also supports, are an error when the client is built.
     ///
-    /// Default: the `proxy-url` of the kubeconfig. Without one, the variables `HTTPS_PROXY` (for a server without TLS `HTTP_PROXY`)
-    /// and `NO_PROXY`.
+    /// Default: the `proxy-url` of the kubeconfig, or else the variables `HTTPS_PROXY` (for a server without TLS:
+    /// `HTTP_PROXY`) and `NO_PROXY`.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.0.proxy = Some(ProxyUrl::new("proxy", url));
         self
     }
 
-    /// Sends the credentials to a server without TLS (`http`) too, where everyone on the way can read them.
+    /// Sends the credentials even to a server without TLS (`http`), where everyone on the network path can read them.
     ///
-    /// Default: such a server gets no token and no password, and no credential plugin runs; a warning says so when the
-    /// client is built. `kubectl` does the same.
+    /// By default, such a server receives no token and no password, and no credential plugin runs. A warning says so
+    /// when the client is built. `kubectl` does the same.
     #[must_use]
     pub fn send_credentials_without_tls(mut self) -> Self {
         self.0.plain_credentials = true;
         self
     }
 
-    /// Acts as another user.
+    /// Acts as another user (impersonation).
     #[must_use]
     pub fn impersonate(mut self, acts_as: Impersonation) -> Self {
         self.0.acts_as = Some(acts_as);
@@ -178,12 +179,12 @@ impl ClusterConfig {
         &self.0.credentials
     }
 
-    /// Returns the proxy to use, by the settings and these variables of the environment.
+    /// Returns the proxy to use, according to the settings and the environment variables.
     pub(crate) fn chosen_proxy(&self, var: &impl Fn(&str) -> Option<OsString>) -> Option<ProxyUrl> {
         if let Some(proxy) = &self.0.proxy {
             return Some(proxy.clone());
         }
-        // The first of the two that is not empty, with its name.
+        // The value and name of the first variable that is not empty.
         let either = |name: &str| {
             let set = |name: String| {
                 let value = var(&name)?.into_string().ok().filter(|value| !value.is_empty());
@@ -197,14 +198,14 @@ impl ClusterConfig {
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let direct =
             NoProxy::parse(&either("NO_PROXY").map_or_else(String::new, |(_, list)| list)).contains(uri.host()?, port);
-        // Without a scheme it is a host and a port.
+        // Without a scheme, the value is a host and a port.
         let url = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
         (!direct).then(|| ProxyUrl::new(format!("variable {name}"), url))
     }
 }
 
 impl ConfigParts {
-    /// Returns the credentials that the server gets. Warns if it gets none because it has no TLS.
+    /// Returns the credentials to send. Warns if it omits them because the server has no TLS.
     pub(crate) fn sent_credentials(&self) -> Credentials {
         let has_tls = self.server.parse().is_ok_and(|uri: Uri| uri.scheme_str() == Some("https"));
         if has_tls || self.plain_credentials || self.credentials == Credentials::None {
@@ -217,13 +218,13 @@ impl ConfigParts {
     }
 }
 
-/// Checks the address of a server. Returns it without a slash at the end, or its fault.
+/// Checks a server address. Returns it without a final slash, or its fault.
 pub(crate) fn parse_server(server: &str) -> Result<String, String> {
     let server = server.trim().trim_end_matches('/');
     // The text before an `@` may be a password.
     let shown = server.rsplit_once('@').map_or_else(|| server.to_owned(), |(_, host)| format!("…@{host}"));
     let fault = |fault: &str| format!("is {shown:?}, but must be {fault}");
-    // Without a scheme `kubectl` uses TLS.
+    // Without a scheme, `kubectl` uses TLS.
     let url = if server.contains("://") || server.is_empty() { server.to_owned() } else { format!("https://{server}") };
     let uri: Uri = url.parse().map_err(|_| fault("a URL such as https://10.0.0.1:6443"))?;
     let authority = uri.authority().filter(|authority| !authority.host().is_empty());
@@ -241,10 +242,10 @@ pub(crate) fn parse_server(server: &str) -> Result<String, String> {
     Ok(url)
 }
 
-/// Returns the port of an address; `None` if it has none.
+/// Returns the port of an address, or `None` if it has no port.
 ///
-/// [`Uri::port`] is `None` for an impossible port too. A request to the default port in its place could show a token to
-/// a stranger.
+/// Fails for an impossible port, for which [`Uri::port`] returns `None`. A request to the default port instead could
+/// reveal a token to a stranger.
 pub(crate) fn port_of(authority: &Authority) -> Result<Option<u16>, ()> {
     let place = authority.as_str();
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);

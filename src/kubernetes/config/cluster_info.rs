@@ -1,4 +1,4 @@
-//! The server, as credential plugins want to know it.
+//! The server's description for credential plugins.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +9,10 @@ use super::error::{ConfigError, FileOrInline};
 use super::proxy::ProxyUrl;
 use super::secret::Secret;
 
-/// The settings of a connection that a plugin gets as `spec.cluster`, if it asks for them with `provideClusterInfo`.
+/// The connection settings that a plugin receives as `spec.cluster`, if it sets `provideClusterInfo`.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterInfo {
-    /// The file or the place of the settings, for errors.
+    /// The file or other source of the settings, for errors.
     origin: String,
     server: String,
     authority: Option<FileOrInline<Vec<u8>>>,
@@ -29,7 +29,8 @@ impl ClusterInfo {
         Self { origin, server, authority, insecure, tls_server_name, proxy, plugin_settings }
     }
 
-    /// Returns the settings in the form of the protocol. Reads the file of the certificate authority, which may be replaced.
+    /// Returns the settings in the protocol's form. Reads the certificate authority's file, because it may have been
+    /// replaced.
     pub(crate) fn to_json(&self) -> Result<Value, ConfigError> {
         let mut info = json!({"server": self.server});
         if let Some(authority) = &self.authority {

@@ -1,4 +1,4 @@
-//! The error of finding and reading the settings of a connection.
+//! The error for connection settings that cannot be found or read.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::base::text::OneLine;
 use crate::run::error::BoxError;
 
-/// The error of finding or reading the settings of a connection. It names the file and the field, and never shows a secret.
+/// The error for connection settings that cannot be found or read. It names the file and the field, and never shows a
+/// secret.
 ///
 /// # Examples
 ///
@@ -19,7 +20,7 @@ use crate::run::error::BoxError;
 /// ```
 #[derive(Debug)]
 pub struct ConfigError {
-    /// The file or the origin of the settings.
+    /// The file or other source of the settings.
     origin: String,
     fault: String,
     source: Option<BoxError>,
@@ -30,12 +31,12 @@ impl ConfigError {
         Self { origin: origin.into(), fault: fault.into(), source: None }
     }
 
-    /// Creates the error of a file.
+    /// Creates an error about a file.
     pub(crate) fn of_file(path: &Path, fault: impl Into<String>) -> Self {
         Self::new(path.display().to_string(), fault)
     }
 
-    /// Adds the cause. The text of the error includes it.
+    /// Adds the cause, which the error's text includes.
     pub(crate) fn caused_by(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
@@ -43,7 +44,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names in settings may have escape codes of terminals.
+        // Names in settings may contain escape codes for terminals.
         write!(f, "{}: {}", OneLine(&self.origin), OneLine(&self.fault))?;
         self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {}", OneLine(source)))
     }
@@ -51,7 +52,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The text includes the cause itself.
+        // The text already includes the cause itself.
         self.source.as_ref().and_then(|source| source.source())
     }
 }
@@ -64,16 +65,16 @@ pub(crate) fn read_file(path: &Path, origin: &str, field: &str) -> Result<Vec<u8
     })
 }
 
-/// A value in the settings itself, or the file that holds it.
+/// A value in the settings, or the file with the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileOrInline<T> {
     Inline(T),
-    /// Read again for each new connection, because it may be replaced.
+    /// The file is read again for each new connection, because it may be replaced.
     File(PathBuf),
 }
 
 impl<T: Clone> FileOrInline<T> {
-    /// Returns the value. Reads the file, if a file holds it.
+    /// Returns the value. For a file, reads it.
     pub(crate) fn read(&self, origin: &str, field: &str, wrap: impl Fn(Vec<u8>) -> T) -> Result<T, ConfigError> {
         match self {
             Self::Inline(value) => Ok(value.clone()),

@@ -1,6 +1,6 @@
 //! Credential plugins: commands that print credentials.
 //!
-//! The protocol is the one of `client.authentication.k8s.io` in the versions `v1` and `v1beta1`.
+//! The protocol is `client.authentication.k8s.io` in the versions `v1` and `v1beta1`.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,19 +21,19 @@ use super::secret::Secret;
 use crate::base::cancel::CancellationToken;
 use crate::base::text::OneLine;
 
-/// The versions of the protocol that this client speaks.
+/// The protocol versions that this client supports.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// The longest run of a plugin. Then it is killed, so that the next run may succeed.
+/// A plugin is killed after this time, so that the next run may succeed.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// The section `exec` of a user in a kubeconfig.
+/// The section `exec` of a kubeconfig's user.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ExecSettings {
     api_version: Field<String>,
     command: Field<String>,
-    /// They may have passwords.
+    /// Arguments may contain passwords.
     args: FieldList<Secret<String>>,
     env: FieldList<Variable>,
     install_hint: Field<String>,
@@ -55,9 +55,9 @@ pub(crate) struct ExecPlugin {
     command: OsString,
     args: Vec<Secret<String>>,
     env: Vec<Variable>,
-    /// Advice for a missing command; may be empty.
+    /// Advice when the command is missing. May be empty.
     install_hint: String,
-    /// Whether the plugin wants to know the server.
+    /// Whether the plugin needs the server's description.
     pub(crate) wants_cluster: bool,
 }
 
@@ -65,12 +65,12 @@ pub(crate) struct ExecPlugin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExecCredentials {
     pub(crate) token: Option<Secret<String>>,
-    /// A certificate and its key, in PEM.
+    /// A certificate and its key in PEM.
     pub(crate) certificate: Option<(String, Secret<String>)>,
     pub(crate) expires: Option<Timestamp>,
 }
 
-/// The error of a plugin: the command, its fault, and its standard error.
+/// The error of a plugin: command, fault and standard error.
 #[derive(Debug)]
 pub(crate) struct ExecError {
     command: OsString,
@@ -100,7 +100,7 @@ struct PluginStatus {
 }
 
 impl ExecPlugin {
-    /// Checks the settings. A command with a slash is relative to the directory of the kubeconfig. Returns a fault.
+    /// Checks the settings. A command with a slash is relative to the kubeconfig's directory. Returns the first fault.
     pub(crate) fn new(settings: ExecSettings, directory: &Path) -> Result<Self, String> {
         let ExecSettings { api_version, command, args, env, install_hint, interactive_mode, provide_cluster_info } =
             settings;
@@ -112,7 +112,7 @@ impl ExecPlugin {
         }
         if *interactive_mode == "Always" {
             return Err(format!(
-                "{} asks its user for input (interactiveMode: Always), but nobody answers here",
+                "{} asks its user for input (interactiveMode: Always), but this program cannot ask",
                 *command
             ));
         }
@@ -133,10 +133,10 @@ impl ExecPlugin {
         })
     }
 
-    /// Runs the command, and returns the credentials that it prints. `cluster` tells it the server.
+    /// Runs the command, and returns the credentials that it prints. `cluster` describes the server to it.
     ///
-    /// Blocks until the command ends. It is killed after two minutes, when `unwanted` is cancelled, and if it prints more than 1 MiB.
-    /// Meanwhile `messages` has its standard error.
+    /// Blocks until the command ends. Kills it after two minutes, when `unwanted` is cancelled, and when it prints
+    /// more than 1 MiB. Adds its standard error to `messages` as it runs.
     pub(crate) fn run(
         &self,
         cluster: Option<serde_json::Value>,
@@ -169,8 +169,8 @@ impl ExecPlugin {
 
     /// Returns the command with its arguments and variables.
     fn command(&self, info: &serde_json::Value) -> io::Result<Command> {
-        // The variables are for the plugin alone. With a `PATH` among them, the system would search there for the
-        // command too.
+        // Only the plugin may see these variables. If they include `PATH`, the system would also search the command in
+        // that path.
         let mut command = Command::new(process::find(&self.command, env::var_os("PATH").as_deref())?);
         command.args(self.args.iter().map(Secret::reveal));
         command.envs(self.env.iter().map(|variable| (&*variable.name, variable.value.reveal())));
@@ -178,7 +178,7 @@ impl ExecPlugin {
         Ok(command)
     }
 
-    /// Reads the output of the command.
+    /// Parses the command's output.
     fn read(&self, output: &[u8]) -> Result<ExecCredentials, String> {
         let Output { kind, api_version, status } = serde_json::from_slice(output)
             .map_err(|error| format!("printed no ExecCredential: {}", fault_of(&error)))?;
@@ -199,23 +199,23 @@ impl ExecPlugin {
         Ok(ExecCredentials { token, certificate, expires: status.expiration_timestamp })
     }
 
-    /// Returns an error of this plugin. `fault` follows its name.
+    /// Returns an error about this plugin. The text is the plugin's name followed by `fault`.
     pub(crate) fn error(&self, fault: impl Into<String>) -> ExecError {
         ExecError { command: self.command.clone(), fault: fault.into(), messages: String::new(), hint: String::new() }
     }
 }
 
 impl ExecError {
-    /// Adds the standard error of the plugin.
+    /// Adds the plugin's standard error.
     pub(crate) fn with_messages(self, messages: &Messages) -> Self {
         let messages = messages.with(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
         Self { messages, ..self }
     }
 }
 
-/// Describes an error without the values of the text, which may be credentials.
+/// Describes a parse error without values from the text, which may be credentials.
 fn fault_of(error: &serde_json::Error) -> String {
-    // Only errors of data repeat a value.
+    // Only data errors repeat a value.
     if error.is_data() {
         format!("a field has a value of the wrong type at line {} column {}", error.line(), error.column())
     } else {

@@ -1,10 +1,10 @@
-//! A field of a kubeconfig, which may be null.
+//! A kubeconfig field that may be null.
 
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer};
 
-/// A field. A missing one and null are the default: an empty text, an empty list, false.
+/// A field. If it is missing or null, it has its default: an empty text, an empty list or false.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Field<T>(pub(super) T);
 
@@ -22,5 +22,5 @@ impl<T> Deref for Field<T> {
     }
 }
 
-/// A list of entries, each of which may be null.
+/// A list in which each entry may be null.
 pub(super) type FieldList<T> = Field<Vec<Field<T>>>;

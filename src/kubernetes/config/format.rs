@@ -1,7 +1,7 @@
-//! The text of a kubeconfig: its fields and its faults.
+//! Parses the text of a kubeconfig and describes its faults.
 //!
-//! The rules are those of `kubectl`. A field with the value null is not set. The last of two equal fields counts. Only
-//! the first document of a text counts. The text may be UTF-16.
+//! The rules are the same as in `kubectl`. A field with the value null counts as not set. If a field occurs twice, the
+//! last one counts. Only the first document of a text counts. The text may be UTF-16.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -93,16 +93,16 @@ pub(super) struct User {
     pub(super) exec: Option<ExecSettings>,
 }
 
-/// A way of authentication that is built into `kubectl`.
+/// An authentication method that is built into `kubectl`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AuthProvider {
     pub(super) name: Field<String>,
 }
 
-/// Reads the text of a file. Returns its fault, which shows no value.
+/// Parses the text of a file. Returns its fault, without showing a value.
 pub(super) fn read(text: &[u8]) -> Result<KubeconfigFile, String> {
-    // A snippet could show a secret.
+    // An excerpt could show a secret.
     let options = serde_saphyr::options! {
         with_snippet: false,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
@@ -110,7 +110,7 @@ pub(super) fn read(text: &[u8]) -> Result<KubeconfigFile, String> {
     let mut reader = Cursor::new(text);
     let first = serde_saphyr::read_with_options::<_, Document>(&mut reader, options).next();
     match first {
-        // Nothing but comments.
+        // The file has only comments.
         None => Ok(KubeconfigFile::default()),
         Some(Ok(Document(read))) => read,
         Some(Err(serde_saphyr::Error::IOError { .. })) => Err("the file is not text in UTF-8 or UTF-16".to_owned()),
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// Returns the text of a fault for the person who edits the file. `path` names the field, `error` is the text of the YAML library.
+/// Explains a fault to the file's author. `path` names the field, and `error` comes from the YAML library.
 fn fault(path: &str, error: &str) -> String {
     const RULES: [(&str, &str); 4] = [
         ("expected string scalar", "must be a text"),

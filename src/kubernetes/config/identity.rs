@@ -1,4 +1,4 @@
-//! The identity of a client: its credentials, and the user that it acts as.
+//! A client's credentials, and the user that it impersonates.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use super::error::FileOrInline;
 use super::exec::ExecPlugin;
 use super::secret::Secret;
 
-/// The credentials of a client, sent with each request.
+/// The credentials that a client sends with each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Credentials {
     #[default]
     None,
     Token(Secret<String>),
-    /// A file with a token, which may be replaced at any time. `first` is used while the file has never been readable.
+    /// A file with a token, which may be replaced at any time. `first` is used until the file can be read.
     TokenFile {
         path: PathBuf,
         first: Option<Secret<String>>,
@@ -27,14 +27,14 @@ pub(crate) enum Credentials {
     Exec(ExecPlugin),
 }
 
-/// A client certificate and its key, in PEM.
+/// A client certificate and its key in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     pub(crate) certificate: FileOrInline<Vec<u8>>,
     pub(crate) key: FileOrInline<Secret<Vec<u8>>>,
 }
 
-/// The user that a client acts as, if its own user may impersonate others.
+/// The user that a client acts as. The client's own user needs the permission to impersonate.
 ///
 /// # Examples
 ///
@@ -78,8 +78,8 @@ impl Impersonation {
         self
     }
 
-    /// Returns the headers of the impersonation. Characters that a header name may not have are percent-encoded: the server
-    /// decodes them.
+    /// Returns the impersonation headers. Characters that a header name cannot have are percent-encoded, and the
+    /// server decodes them.
     pub(crate) fn headers(&self) -> Vec<(String, String)> {
         let user = ("Impersonate-User".to_owned(), self.user.clone());
         let uid = self.uid.iter().map(|uid| ("Impersonate-Uid".to_owned(), uid.clone()));
@@ -92,7 +92,7 @@ impl Impersonation {
     }
 }
 
-/// The characters that are encoded in a header name: all that are no part of a token in RFC 9110, and the percent sign.
+/// The characters to encode in a header name: those that RFC 9110 does not allow in a token, and the percent sign.
 const NOT_IN_NAMES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')

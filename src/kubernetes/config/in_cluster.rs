@@ -8,12 +8,12 @@ use super::cluster::{ClusterConfig, ConfigParts, parse_server};
 use super::error::{ConfigError, FileOrInline, read_file};
 use super::identity::Credentials;
 
-/// The folder in which a pod finds its service account.
+/// The folder with a pod's service account.
 pub(crate) const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 const ORIGIN: &str = "in-cluster settings";
 
-/// Returns the settings of a pod; `None` if the variables of a pod are missing.
+/// Returns the settings of a pod, or `None` if the variables of a pod are not set.
 pub(crate) fn config(
     var: &impl Fn(&str) -> Option<OsString>,
     directory: impl AsRef<Path>,
@@ -31,7 +31,7 @@ fn read(host: &str, port: &str, directory: &Path) -> Result<ClusterConfig, Confi
     let authority = directory.join("ca.crt");
     read_file(&token, ORIGIN, "the service account")?;
     read_file(&authority, ORIGIN, "the service account")?;
-    // A pod need not have this file.
+    // A pod may lack this file.
     let namespace = std::fs::read_to_string(directory.join("namespace")).unwrap_or_default();
     let namespace = Some(namespace.trim()).filter(|namespace| !namespace.is_empty()).unwrap_or("default");
     Ok(ClusterConfig::of(ConfigParts {

@@ -18,17 +18,18 @@ use super::identity::{ClientCertificate, Credentials, Impersonation};
 use super::proxy::ProxyUrl;
 use super::secret::Secret;
 
-/// One or several kubeconfig files, merged.
+/// One or more kubeconfig files, merged.
 ///
-/// If several files have a cluster, user or context of one name, the first file wins. The first `current-context` wins
-/// too. Paths are relative to the folder of their file. Within a file, null is the same as a missing field, of two
-/// equal fields the last one counts, and of several YAML documents only the first one counts. Two clusters, users or
-/// contexts of one name in one file are an error. These are the rules of `kubectl`. Entries without a name are left
-/// out.
+/// If several files have a cluster, user or context with the same name, the first file wins. The first
+/// `current-context` also wins. Relative paths start at the folder of their file.
 ///
-/// A user's token, password or client certificate wins over its `exec` plugin, which does not run then.
+/// Within a file, null is the same as a missing field. If a field occurs twice, the last one counts. Of several YAML
+/// documents, the first one counts. Two clusters, users or contexts with the same name in one file are an error.
+/// Entries without a name are ignored. These are the rules of `kubectl`.
 ///
-/// These settings of `kubectl` are errors, if the context in use has them:
+/// If a user has a token, password or client certificate, its `exec` plugin does not run.
+///
+/// These settings of `kubectl` are errors if the selected context has them:
 ///
 /// - a `proxy-url` with `socks5`: use an `http` or `https` proxy, see [`ClusterConfig::proxy`];
 /// - the `auth-provider` `oidc`: use an `exec` plugin;
@@ -60,7 +61,7 @@ pub struct Kubeconfig {
     users: BTreeMap<String, Located<User>>,
 }
 
-/// An entry and the place that it comes from.
+/// An entry and the file that it comes from.
 #[derive(Clone)]
 struct Located<T> {
     origin: String,
@@ -68,16 +69,16 @@ struct Located<T> {
     entry: T,
 }
 
-/// The name of the extension for credential plugins.
+/// The name of the extension with settings for credential plugins.
 const PLUGIN_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 impl Kubeconfig {
-    /// Reads the files in the variable `KUBECONFIG`, or else `~/.kube/config`. Leaves out files that do not exist; if none exists,
-    /// returns a kubeconfig without contexts.
+    /// Reads the files in the variable `KUBECONFIG`, or else `~/.kube/config`. Skips files that do not exist. If none
+    /// exists, returns a kubeconfig without contexts.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or is not a kubeconfig.
+    /// Returns an error if a file cannot be read or is not a kubeconfig.
     pub fn load() -> Result<Self, ConfigError> {
         let listed = env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
         let home = || env::home_dir().map(|home| home.join(".kube").join("config"));
@@ -88,25 +89,25 @@ impl Kubeconfig {
     ///
     /// # Errors
     ///
-    /// If the file does not exist, cannot be read or is not a kubeconfig.
+    /// Returns an error if the file does not exist, cannot be read or is not a kubeconfig.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::default().merged_with(path.as_ref())
     }
 
-    /// Reads several files. The first ones have priority.
+    /// Reads several files. Earlier files have priority.
     ///
     /// # Errors
     ///
-    /// If a file does not exist, cannot be read or is not a kubeconfig.
+    /// Returns an error if a file does not exist, cannot be read or is not a kubeconfig.
     pub fn read_all<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, ConfigError> {
         paths.into_iter().try_fold(Self::default(), |merged, path| merged.merged_with(path.as_ref()))
     }
 
-    /// Reads the text of a kubeconfig. Relative paths in it are relative to `directory`.
+    /// Parses the text of a kubeconfig. Relative paths in it start at `directory`.
     ///
     /// # Errors
     ///
-    /// If the text is not a kubeconfig.
+    /// Returns an error if the text is not a kubeconfig.
     pub fn parse(text: &str, directory: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::default().merged("kubeconfig", text.as_bytes(), directory.as_ref())
     }
@@ -150,12 +151,12 @@ impl Kubeconfig {
         self.contexts.is_empty()
     }
 
-    /// Returns the names of the contexts, in their order.
+    /// Returns the names of the contexts in order.
     pub fn contexts(&self) -> impl Iterator<Item = &str> {
         self.contexts.keys().map(String::as_str)
     }
 
-    /// Returns the name of the current context; `None` if it is not set.
+    /// Returns the name of the current context, or `None` if it is not set.
     #[must_use]
     pub fn current_context(&self) -> Option<&str> {
         self.current.as_deref()
@@ -165,7 +166,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     ///
-    /// If no context is current, or for the reasons of [`config_of`](Self::config_of).
+    /// Returns an error if there is no current context, and the errors of [`config_of`](Self::config_of).
     pub fn config(&self) -> Result<ClusterConfig, ConfigError> {
         let Some(current) = &self.current else {
             let fault = format!("current-context is not set; name one of the contexts: {}", names(&self.contexts));
@@ -178,7 +179,8 @@ impl Kubeconfig {
     ///
     /// # Errors
     ///
-    /// If the context, its cluster or its user does not exist, if a setting is invalid, or if a file that it names cannot be read.
+    /// Returns an error if the context, its cluster or its user does not exist, a setting is invalid, or a file that
+    /// it names cannot be read.
     pub fn config_of(&self, context: &str) -> Result<ClusterConfig, ConfigError> {
         let origin = || self.origin.clone();
         let found = self.contexts.get(context).ok_or_else(|| {
@@ -209,16 +211,17 @@ impl Kubeconfig {
     }
 }
 
-/// Splits the value of `KUBECONFIG`, as the system separates paths.
+/// Splits the value of `KUBECONFIG` at the system's path separator.
 fn split(list: &OsStr) -> Vec<PathBuf> {
     env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// Returns the entries of a list by their names. Leaves out entries without a name: no context can name them.
+/// Returns the entries of a list by name. Skips entries without a name, because no context can refer to them.
 ///
 /// # Errors
 ///
-/// A fault if two entries have one name, as in `kubectl`: each program would choose another one.
+/// Returns a fault if two entries have the same name, as `kubectl` does. Programs would disagree about which one
+/// counts.
 fn named<E, T>(
     list: &str,
     entries: FieldList<E>,
@@ -242,7 +245,7 @@ fn names<T>(entries: &BTreeMap<String, T>) -> String {
     if entries.is_empty() { "(none)".to_owned() } else { entries.keys().cloned().collect::<Vec<_>>().join(", ") }
 }
 
-/// Returns a text; `None` if it is empty.
+/// Returns the text, or `None` if it is empty.
 fn text(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
@@ -252,7 +255,7 @@ impl<T> Located<T> {
         ConfigError::new(&self.origin, fault)
     }
 
-    /// Returns the content of a field that has the data itself or names a file. The data have priority.
+    /// Returns the content of a field pair, which has data or names a file. Data have priority.
     fn source<U>(
         &self,
         field: &str,
@@ -271,7 +274,7 @@ impl<T> Located<T> {
             return Ok(None);
         }
         let path = self.directory.join(file);
-        // Read now, so that a wrong path is an error at once.
+        // Read the file now, so that a wrong path is an error at once.
         read_file(&path, &self.origin, field)?;
         Ok(Some(FileOrInline::File(path)))
     }
@@ -340,8 +343,8 @@ impl Located<User> {
         }
     }
 
-    /// Returns the credentials. As in client-go, a token, a password and a client certificate win over a plugin, which
-    /// does not run then.
+    /// Returns the credentials. As in client-go, a plugin does not run if there is a token, a password or a client
+    /// certificate.
     fn credentials(&self, name: &str, has_certificate: bool) -> Result<Credentials, ConfigError> {
         let user = &self.entry;
         let token = Some(&user.token.0).filter(|token| !token.reveal().is_empty());

@@ -1,4 +1,4 @@
-//! Finds the settings of a connection in the environment.
+//! Finds the connection settings in the environment.
 
 use std::env;
 
@@ -8,14 +8,14 @@ use super::in_cluster;
 use super::kubeconfig::Kubeconfig;
 
 impl ClusterConfig {
-    /// Finds the settings of this program.
+    /// Finds the connection settings of this program.
     ///
-    /// If the variable `KUBECONFIG` is set, reads the files that it lists. Otherwise, in a pod, uses the service account of the
-    /// pod. Otherwise reads `~/.kube/config`.
+    /// If the variable `KUBECONFIG` is set, reads the files that it lists. Otherwise, in a pod, uses the pod's service
+    /// account. Otherwise reads `~/.kube/config`.
     ///
     /// # Errors
     ///
-    /// If there are no settings, or if a setting is invalid.
+    /// Returns an error if there are no settings, or if a setting is invalid.
     pub fn load() -> Result<Self, ConfigError> {
         if env::var_os("KUBECONFIG").is_none_or(|list| list.is_empty())
             && let Some(config) = in_cluster::config(&|name: &str| env::var_os(name), in_cluster::DIRECTORY)
@@ -31,11 +31,11 @@ impl ClusterConfig {
         kubeconfig.config()
     }
 
-    /// Returns the settings of a pod in a cluster: its service account and the server of the cluster.
+    /// Returns the settings of a pod in a cluster: its service account and the cluster's server.
     ///
     /// # Errors
     ///
-    /// If this program does not run in a pod with a service account.
+    /// Returns an error if this program does not run in a pod with a service account.
     pub fn in_cluster() -> Result<Self, ConfigError> {
         in_cluster::config(&|name: &str| env::var_os(name), in_cluster::DIRECTORY).unwrap_or_else(|| {
             let fault =

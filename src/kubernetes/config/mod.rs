@@ -1,4 +1,4 @@
-//! Settings of a connection: kubeconfigs, pods, credentials and their plugins, proxies.
+//! Connection settings: kubeconfigs, pods, credentials, plugins and proxies.
 
 pub(super) mod authenticator;
 pub(super) mod cluster;

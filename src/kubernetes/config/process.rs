@@ -1,4 +1,4 @@
-//! Runs a command until it ends, its time is over, or nobody wants its output any more.
+//! Runs a command until it ends, reaches its time limit or is no longer wanted.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read};
@@ -19,25 +19,25 @@ use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 
-/// The time between two looks at a process that has closed its output but still runs, and at one that may still print.
-const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
-/// How long the output of a process is read after its end: a process that it has left behind may have the output open for ever.
-const REST: Duration = Duration::from_millis(500);
-/// The most bytes of each output.
+/// How often to check a process that has closed its output, and one that may still print.
+const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+/// How long to read the output after a process has ended. A child that it left behind may keep the output open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+/// The largest size of each output in bytes.
 const MOST_OUTPUT: usize = 1 << 20;
 
-/// The standard error of a process, as far as it was read. Others can look at it while the process runs.
+/// A process's standard error so far. Other threads can read it while the process runs.
 pub(super) type Messages = Monitor<Vec<u8>>;
 
 /// The output of a process.
 #[derive(Default)]
 struct ProcessOutput {
-    /// The standard output and the standard error, as far as they were read.
+    /// The standard output and the standard error so far.
     parts: [Vec<u8>; 2],
-    /// How many of them are complete.
+    /// How many of the two are complete.
     complete: usize,
     is_unwanted: bool,
-    /// Nobody needs more output, so the threads that read it must end.
+    /// Set when no more output is needed. The threads that read it then end.
     is_over: bool,
 }
 
@@ -51,24 +51,26 @@ impl ProcessOutput {
     }
 }
 
-/// Runs a command without input, and returns its output. Returns `None` if the command was killed: after `limit`, or when `unwanted`
-/// is cancelled. Its child processes die with it. Adds its standard error to `messages` as soon as it comes.
+/// Runs a command without input, and returns its output. Returns `None` if the command was killed after `limit` or
+/// because `unwanted` was cancelled. Its child processes are killed too. Adds its standard error to `messages` as it
+/// arrives.
 ///
 /// # Errors
 ///
-/// If the command cannot be run. [`ErrorKind::FileTooLarge`] if it was killed because it printed more than 1 MiB.
+/// Returns an error if the command cannot be run. If it was killed because it printed more than 1 MiB, the error is
+/// [`ErrorKind::FileTooLarge`].
 pub(super) fn run(
     command: &mut Command,
     limit: Duration,
     messages: &Arc<Messages>,
     unwanted: &CancellationToken,
 ) -> io::Result<Option<Output>> {
-    // A process follows the system clock.
+    // Processes follow the system clock.
     let collected = Monitor::of(Clock::system(), ProcessOutput::default());
     let until = collected.clock().nanos().after(limit);
     let wake = Arc::clone(&collected);
     let _guard = unwanted.on_cancel(move || wake.change(|collected| collected.is_unwanted = true));
-    // A group of its own, to be killed with all its children.
+    // As a separate process group, the command can be killed with all its children.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -80,7 +82,7 @@ pub(super) fn run(
     ended
 }
 
-/// Waits for the end of a process. Returns `None` if it must be killed.
+/// Waits for a process to end. Returns `None` if it must be killed.
 fn wait(
     child: &mut Child,
     collected: &Arc<Monitor<ProcessOutput>>,
@@ -97,7 +99,7 @@ fn wait(
         let status = child.try_wait()?;
         let now = clock.nanos();
         if status.is_some() {
-            rest.get_or_insert(now.after(REST));
+            rest.get_or_insert(now.after(OUTPUT_GRACE));
         }
         let is_read = rest.is_some_and(|rest| clock.reached(rest));
         let (is_complete, output) = collected.with(|collected| {
@@ -111,9 +113,9 @@ fn wait(
         if let (Some(status), Some([stdout, stderr])) = (status, output) {
             return Ok(Some(Output { status, stdout, stderr }));
         }
-        let [closed, open] = LOOKS;
-        let look = now.after(if is_complete { closed } else { open }).min(until);
-        let is_unwanted = collected.wait_for_some(look, |collected| {
+        let [closed, open] = CHECK_INTERVALS;
+        let interval = now.after(if is_complete { closed } else { open }).min(until);
+        let is_unwanted = collected.wait_for_some(interval, |collected| {
             let has_changed = collected.is_too_long() || collected.is_complete() != is_complete;
             (collected.is_unwanted || has_changed).then_some(collected.is_unwanted)
         });
@@ -123,8 +125,8 @@ fn wait(
     }
 }
 
-/// Reads a pipe on a thread, and tells `tell` each part of it. The thread ends when all processes have closed the other
-/// end, or when nobody needs more.
+/// Reads a pipe on a thread, and passes each chunk to `tell`. The thread ends when all processes have closed the other
+/// end, or when no more output is needed.
 fn collect(
     part: usize,
     pipe: Option<impl Read + Pollable + Send + 'static>,
@@ -141,7 +143,7 @@ fn collect(
                 }
                 match pipe.read(&mut chunk) {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // An error ends the output, as far as it has come.
+                    // An error ends the output. The part before it counts.
                     Ok(0) | Err(_) => break,
                     Ok(amount) => {
                         tell(&chunk[..amount]);
@@ -155,29 +157,29 @@ fn collect(
     ThreadOptions::new().spawn(format!("kubernetes-plugin-{part}"), read).map(drop)
 }
 
-/// Waits a short time until a pipe has input or an end. Returns whether it has.
+/// Waits briefly until a pipe has input or has ended. Returns whether it has.
 #[cfg(unix)]
 fn is_readable(pipe: &impl Pollable) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    let [_, look] = LOOKS;
-    let look = Timespec { tv_sec: 0, tv_nsec: look.subsec_nanos().into() };
-    // A read shows other errors.
-    !matches!(poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&look)), Ok(0) | Err(rustix::io::Errno::INTR))
+    let [_, interval] = CHECK_INTERVALS;
+    let interval = Timespec { tv_sec: 0, tv_nsec: interval.subsec_nanos().into() };
+    // The next read returns all other errors.
+    !matches!(poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&interval)), Ok(0) | Err(rustix::io::Errno::INTR))
 }
 
-/// Other systems cannot wait for a pipe for a limited time, so the thread stays until the pipe ends.
+/// Other systems cannot wait for a pipe with a time limit, so the thread stays until the pipe ends.
 #[cfg(not(unix))]
 fn is_readable(_: &impl Pollable) -> bool {
     true
 }
 
-/// Returns the file of a command. A name without a folder is looked up in the folders of `path`, as Go does it: folders
-/// that are relative to the working directory do not count.
+/// Returns the file of a command. A name without a folder is searched in the folders of `path`. As in Go, folders
+/// relative to the working directory do not count.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if no folder has it.
+/// Returns [`ErrorKind::NotFound`] if no folder has the command.
 #[cfg(unix)]
 pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> io::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
@@ -194,13 +196,13 @@ pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> io::Result<PathBuf>
     found.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no folder of this program's PATH has this command"))
 }
 
-/// Other systems search themselves: a name may lack its ending.
+/// Other systems search by themselves, because a name may lack its extension.
 #[cfg(not(unix))]
 pub(super) fn find(command: &OsStr, _: Option<&OsStr>) -> io::Result<PathBuf> {
     Ok(command.into())
 }
 
-/// Kills a process that has not been waited for, so that its id is still its own.
+/// Kills a process that was not yet waited for, so its id cannot belong to another one.
 fn kill(child: &mut Child) {
     #[cfg(unix)]
     let _ = rustix::process::kill_process_group(rustix::process::Pid::from_child(child), rustix::process::Signal::KILL);
@@ -214,7 +216,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Runs a command of which nobody reads the messages.
+    /// Runs a command and ignores its messages.
     fn run(command: &mut Command, limit: Duration, unwanted: &CancellationToken) -> io::Result<Option<Output>> {
         super::run(command, limit, &Messages::of(Clock::system(), Vec::new()), unwanted)
     }
@@ -230,7 +232,7 @@ mod tests {
         let output = run(&mut shell("echo out; echo err >&2; exit 3"), MINUTE, &CancellationToken::new());
         let Output { status, stdout, stderr } = output.unwrap().unwrap();
         assert_eq!((status.code(), &stdout[..], &stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
-        // A command that closes its output first.
+        // A command that closes its output before it ends.
         let output = run(&mut shell("exec >&- 2>&-; sleep 0.05; exit 4"), MINUTE, &CancellationToken::new());
         assert_eq!(output.unwrap().unwrap().status.code(), Some(4));
         assert!(run(&mut Command::new("/no/such/command"), MINUTE, &CancellationToken::new()).is_err());
@@ -242,7 +244,8 @@ mod tests {
         cancelled.cancel();
         let cases = [(short, CancellationToken::new()), (MINUTE * 60, cancelled)];
         for (limit, unwanted) in cases {
-            // A child of the shell has the output open, or neither of them.
+            // In the first script, a child of the shell keeps the output open. In the second one, no process has it
+            // open.
             for script in ["sleep 100; true", "exec >&- 2>&-; sleep 100; true"] {
                 assert!(run(&mut shell(script), limit, &unwanted).unwrap().is_none(), "{script}");
             }
@@ -298,20 +301,20 @@ mod tests {
         assert_eq!(output.stdout.len(), MOST_OUTPUT);
     }
 
-    /// As a command that starts a browser or an agent.
+    /// Like a command that starts a browser or an agent.
     #[test]
     fn the_output_of_a_command_does_not_wait_for_a_process_that_it_leaves_behind() {
         let folder = tempfile::tempdir().unwrap();
         let alive = folder.path().join("alive");
         assert!(Command::new("mkfifo").arg(&alive).status().unwrap().success());
         for errors in ["/dev/null", "&1"] {
-            // It writes into the output until nobody reads it.
+            // The process writes to the output until no thread reads it.
             let process = format!("exec 3>alive; while echo x; do sleep 0.02; done 2>{errors}");
             let script = format!("setsid sh -c '{process}' 2>{errors} & echo out");
             let mut command = shell(&script);
             let output = run(command.current_dir(&folder), MINUTE, &CancellationToken::new()).unwrap().unwrap();
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"out\n"[..]));
-            // The threads that read have ended, so the process ends too.
+            // The reading threads have ended, so the process ends too.
             let mut end = Vec::new();
             std::fs::File::open(&alive).unwrap().read_to_end(&mut end).unwrap();
             assert!(end.is_empty());

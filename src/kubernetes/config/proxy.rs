@@ -1,14 +1,14 @@
-//! Proxies, and the hosts that are reached without one: the rules of the `NO_PROXY` variable. Plain values.
+//! Proxies, and the hosts that need none according to the variable `NO_PROXY`. Plain values.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// The URL of a proxy. Its `Debug` shows neither the user nor the password.
+/// A proxy's URL. Its `Debug` output shows neither the user nor the password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ProxyUrl {
-    /// The setting that names it, for errors.
+    /// The setting with the URL, for errors.
     pub(crate) origin: String,
     url: String,
 }
@@ -18,7 +18,7 @@ impl ProxyUrl {
         Self { origin: origin.into(), url: url.into() }
     }
 
-    /// Returns the whole URL, to connect to the proxy.
+    /// Returns the complete URL, to connect to the proxy.
     pub(crate) fn reveal(&self) -> &str {
         &self.url
     }
@@ -26,7 +26,7 @@ impl ProxyUrl {
 
 impl fmt::Debug for ProxyUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A password may have any character, so only the text after the last `@` is certainly no part of it.
+        // A password may have any character, so only the text after the last `@` is certainly not part of the password.
         match self.url.rsplit_once('@') {
             Some((_, host)) => write!(f, "(secret)@{host}"),
             None => f.write_str(&self.url),
@@ -34,11 +34,11 @@ impl fmt::Debug for ProxyUrl {
     }
 }
 
-/// A list of hosts to be reached without a proxy.
+/// A list of hosts to reach without a proxy.
 ///
-/// An entry is a host name, which includes its subdomains; a name with a dot in front, which means only the subdomains; an address; a
-/// network such as `10.0.0.0/8`; or `*` for everything. A host or address can have a port. These are the rules of Go's
-/// `golang.org/x/net/http/httpproxy`, which `kubectl` uses.
+/// An entry is a host name, which includes its subdomains; a name with a leading dot, which means only the subdomains;
+/// an address; a network such as `10.0.0.0/8`; or `*` for everything. A host or address can have a port. These are the
+/// rules of Go's `golang.org/x/net/http/httpproxy`, which `kubectl` uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NoProxy(Vec<NoProxyEntry>);
 
@@ -47,7 +47,7 @@ enum NoProxyEntry {
     All,
     Network(IpNet),
     Address(IpAddr, Option<u16>),
-    /// `suffix` is the name with a dot in front.
+    /// `suffix` is the name with a leading dot.
     Name {
         suffix: String,
         itself: bool,
@@ -56,12 +56,12 @@ enum NoProxyEntry {
 }
 
 impl NoProxy {
-    /// Parses a list of entries with commas between them. Leaves out empty entries.
+    /// Parses a comma-separated list of entries. Skips empty entries.
     pub(crate) fn parse(list: &str) -> Self {
         Self(list.split(',').filter_map(NoProxyEntry::parse).collect())
     }
 
-    /// Returns whether a host is reached without a proxy, as this computer always is. An IPv6 address may have brackets.
+    /// Returns whether a host needs no proxy. Always true for this computer. An IPv6 address may have brackets.
     pub(crate) fn contains(&self, host: &str, port: u16) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
         let address = host.parse::<IpAddr>().ok();
@@ -116,7 +116,7 @@ impl NoProxyEntry {
 mod tests {
     use super::*;
 
-    /// The cases come from Go's `httpproxy` tests (BSD licence) and from kube-rs issues about `NO_PROXY`, written anew.
+    /// The cases are rewritten from Go's `httpproxy` tests (BSD licence) and from kube-rs issues about `NO_PROXY`.
     #[test]
     fn no_proxy_follows_the_rules_of_go() {
         let cases = [

@@ -1,8 +1,8 @@
-//! Texts and bytes that never show in logs.
+//! Texts and bytes that never appear in logs.
 
 use std::fmt;
 
-/// A secret. Its `Debug` shows no content.
+/// A secret. Its `Debug` output hides the content.
 #[derive(Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Secret<T>(T);
@@ -12,7 +12,7 @@ impl<T> Secret<T> {
         Self(content)
     }
 
-    /// Returns the content, to be sent to a server or a TLS library.
+    /// Returns the content, for a server or the TLS library.
     pub(crate) fn reveal(&self) -> &T {
         &self.0
     }

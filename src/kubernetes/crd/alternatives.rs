@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, any_but_null, has_any_fields, of_type, properties, texts};
 
-/// Returns a structural schema that accepts and keeps each value that one of the schemas accepts. It may accept more.
+/// Returns a structural schema that accepts and keeps every value that one of the schemas accepts. It may accept more.
 pub(super) fn either(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
     if schemas.len() < 2 {
         return schemas.pop().unwrap_or_else(any);
@@ -45,7 +45,7 @@ fn arrays(schemas: Vec<Fields>) -> Fields {
     array
 }
 
-/// Combines values of one type: the values of enums, or the rules of each alternative.
+/// Combines values of one type: the values of several enums, or the rules of each alternative.
 fn scalars(name: &str, schemas: &[Fields]) -> Fields {
     let mut scalar = of_type(name);
     let enums: Option<Vec<_>> = schemas.iter().map(|schema| schema.get("enum")?.as_array()).collect();
@@ -67,11 +67,11 @@ fn scalars(name: &str, schemas: &[Fields]) -> Fields {
         let rules = schema.iter().filter(|(keyword, _)| is_rule(keyword));
         rules.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
     };
-    // Formats are left out, so a value may keep the rules of several alternatives.
+    // Formats are dropped, so a value may satisfy the rules of several alternatives.
     with_rules(scalar, schemas.iter().map(rules).collect(), "anyOf")
 }
 
-/// Combines objects: they may have the properties of all, and must have the required ones of an alternative.
+/// Combines objects. They may have the properties of all alternatives, and need the required ones of one alternative.
 fn objects(schemas: &[Fields], keyword: &str) -> Fields {
     let keyword = if keyword == "oneOf" && are_exclusive(schemas) { "oneOf" } else { "anyOf" };
     let rules = schemas.iter().map(rules_of).collect();
@@ -97,7 +97,7 @@ fn objects(schemas: &[Fields], keyword: &str) -> Fields {
     with_rules(object, rules, keyword)
 }
 
-/// Returns the schema of a field of objects with several schemas.
+/// Combines the schemas that several alternatives have for one property.
 fn property(schemas: &[Fields], name: &str) -> Fields {
     let mut all = Vec::new();
     let mut defaults = Vec::new();
@@ -105,7 +105,7 @@ fn property(schemas: &[Fields], name: &str) -> Fields {
         if let Some(Value::Object(property)) = schema.get("properties").and_then(|all| all.get(name)) {
             let mut property = property.clone();
             defaults.push(property.remove("default"));
-            // The comment of a variant belongs to the property that holds it.
+            // A variant's comment moves to the property that holds the variant.
             if let (1, Some(description)) = (properties(schema).count(), schema.get("description")) {
                 property.entry("description").or_insert_with(|| description.clone());
             }
@@ -117,7 +117,7 @@ fn property(schemas: &[Fields], name: &str) -> Fields {
         }
     }
     let mut combined = same_or_either(all);
-    // A server would add the default of one alternative to all.
+    // A server would add one alternative's default to all of them.
     if defaults.len() == schemas.len()
         && let Some(Some(default)) = defaults.first()
         && defaults.iter().all(|other| other.as_ref() == Some(default))
@@ -131,7 +131,7 @@ fn values_of_map(schema: &Fields) -> Option<Fields> {
     schema.get("additionalProperties").and_then(Value::as_object).cloned()
 }
 
-/// Returns the fields that tell an alternative from others by their only value.
+/// Returns the fields that identify an alternative by their only value.
 fn tags(schema: &Fields) -> impl Iterator<Item = (&String, &Value)> {
     let tags = properties(schema).filter_map(|(name, property)| {
         let values = property.get("enum").filter(|values| values.as_array().is_some_and(|values| values.len() == 1))?;
@@ -141,7 +141,7 @@ fn tags(schema: &Fields) -> impl Iterator<Item = (&String, &Value)> {
     tags.filter(|(name, _)| *name != "metadata")
 }
 
-/// Returns the rules that tell an alternative from others: its required fields, and its tags.
+/// Returns the rules that identify an alternative: its required fields and its tags.
 fn rules_of(schema: &Fields) -> Fields {
     let mut rules = Fields::new();
     if let Some(required) = schema.get("required") {
@@ -154,8 +154,8 @@ fn rules_of(schema: &Fields) -> Fields {
     rules
 }
 
-/// Returns whether an object of one alternative always breaks the rules of the others: their tags differ, or it cannot
-/// have the fields that the others require.
+/// Returns whether an object of one alternative always violates the rules of the others. Either their tags differ, or
+/// it cannot have the fields that the others require.
 fn are_exclusive(schemas: &[Fields]) -> bool {
     let requires = |schema: &Fields, name: &str| texts(schema, "required").any(|required| required == name);
     let have_tags = |one: &Fields, other: &Fields| {
@@ -174,7 +174,7 @@ fn are_exclusive(schemas: &[Fields]) -> bool {
     })
 }
 
-/// Demands the rules of one alternative, unless one has no rules.
+/// Adds the rules of the alternatives, one of which must hold. Adds nothing if one alternative has no rules.
 fn with_rules(mut schema: Fields, rules: Vec<Fields>, keyword: &str) -> Fields {
     if !rules.iter().any(Fields::is_empty) {
         schema.insert(keyword.to_owned(), rules.into());
@@ -182,7 +182,7 @@ fn with_rules(mut schema: Fields, rules: Vec<Fields>, keyword: &str) -> Fields {
     schema
 }
 
-/// Returns the only schema, or all combined. Descriptions that differ are dropped.
+/// Returns the only schema, or a combination of all. Drops descriptions that differ.
 fn same_or_either(schemas: Vec<Fields>) -> Fields {
     let bare = |schema: &Fields| {
         let mut bare = schema.clone();

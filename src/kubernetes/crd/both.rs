@@ -1,4 +1,4 @@
-//! Combines schemas that hold at once: a `$ref` or `allOf`, and the keywords beside it.
+//! Combines schemas that apply together: a `$ref` or `allOf`, and the keywords beside it.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,14 @@ use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, is_typed};
 /// Keywords that describe the shape of values.
 const SHAPE: [&str; 6] = ["type", "nullable", "properties", "additionalProperties", "items", INT_OR_STRING];
 
-/// Keywords that the outer schema decides: it describes the field, and the inner schema describes the field's type.
+/// The outer schema decides these keywords, because it describes the field. The inner schema describes the field's
+/// type.
 const OUTER: [&str; 3] = ["default", "description", "format"];
 
 const LIST_TYPE: &str = "x-kubernetes-list-type";
 
 /// Returns a schema for the values that both schemas accept. It keeps each field that one of them keeps. `outer`
-/// decides about descriptions and defaults.
+/// determines descriptions and defaults.
 pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
     let mut out = match both_types(outer, inner) {
         Ok((outer, inner)) => extended(outer, inner),
@@ -22,7 +23,7 @@ pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
     if out.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty())
         && out.remove("additionalProperties").is_some()
     {
-        // A structural schema has one or the other.
+        // A structural schema must not have both.
         out.insert(ANY_FIELDS.to_owned(), true.into());
     }
     if out.get("type").is_some_and(|of| of != "object") {
@@ -31,7 +32,7 @@ pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
     out
 }
 
-/// Gives both the same type: the narrower one. Fails if no type is in both.
+/// Gives both schemas the narrower type. Fails if they have no type in common.
 fn both_types(mut outer: Fields, mut inner: Fields) -> Result<(Fields, Fields), ()> {
     let is_nullable = |schema: &Fields| schema.get("nullable") == Some(&true.into());
     if is_typed(&outer) && is_typed(&inner) {
@@ -66,7 +67,7 @@ fn both_types(mut outer: Fields, mut inner: Fields) -> Result<(Fields, Fields), 
 }
 
 fn extended(mut out: Fields, mut inner: Fields) -> Fields {
-    // An exclusive bound is two keywords.
+    // A bound consists of two keywords if it is exclusive.
     for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
         if out.contains_key(bound)
             && let Some(limit) = inner.remove(bound)
@@ -112,10 +113,10 @@ fn extended(mut out: Fields, mut inner: Fields) -> Fields {
     out
 }
 
-/// Makes a schema accept `null` too.
+/// Makes a schema also accept `null`.
 ///
-/// A server compares `null` with the values of an `enum`, and refuses an `enum` that contains it. It does not check
-/// `null` against alternatives, so the values move there.
+/// A server compares `null` with the values of an `enum`, and refuses an `enum` that contains `null`. It does not
+/// check `null` against alternatives, so the values move there.
 pub(super) fn with_null(mut schema: Fields) -> Fields {
     schema.insert("nullable".to_owned(), true.into());
     if let Some(values) = schema.remove("enum") {
@@ -131,12 +132,12 @@ fn both_values(outer: Value, inner: Value) -> Value {
     }
 }
 
-/// Returns whether a keyword only refuses values, so that it can stand in an `allOf`.
+/// Returns whether a keyword only refuses values, so that it may appear in an `allOf`.
 fn is_rule(keyword: &str) -> bool {
     !SHAPE.contains(&keyword) && !OUTER.contains(&keyword) && !keyword.starts_with("x-")
 }
 
-/// Adds a rule beside one with the same keyword.
+/// Adds a rule next to one with the same keyword.
 fn add_rule(schema: &mut Fields, rule: Fields) {
     if let Value::Array(rules) = schema.entry("allOf").or_insert_with(|| json!([])) {
         rules.push(rule.into());

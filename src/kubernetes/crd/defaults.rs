@@ -1,13 +1,13 @@
-//! Finds the defaults that a server refuses.
+//! Removes the defaults that a server refuses.
 
 use regex_lite::Regex;
 use serde_json::Value;
 
 use super::shape::{Fields, INT_OR_STRING, has_any_fields, is_typed, properties, texts};
 
-/// Removes the defaults that break their own schema: a server refuses a definition with them. The type still sets them
-/// when it reads an object. Also removes defaults with an empty text, which say no more than a missing field, and which
-/// some servers read as `null`.
+/// Removes defaults that violate their own schema, because a server refuses a definition with them. Also removes
+/// defaults with an empty text, which mean the same as a missing field, and which some servers read as `null`. The
+/// type still sets all of them when it reads an object.
 pub(super) fn remove_refused_defaults(schema: &mut Fields) {
     if schema.get("default").is_some_and(|default| has_empty_text(default) || !accepts(schema, default)) {
         schema.remove("default");
@@ -29,7 +29,7 @@ fn has_empty_text(value: &Value) -> bool {
     }
 }
 
-/// Returns whether a value keeps a schema, or a rule of a schema. Formats and rules in CEL are not checked.
+/// Returns whether a value satisfies a schema or a rule. Does not check formats and CEL rules.
 fn accepts(schema: &Fields, value: &Value) -> bool {
     if let Some(Value::Array(values)) = schema.get("enum")
         && !values.contains(value)
@@ -37,7 +37,7 @@ fn accepts(schema: &Fields, value: &Value) -> bool {
         return false;
     }
     if value.is_null() {
-        // A server checks `null` against nothing else.
+        // For `null`, a server checks nothing else.
         return schema.get("nullable") == Some(&true.into()) || !schema.contains_key("type");
     }
     let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);

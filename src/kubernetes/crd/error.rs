@@ -1,16 +1,16 @@
-//! The errors of definitions: of a schema, and of an installation.
+//! The errors of definitions: a schema that is impossible, and an installation that fails.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::run::error::BoxError;
 
-/// The error of a type that no definition can describe.
+/// The error for a type that no definition can describe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaError {
-    /// The type of the objects.
+    /// The Rust type of the objects.
     subject: String,
-    /// The path of the field; empty for the whole type.
+    /// The path of the field. Empty for the whole type.
     path: String,
     fault: String,
 }
@@ -30,8 +30,8 @@ impl fmt::Display for SchemaError {
 
 impl Error for SchemaError {}
 
-/// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or does not serve
-/// the kind in time.
+/// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or
+/// does not serve the kind in time.
 #[derive(Debug)]
 pub struct InstallError {
     definition: String,
@@ -54,7 +54,7 @@ impl InstallError {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// Returns whether the time was over before the kind was served.
+    /// Returns whether the kind was not served in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.is_timeout

@@ -1,4 +1,4 @@
-//! Installs a definition, and waits until its kind is served.
+//! Installs a definition, and waits until the server serves its kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,40 +12,42 @@ use crate::objects::{Client, ClientError, FieldOwner, Kind, ObjectKey, Query, Sh
 use crate::run::context::Context;
 use crate::run::error::Chain;
 
-/// The delays between two looks at the definition.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_secs(1);
+/// The shortest and longest delay between two checks of the definition.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+const LAST_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest time of a call that looks, so that a cancellation is seen soon. A client repeats a call that the server puts off.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// The timeout of each call of a check. It is short, so that a cancellation is noticed soon, even if the client
+/// repeats the call.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The progress of an installation.
+/// How far an installation is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InstallProgress {
     Established,
-    /// Not yet, for this reason.
+    /// The kind is not served yet, for this reason.
     Waiting(String),
     /// The server refuses the names, for this reason.
     Refused(String),
-    /// The client needs no definitions.
+    /// The client works without definitions.
     NotNeeded,
 }
 
 impl CustomResourceDefinition {
     /// Applies the definition with `owner` as field manager, and blocks until the server serves all its versions.
     ///
-    /// Another owner's fields are taken over. A definition that is being deleted is applied again once it is gone. The embedded
-    /// clients store any kind, so there the call returns at once.
+    /// Takes over fields of other owners. If the definition is being deleted, applies it again once it is gone.
+    /// Embedded clients store any kind, so for them the call returns at once.
     ///
-    /// A cancellation of `cx` ends the wait, at the latest when a call that is under way has ended. A client that
-    /// [can limit the time of its calls](Client::with_timeout) ends the first call within `timeout`, and each later call within five
+    /// Cancelling `cx` ends the wait, at the latest when the current call has ended. If the client [can limit the time
+    /// of its calls](Client::with_timeout), the first call ends within `timeout`, and each later call within five
     /// seconds.
     ///
     /// # Errors
     ///
-    /// - If the client cannot apply the definition, or not list the kind: for example, because it is forbidden.
-    /// - If the server refuses the names, with its reason.
-    /// - If the kind is not served within `timeout`, with the last state ([`is_timeout`](InstallError::is_timeout)).
+    /// - If the client cannot apply the definition or list the kind, for example because it is forbidden.
+    /// - If the server refuses the names. The error includes the reason.
+    /// - If the server does not serve the kind within `timeout`. [`is_timeout`](InstallError::is_timeout) is then
+    ///   true, and the error includes the last state.
     /// - If `cx` is cancelled.
     pub fn install(
         &self,
@@ -68,7 +70,7 @@ impl CustomResourceDefinition {
                 if is_late { InstallError::timeout(self.name(), fault) } else { InstallError::new(self.name(), fault) };
             failed.caused_by(error)
         };
-        let whole = client.with_timeout(timeout.max(FIRST_LOOK));
+        let whole = client.with_timeout(timeout.max(FIRST_DELAY));
         let mut applied = Some(apply(whole.as_deref().unwrap_or(client)).map_err(failed)?);
         let mut calls = LimitedCalls { client, limited: None };
         let mut is_needed = true;
@@ -81,7 +83,7 @@ impl CustomResourceDefinition {
                         Err(error) if is_passing(&error) => return Ok(Some(Chain(&error).to_string())),
                         applied => applied.map_err(failed)?,
                     },
-                    // Look again: the server may be starting.
+                    // Try again, because the server may be starting.
                     Err(error) => return Ok(Some(Chain(&error).to_string())),
                     Ok(definition) => definition,
                 },
@@ -103,7 +105,7 @@ impl CustomResourceDefinition {
     }
 }
 
-/// Lists one object of the kind. Returns `None` if that works, or the reason to wait.
+/// Lists one object of the kind. Returns `None` if this works, or else the reason to wait.
 fn served(client: &dyn Client, kind: &Kind, definition: &str) -> Result<Option<String>, InstallError> {
     match client.list(kind, &Query::all().limit(1)) {
         Ok(_) => Ok(None),
@@ -112,12 +114,12 @@ fn served(client: &dyn Client, kind: &Kind, definition: &str) -> Result<Option<S
     }
 }
 
-/// Returns whether an error may pass while a server starts to serve a kind.
+/// Returns whether an error may disappear while a server starts to serve a kind.
 fn is_passing(error: &ClientError) -> bool {
     error.is_not_found() || error.is_kind_not_served() || error.is_transport() || error.is_too_many_requests()
 }
 
-/// Decides by the conditions that the server has set.
+/// Determines the progress from the conditions that the server has set.
 pub(super) fn progress(definition: &SharedObject) -> InstallProgress {
     let Some(status) = definition.get("status") else { return InstallProgress::NotNeeded };
     if definition.is_deleting() {
@@ -138,18 +140,18 @@ pub(super) fn progress(definition: &SharedObject) -> InstallProgress {
     }
 }
 
-/// A client that ends its calls in time.
+/// A client with limited call times.
 struct LimitedCalls<'a> {
     client: &'a dyn Client,
-    /// The last client with a limit, and that limit. The client is `None` if calls cannot be limited.
+    /// The last client with a limit, and the limit. The client is `None` if it cannot limit its calls.
     limited: Option<(Duration, Option<Arc<dyn Client>>)>,
 }
 
 impl LimitedCalls<'_> {
-    /// Returns a client for a look. Each of its calls ends within this time, and within the longest time of a look.
+    /// Returns a client for one check. Its calls end within the time `left`, and within the timeout of a check.
     fn within(&mut self, left: Duration) -> &dyn Client {
-        // No call could succeed in less.
-        let limit = left.clamp(FIRST_LOOK, LONGEST_LOOK);
+        // With less time, no call could succeed.
+        let limit = left.clamp(FIRST_DELAY, CHECK_TIMEOUT);
         if self.limited.as_ref().is_none_or(|(known, _)| *known > limit) {
             self.limited = None;
         }
@@ -161,28 +163,28 @@ impl LimitedCalls<'_> {
 struct InstallWait<'a> {
     definition: &'a CustomResourceDefinition,
     cx: &'a Context,
-    /// `None` if the timeout is too long to be reached.
+    /// `None` if the timeout is too far away to represent.
     end: Option<std::time::Instant>,
 }
 
 impl InstallWait<'_> {
-    /// Returns the time that is left.
+    /// Returns the remaining time.
     fn left(&self) -> Duration {
         self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(self.cx.clock().now()))
     }
 
-    /// Returns an error if the installation is cancelled.
+    /// Returns an error if the installation was cancelled.
     fn check(&self) -> Result<(), InstallError> {
         let error = || InstallError::new(self.definition.name(), "the installation is cancelled");
         self.cx.check().map_err(|cancelled| error().caused_by(cancelled))
     }
 
-    /// Calls `look` with the time that is left, until it returns no reason to wait.
+    /// Calls `look` with the remaining time until it returns no more reason to wait.
     fn until(
         &self,
         mut look: impl FnMut(Duration) -> Result<Option<String>, InstallError>,
     ) -> Result<(), InstallError> {
-        let backoff = Exponential::new(FIRST_LOOK, LAST_LOOK);
+        let backoff = Exponential::new(FIRST_DELAY, LAST_DELAY);
         for looks in 1.. {
             let Some(reason) = look(self.left())? else { return Ok(()) };
             self.check()?;
@@ -190,7 +192,7 @@ impl InstallWait<'_> {
             if left.is_zero() {
                 return Err(InstallError::timeout(self.definition.name(), format!("not served in time: {reason}")));
             }
-            // The check tells of a cancellation.
+            // The next check notices a cancellation.
             let _ = self.cx.sleep(backoff.delay(looks).min(left));
             self.check()?;
         }

@@ -1,4 +1,4 @@
-//! Definitions of kinds, made from Rust types. Feature `schema`.
+//! Definitions of kinds, generated from Rust types. Feature `schema`.
 
 mod alternatives;
 mod both;
@@ -25,33 +25,35 @@ use super::manifest::to_yaml;
 use crate::objects::{Kind, Object};
 
 /// The definition of a kind: an object that makes a Kubernetes API server serve the kind. Displays as a YAML manifest
-/// that begins with `---`, so that several definitions make one file.
+/// that begins with `---`, so several definitions can be joined to one file.
 ///
-/// The schema comes from the `JsonSchema` of the type. Kubernetes allows less than JSON schema does: each field has one
-/// type, types cannot repeat, and a struct cannot be a map too. A server drops each field that the schema does not
-/// name. Therefore the definition accepts and keeps more than the Rust type, never less:
+/// The schema comes from the type's `JsonSchema`. Kubernetes allows less than JSON schema: each field has one type,
+/// types cannot contain themselves, and a struct cannot also be a map. A server drops each field that the schema does
+/// not name. The definition therefore accepts and keeps more than the Rust type, never less:
 ///
 /// - The alternatives of an enum with data become one object with the properties of all variants. The server still
-///   checks that the required properties of one variant are there.
-/// - A field that may have several types accepts any value, except that an integer or a string stays that.
-/// - A struct with a flattened map, `Value` or `Option` of an enum, and an object without known fields, such as an
-///   [`ObjectMeta`] within a template, keep any fields.
+///   checks that the required properties of one variant are present.
+/// - A field with several types accepts any value, unless the types are integer and string.
+/// - Some objects keep any fields: a struct with a flattened map, `Value` or `Option` of an enum, and an object
+///   without known fields, such as an [`ObjectMeta`] within a template.
 /// - The elements of a `HashSet` of structs may be equal.
 ///
 /// Three limits remain. An integer must fit into an `i64`. An internally tagged variant that holds a [`Value`] keeps
-/// only its tag: use a `Map` there. A kind with a status has no rules at its root, so the server does not check an enum
-/// that is flattened into the root.
+/// only its tag: use a `Map` there. A kind with a status has no rules at its root, so the server does not check an
+/// enum that is flattened into the root.
 ///
-/// An array of [`Condition`]s is a list of type `map` with the key `type`: the server refuses two conditions of one
-/// type, and each program can apply its own conditions. Keywords that begin with `x-kubernetes-` are kept, for example
-/// from `#[schemars(extend("x-kubernetes-list-type" = "atomic"))]`; rules in CEL (`x-kubernetes-validations`) of a
-/// field are added to those of its type. A keyword that only refuses values and that Kubernetes lacks, such as `if`,
-/// `contains` or `propertyNames`, is an error that names it.
+/// An array of [`Condition`]s becomes a list of type `map` with the key `type`. The server refuses two conditions of
+/// the same type, and each program can apply its own conditions.
 ///
-/// The fields of `metadata` are not part of the schema. Defaults of the type (`#[serde(default)]`) become defaults of
-/// the server, except for the default of `status`, `null`, defaults of one variant of several, defaults that break a
-/// rule of their own schema, and defaults with an empty text, which some servers refuse. The type still sets these when
-/// it reads an object.
+/// Keywords that begin with `x-kubernetes-` are kept, for example from `#[schemars(extend("x-kubernetes-list-type" =
+/// "atomic"))]`. CEL rules (`x-kubernetes-validations`) of a field are added to the rules of its type. A keyword that
+/// only refuses values and is missing in Kubernetes, such as `if`, `contains` or `propertyNames`, is an error that
+/// names it.
+///
+/// The fields of `metadata` are not part of the schema. The type's defaults (`#[serde(default)]`) become the server's
+/// defaults, with exceptions that only the type sets, when it reads an object. These are the default of `status`,
+/// `null`, defaults of one variant of several, defaults that violate their own schema, and defaults with an empty
+/// text, which some servers refuse.
 ///
 /// [`Condition`]: crate::objects::Condition
 /// [`ObjectMeta`]: crate::objects::ObjectMeta
@@ -101,7 +103,7 @@ use crate::objects::{Kind, Object};
 #[doc(alias = "CRD")]
 pub struct CustomResourceDefinition {
     json: Value,
-    /// The served versions of the kind.
+    /// The versions of the kind that the server serves.
     served: Vec<Kind>,
 }
 
@@ -116,7 +118,7 @@ pub struct CustomResourceDefinitionBuilder {
 }
 
 impl CustomResourceDefinitionBuilder {
-    /// Adds another version. Its objects are stored in the first version, with the fields that its schema has.
+    /// Adds another version. Its objects are stored in the first version, with the fields of that version's schema.
     pub fn version(mut self, version: CrdVersion) -> Self {
         self.others.push(version);
         self
@@ -128,7 +130,7 @@ impl CustomResourceDefinitionBuilder {
         self
     }
 
-    /// Adds a category: `kubectl get <category>` lists the objects too.
+    /// Adds a category. `kubectl get <category>` then also lists these objects.
     pub fn category(mut self, category: impl Into<String>) -> Self {
         self.categories.push(category.into());
         self
@@ -138,7 +140,7 @@ impl CustomResourceDefinitionBuilder {
     ///
     /// # Errors
     ///
-    /// - If a type cannot be described: it contains itself, it is no struct with named fields, or its schema has a
+    /// - If a type cannot be described: it contains itself, is not a struct with named fields, or its schema has a
     ///   keyword that Kubernetes lacks.
     /// - If the versions differ in group, name, plural or scope, or if two have the same name.
     pub fn build(self) -> Result<CustomResourceDefinition, SchemaError> {
@@ -190,15 +192,15 @@ impl CustomResourceDefinitionBuilder {
 }
 
 impl CustomResourceDefinition {
-    /// The kind of definitions.
+    /// The kind of the definitions themselves.
     pub const KIND: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
 
-    /// Returns settings for a definition. The server stores objects in version `stored`.
+    /// Returns a builder for a definition. The server stores objects in the version `stored`.
     pub fn builder(stored: CrdVersion) -> CustomResourceDefinitionBuilder {
         CustomResourceDefinitionBuilder { stored, others: Vec::new(), short_names: Vec::new(), categories: Vec::new() }
     }
 
-    /// Returns the definition of a kind with one version and the default settings.
+    /// Returns the definition of a kind with one version and default settings.
     ///
     /// # Errors
     ///
@@ -207,11 +209,11 @@ impl CustomResourceDefinition {
         Self::builder(CrdVersion::of::<T>()).build()
     }
 
-    /// Reads a definition, such as the result of `crd()` of a type that kube-rs derives.
+    /// Reads a definition from JSON, such as the result of `crd()` of a type that derives kube-rs' `CustomResource`.
     ///
     /// # Errors
     ///
-    /// If the JSON is not a definition with a name and versions.
+    /// Returns an error if the JSON is not a definition with a name and versions.
     pub fn from_json(json: Value) -> Result<Self, SchemaError> {
         let text = |path: &str| json.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let error = |path: &str| SchemaError::new("definition", path, "is missing");
@@ -228,7 +230,7 @@ impl CustomResourceDefinition {
         Ok(Self { served: served.collect(), json })
     }
 
-    /// Returns the name of the definition: `sites.example.com`.
+    /// Returns the name of the definition, such as `sites.example.com`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.json["metadata"]["name"].as_str().unwrap_or_default()
@@ -240,7 +242,7 @@ impl CustomResourceDefinition {
         &self.json
     }
 
-    /// Returns the served versions of the kind.
+    /// Returns the versions of the kind that the server serves.
     pub fn served(&self) -> impl Iterator<Item = &Kind> {
         self.served.iter()
     }

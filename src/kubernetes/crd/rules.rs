@@ -1,4 +1,4 @@
-//! Rules: schemas that only refuse values of another schema. A server allows no other schema in `allOf`, `anyOf`,
+//! Rules: schemas that only restrict the values of another schema. A server allows only rules in `allOf`, `anyOf`,
 //! `oneOf` and `not`.
 
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shape::{Fields, properties};
 
-/// Keywords that a rule may have.
+/// The keywords that a rule may have.
 const ALLOWED: [&str; 13] = [
     "enum",
     "exclusiveMaximum",
@@ -24,12 +24,12 @@ const ALLOWED: [&str; 13] = [
     "pattern",
 ];
 
-/// Keywords that refuse no value.
+/// Keywords that restrict no values.
 const SILENT: [&str; 7] = ["$comment", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
 
-/// Returns a schema as a rule for the values of `base`. The rule accepts neither more nor less than the schema.
+/// Converts a schema to a rule for the values of `base`. The rule accepts exactly the same values as the schema.
 ///
-/// Fails with a reason if there is no such rule.
+/// Returns the reason if no such rule exists.
 pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String> {
     let fields = match schema {
         Value::Object(fields) => fields,
@@ -84,7 +84,7 @@ pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String
     Ok(rule)
 }
 
-/// Turns exclusive bounds that are numbers into marks of the other bounds, unless those are stricter.
+/// Turns numeric exclusive bounds into marks on the other bounds, unless those are stricter.
 pub(super) fn exclude_bounds(fields: &Fields, out: &mut Fields) {
     for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
@@ -97,7 +97,7 @@ pub(super) fn exclude_bounds(fields: &Fields, out: &mut Fields) {
     }
 }
 
-/// Compares two numbers. Integers that differ little are equal as floating-point numbers.
+/// Compares two numbers. Integers are compared exactly, because close ones can be equal as floating-point numbers.
 fn compare(one: &Value, other: &Value) -> Option<Ordering> {
     match (one.as_i64(), other.as_i64()) {
         (Some(one), Some(other)) => Some(one.cmp(&other)),

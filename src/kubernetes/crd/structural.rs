@@ -1,15 +1,16 @@
-//! Turns the JSON schema of a Rust type into a structural schema. A definition accepts no other schema.
+//! Converts the JSON schema of a Rust type to a structural schema, the only form that a definition accepts.
 //!
-//! A structural schema gives each field one type, refers to nothing, and allows `properties` or `additionalProperties`.
-//! The alternatives of an enum therefore become one object with the properties of all variants, and a list of the
-//! properties that each variant requires. A field of several types becomes a field of any type.
+//! A structural schema gives each field one type, has no references, and allows either `properties` or
+//! `additionalProperties`. The alternatives of an enum become one object with the properties of all variants, and a
+//! list of the properties that each variant requires. A field with several types becomes a field of any type.
 //!
 //! # Invariants
 //!
-//! A server drops each field that the structural schema does not name, and adds its defaults. The structural schema
-//! keeps each field that a value of the JSON schema may have. It has no default for a field that some values of the
-//! JSON schema never have. An object is closed if its JSON schema names properties and does not allow others
-//! explicitly, as for a struct.
+//! A server drops each field that the structural schema does not name, and adds the schema's defaults. Therefore:
+//!
+//! - The structural schema keeps each field that a value of the JSON schema may have.
+//! - It has no default for a field that some values of the JSON schema never have.
+//! - An object is closed if its JSON schema names properties and does not explicitly allow others, as for a struct.
 
 use std::borrow::Cow;
 
@@ -43,7 +44,7 @@ const COPIED: [&str; 15] = [
     "required",
 ];
 
-/// Keywords that are not copied but converted, and formats that a server does not know.
+/// Keywords that are converted elsewhere, and formats that servers do not know.
 const ELSEWHERE: [&str; 12] = [
     "$ref",
     "additionalProperties",
@@ -75,7 +76,7 @@ const DROPPED: [&str; 12] = [
     "writeOnly",
 ];
 
-/// The formats that an API server knows. A newer server warns about others.
+/// The formats that an API server knows. Newer servers warn about others.
 const FORMATS: [&str; 14] = [
     "byte",
     "cidr",
@@ -93,7 +94,7 @@ const FORMATS: [&str; 14] = [
     "uuid",
 ];
 
-/// Converts the schema of a whole type. Returns the properties and required fields of its objects, without
+/// Converts the schema of a complete type. Returns the properties and required fields of its objects, without
 /// `apiVersion`, `kind` and `metadata`.
 pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
     let root_name = schema["title"].as_str().unwrap_or("the type");
@@ -105,7 +106,7 @@ pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
     let own = |name: &str| !["apiVersion", "kind", "metadata"].contains(&name);
     if let Some(Value::Object(properties)) = fields.get_mut("properties") {
         properties.retain(|name, _| own(name));
-        // The server sets the status only when it is written.
+        // Only writes of the status set it, so a default has no use.
         properties.get_mut("status").and_then(Value::as_object_mut).map(|status| status.remove("default"));
     }
     if let Some(Value::Array(required)) = fields.get_mut("required") {
@@ -114,7 +115,7 @@ pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
             fields.remove("required");
         }
     }
-    // A whole object is neither `null` nor a map.
+    // A complete object is neither `null` nor a map.
     fields.remove("default");
     fields.remove("nullable");
     if fields.remove("additionalProperties").is_some() {
@@ -126,9 +127,9 @@ pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
 
 struct Converter<'a> {
     root: &'a Value,
-    /// The names of the types that contain the current schema.
+    /// The names of the types that enclose the current schema.
     open: Vec<&'a str>,
-    /// The path of the current schema.
+    /// The path to the current schema.
     path: Vec<String>,
 }
 
@@ -189,7 +190,7 @@ impl<'a> Converter<'a> {
         if is_nullable {
             combined = with_null(combined);
         }
-        // Fields beside an enum may look like those of another variant.
+        // Fields beside an enum may look like another variant's fields.
         let is_alone = !has_any_fields(&base)
             && !combined.contains_key(ANY_FIELDS)
             && properties(&base).all(|(name, _)| !properties(&combined).any(|(other, _)| other == name));
@@ -226,7 +227,7 @@ impl<'a> Converter<'a> {
         self.root["$defs"].as_object()?.get_key_value(&name).map(|(name, schema)| (&**name, schema))
     }
 
-    /// Converts all keywords except for references and alternatives.
+    /// Converts all keywords except references and alternatives.
     fn own_keywords(&mut self, fields: &'a Fields) -> Result<Fields, SchemaError> {
         let mut out = fields.get("type").map(of_types).unwrap_or_default();
         for (keyword, value) in fields {
@@ -287,7 +288,7 @@ impl<'a> Converter<'a> {
         Ok(out)
     }
 
-    /// Converts named fields. Returns `None` for no fields.
+    /// Converts named fields. Returns `None` if there are no fields.
     fn properties(&mut self, properties: &'a Value) -> Result<Option<Value>, SchemaError> {
         let properties = properties.as_object().into_iter().flatten();
         let converted = properties.map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?.into())));
@@ -295,7 +296,7 @@ impl<'a> Converter<'a> {
         Ok((!converted.is_empty()).then_some(Value::Object(converted)))
     }
 
-    /// Converts the elements of an array, or combines those of a tuple.
+    /// Converts the elements of an array. Combines a tuple's elements.
     fn items(&mut self, fields: &'a Fields) -> Result<Value, SchemaError> {
         let items = fields.get("items").filter(|items| **items != Value::Bool(false));
         let all = array(fields, "prefixItems").iter().chain(items);
@@ -311,7 +312,7 @@ impl<'a> Converter<'a> {
         let schemas: Vec<_> = patterns.chain(declared.iter().copied().filter(|one| **one != false)).collect();
         if schemas.is_empty() {
             if !declared.is_empty() {
-                // Even an object without properties has no others.
+                // A closed object without properties must not become an open one.
                 out.entry("properties").or_insert_with(|| json!({}));
             }
             return Ok(());
@@ -326,7 +327,7 @@ impl<'a> Converter<'a> {
         Ok(())
     }
 
-    /// Returns the fields that distinguish the elements of an array, if those are conditions.
+    /// Returns the fields that identify the elements of an array, if these are conditions.
     fn map_keys(&self, fields: &Fields) -> Vec<&'static str> {
         let items = fields.get("items").and_then(|items| items["$ref"].as_str()?.strip_prefix("#/$defs/"));
         let items = items.and_then(|name| self.definition(name));
@@ -351,7 +352,7 @@ fn array<'a>(fields: &'a Fields, keyword: &str) -> &'a [Value] {
     fields.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the schema of one type, or of several.
+/// Returns the schema for one type, or for several.
 fn of_types(types: &Value) -> Fields {
     let Value::Array(types) = types else { return Fields::from_iter([("type".to_owned(), types.clone())]) };
     let others = types.iter().filter(|name| *name != "null").filter_map(Value::as_str).map(of_type);
@@ -361,7 +362,7 @@ fn of_types(types: &Value) -> Fields {
     if is_nullable { with_null(combined) } else { combined }
 }
 
-/// Returns whether a schema accepts `null` only.
+/// Returns whether a schema accepts only `null`.
 fn is_null(schema: &Value) -> bool {
     let of = &schema["type"];
     *of == "null"
@@ -370,7 +371,7 @@ fn is_null(schema: &Value) -> bool {
         || schema["enum"] == json!([null])
 }
 
-/// Completes a schema with which no other one will be merged.
+/// Completes a schema that will not be combined with another one.
 fn completed(mut schema: Fields) -> Fields {
     if !is_typed(&schema) {
         let has = |keywords: &[&str]| keywords.iter().any(|keyword| schema.contains_key(*keyword));
@@ -389,7 +390,7 @@ fn completed(mut schema: Fields) -> Fields {
     let is = |schema: &Fields, name: &str| schema.get("type").is_some_and(|of| of == name);
     if is(&schema, "object") {
         if !schema.contains_key("properties") && !schema.contains_key("additionalProperties") {
-            // Nothing says which fields it has.
+            // The fields are unknown, so keep all.
             schema.insert(ANY_FIELDS.to_owned(), true.into());
         }
     } else if schema.contains_key("type") {
@@ -401,7 +402,8 @@ fn completed(mut schema: Fields) -> Fields {
     schema
 }
 
-/// Returns the type of the values of an `enum`, if all have the same one; without an `enum`, any type.
+/// Returns the common type of an `enum`'s values. If the types differ, returns any type except null. Without an
+/// `enum`, returns any type.
 fn type_of_values(schema: &Fields) -> Fields {
     let name = |value: &Value| match value {
         Value::String(_) => Some("string"),

@@ -1,4 +1,4 @@
-//! A version of a kind in its definition.
+//! One version of a kind in its definition.
 
 use std::any::TypeId;
 
@@ -11,7 +11,8 @@ use super::structural::structural;
 use super::written::widen;
 use crate::objects::{Kind, Object};
 
-/// A version of a kind in a [`CustomResourceDefinition`](super::CustomResourceDefinition), made from its Rust type.
+/// A version of a kind in a [`CustomResourceDefinition`](super::CustomResourceDefinition), generated from its Rust
+/// type.
 ///
 /// The type has the subresource `status` if its [`Object::Status`] is not `()`.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub struct CrdVersion {
 }
 
 impl CrdVersion {
-    /// Returns the version that this type describes. It is served.
+    /// Creates the version that this type describes. Servers serve it.
     pub fn of<T: Object + JsonSchema>() -> Self {
         const { T::KIND.assert_known() };
         let settings = SchemaSettings::draft2020_12();
@@ -47,10 +48,11 @@ impl CrdVersion {
         }
     }
 
-    /// Adds a column to the tables of `kubectl get`: its name, the type of its values (`string`, `integer`, `number`,
-    /// `boolean` or `date`), and the path of the value, such as `.status.pages`.
+    /// Adds a column to the output of `kubectl get`. `of` is the type of its values (`string`, `integer`, `number`,
+    /// `boolean` or `date`), and `path` the path of the value, such as `.status.pages`.
     ///
-    /// A kind with such columns has no column AGE. Add it with `.column("Age", "date", ".metadata.creationTimestamp")`.
+    /// With such columns, the column AGE disappears. Add it with `.column("Age", "date",
+    /// ".metadata.creationTimestamp")`.
     pub fn column(self, name: &str, of: &str, path: &str) -> Self {
         self.with_column(json!({"name": name, "type": of, "jsonPath": path}))
     }
@@ -65,37 +67,37 @@ impl CrdVersion {
         self
     }
 
-    /// Adds the subresource `scale` for `kubectl scale`, with the paths of the desired and of the current number, such
-    /// as `.spec.replicas` and `.status.replicas`. A `HorizontalPodAutoscaler` needs [a
-    /// selector](Self::scale_with_selector) too.
+    /// Adds the subresource `scale` for `kubectl scale`, with the paths of the desired and the current number, such as
+    /// `.spec.replicas` and `.status.replicas`. A `HorizontalPodAutoscaler` also needs [a
+    /// selector](Self::scale_with_selector).
     pub fn scale(self, desired: &str, current: &str) -> Self {
         Self { scale: Some(json!({"specReplicasPath": desired, "statusReplicasPath": current})), ..self }
     }
 
-    /// Adds the subresource `scale` with the path of a label selector of the pods, such as `.status.selector`.
+    /// Adds the subresource `scale` with the path of a label selector for the pods, such as `.status.selector`.
     ///
-    /// The selector in the object is a text, such as `app=web`. A `HorizontalPodAutoscaler` finds the pods by it.
+    /// The selector in the object is a text, such as `app=web`, by which a `HorizontalPodAutoscaler` finds the pods.
     pub fn scale_with_selector(self, desired: &str, current: &str, selector: &str) -> Self {
         let paths = json!({"specReplicasPath": desired, "statusReplicasPath": current, "labelSelectorPath": selector});
         Self { scale: Some(paths), ..self }
     }
 
-    /// Lets clients select objects by the value of a field, such as `.spec.colour`: `kubectl get --field-selector
+    /// Allows clients to select objects by a field, such as `.spec.colour`, with `kubectl get --field-selector
     /// spec.colour=blue`.
     ///
-    /// The field must be a text, an integer or a boolean, and not in `metadata`. A version has at most eight such
-    /// fields. Servers before Kubernetes 1.30 refuse the definition.
+    /// The field must be a text, an integer or a boolean, and must not be in `metadata`. A version has at most eight
+    /// such fields. Servers before Kubernetes 1.30 refuse the definition.
     pub fn selectable_field(mut self, path: &str) -> Self {
         self.selectable_fields.push(json!({"jsonPath": path}));
         self
     }
 
-    /// Marks the version as deprecated. Servers send the warning to clients that use the version.
+    /// Marks the version as deprecated. Servers send the warning to its clients.
     pub fn deprecated(self, warning: &str) -> Self {
         Self { deprecated: Some(warning.to_owned()), ..self }
     }
 
-    /// Makes the server refuse requests for the version.
+    /// Makes servers refuse requests for the version.
     pub fn not_served(self) -> Self {
         Self { served: false, ..self }
     }
@@ -104,7 +106,7 @@ impl CrdVersion {
         self.served
     }
 
-    /// Returns the entry of the version in the definition.
+    /// Returns the version's entry in the definition.
     pub(super) fn to_json(&self, is_stored: bool) -> Result<Value, SchemaError> {
         let mut json = json!({
             "name": self.kind.version(),
@@ -136,12 +138,12 @@ impl CrdVersion {
     }
 }
 
-/// Returns the structural schema of a kind, made from its JSON schemas for reading and for writing.
+/// Returns the structural schema of a kind, given its JSON schemas for reading and for writing.
 fn object_schema(read: &Value, written: &Value, has_status: bool) -> Result<Value, SchemaError> {
     let mut schema = structural(read)?;
     widen(&mut schema, &structural(written)?);
     if has_status {
-        // A server allows no other keywords at the root of a kind with a status.
+        // At the root of a kind with a status, a server allows no other keywords.
         schema.retain(|keyword, _| {
             let allowed = ["description", "properties", "required", "type"];
             allowed.contains(&keyword.as_str()) || keyword.starts_with("x-kubernetes-")

@@ -1,15 +1,15 @@
-//! Widens the schema for reading by the schema for writing.
+//! Widens the schema for reading with the schema for writing.
 //!
-//! They differ if the type has fields with `skip_deserializing` or `skip_serializing`, other names for one direction,
-//! or a `from` and an `into`.
+//! They differ if the type has fields with `skip_deserializing` or `skip_serializing`, different names for each
+//! direction, or a `from` and an `into`.
 
 use serde_json::Value;
 
 use super::both::with_null;
 use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any_but_null, has_any_fields, is_any, of_type};
 
-/// Makes the schema `read` accept and keep each value that the schema `written` accepts. Keeps the defaults and the
-/// required fields of `read`, without the fields that are never written.
+/// Makes the schema `read` accept and keep every value that the schema `written` accepts. Keeps the defaults and
+/// required fields of `read`, except fields that are never written.
 pub(super) fn widen(read: &mut Fields, written: &Fields) {
     if read == written || is_any(read) {
         return;
@@ -66,7 +66,7 @@ fn widen_object(read: &mut Fields, written: &Fields) {
         read.insert(ANY_FIELDS.to_owned(), true.into());
     }
     if has_new {
-        // They name the fields of an alternative that is read.
+        // They only name the fields of alternatives for reading.
         read.remove("oneOf");
         read.remove("anyOf");
     }
@@ -78,7 +78,7 @@ fn widen_at(read: &mut Fields, written: &Fields, keyword: &str) {
     }
 }
 
-/// Adds the values of an enum. The names of a variant may differ.
+/// Adds the values of an enum. A variant may have different names for reading and writing.
 fn widen_scalar(read: &mut Fields, written: &Fields) {
     let new = written.get("enum").and_then(Value::as_array);
     match (read.get_mut("enum"), new) {
@@ -93,7 +93,7 @@ fn widen_scalar(read: &mut Fields, written: &Fields) {
     }
 }
 
-/// Replaces all but the description.
+/// Replaces everything except the description.
 fn replace(read: &mut Fields, by: Fields) {
     let is_nullable = read.get("nullable") == Some(&true.into());
     read.retain(|keyword, _| keyword == "description");

@@ -1,4 +1,4 @@
-//! The agents that send requests: pools of connections, and connections that a stop ends.
+//! The agents that send requests: pools of connections, and single connections that a stop closes.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::kubernetes::config::cluster::port_of;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::proxy::ProxyUrl;
 
-/// Makes the agents of a client.
+/// Creates the agents of a client.
 #[derive(Clone)]
 pub(super) struct AgentFactory {
     pub(super) tls: Arc<Tls>,
     pub(super) proxy: Option<Proxy>,
     pub(super) user_agent: String,
-    /// The time until a connection is established.
+    /// The timeout for establishing a connection.
     pub(super) connect: Duration,
-    /// The longest silence of the server.
+    /// How long the server may be silent.
     pub(super) read: Duration,
     pub(super) look_ups: LookUps,
 }
 
-/// An agent for one request. A cancellation ends its connection and fails its calls.
+/// An agent for one request. A cancellation closes its connection and fails its calls.
 pub(in crate::kubernetes) struct StoppableAgent {
     pub(super) agent: Agent,
-    /// The longest silence of the server. It may change while an answer is read.
+    /// How long the server may be silent. The limit may change while an answer is read.
     pub(super) silence: SilenceLimit,
-    /// The last field: its drop waits for a shutdown that is under way.
+    /// Must be the last field, because its drop waits for a running shutdown.
     _guard: OnCancel,
 }
 
-/// A call that a stop ends. It can take the connection of an earlier call, and leaves it for a later one.
+/// A call that a stop can end. It can reuse the connection of an earlier call, and leave it for a later one.
 pub(in crate::kubernetes) struct StoppableCall<'a> {
     pub(super) stop: &'a CancellationToken,
     pub(super) agent: Mutex<Option<StoppableAgent>>,
@@ -60,10 +60,10 @@ impl<'a> StoppableCall<'a> {
     }
 }
 
-/// The connections of unfinished lists in pages.
+/// The connections of unfinished paged lists.
 ///
-/// Each page of a list that a stop can end would otherwise need a new connection. One list at a time has a stop: the connection of an
-/// earlier one, which ended halfway, is closed.
+/// Without them, each page of a stoppable list would need a new connection. Each stop token has one list at a time, so
+/// the connection of an earlier unfinished list with the same token is closed.
 #[derive(Default)]
 pub(in crate::kubernetes) struct PageConnections(Mutex<Vec<PageConnection>>);
 
@@ -74,28 +74,28 @@ struct PageConnection {
     agent: StoppableAgent,
 }
 
-/// The most connections that are kept for lists that may never go on.
+/// How many connections are kept for lists that may never continue.
 const MOST_KEPT: usize = 64;
 
 impl PageConnections {
-    /// Returns a call for a page, which uses the connection of the page before it.
+    /// Returns a call for a page, with the connection of the previous page.
     pub(in crate::kubernetes) fn call<'a>(
         &self,
         token: Option<&str>,
         stop: &'a CancellationToken,
     ) -> StoppableCall<'a> {
-        // Connections drop without the lock.
+        // Drop the other connections without holding the lock.
         let own: Vec<_> = self.0.lock().extract_if(.., |kept| kept.stop.is_same(stop)).collect();
         let next = own.into_iter().find(|kept| Some(kept.token.as_str()) == token);
         StoppableCall { stop, agent: Mutex::new(next.map(|kept| kept.agent)) }
     }
 
-    /// Keeps the connection of a call for the next page.
+    /// Keeps a call's connection for the next page.
     pub(in crate::kubernetes) fn keep(&self, token: &str, call: StoppableCall<'_>) {
         let Some(agent) = call.agent.into_inner() else { return };
         let next = PageConnection { stop: call.stop.clone(), token: token.to_owned(), agent };
         let mut kept = self.0.lock();
-        // A list that was stopped does not go on.
+        // A stopped list does not continue.
         let ended: Vec<_> = kept.extract_if(.., |kept| kept.stop.is_cancelled()).collect();
         let oldest = (kept.len() >= MOST_KEPT).then(|| kept.remove(0));
         kept.push(next);
@@ -105,12 +105,13 @@ impl PageConnections {
 }
 
 impl AgentFactory {
-    /// Makes an agent with a pool of connections.
+    /// Creates an agent with a pool of connections.
     pub(super) fn pooled(&self) -> Agent {
         self.agent(SilenceLimit::new(self.read), None, None)
     }
 
-    /// Makes an agent for one request. The head of the answer must come within the time for reads, or this time if it is shorter.
+    /// Creates an agent for one request. The head of the answer must arrive within the client's read timeout, or
+    /// within `read` if that is shorter.
     pub(super) fn stoppable(&self, stop: &CancellationToken, read: Duration) -> StoppableAgent {
         let read = read.min(self.read);
         let silence = SilenceLimit::new(read);
@@ -145,7 +146,7 @@ impl AgentFactory {
     }
 }
 
-/// Reads the URL of a proxy. Errors do not show it, as it may have a password.
+/// Parses the URL of a proxy. Errors do not show it, because it may have a password.
 pub(super) fn parse_proxy(proxy: &ProxyUrl) -> Result<Proxy, ConfigError> {
     let fault = |fault: String| ConfigError::new(&proxy.origin, fault);
     let url = proxy.reveal();
@@ -156,7 +157,7 @@ pub(super) fn parse_proxy(proxy: &ProxyUrl) -> Result<Proxy, ConfigError> {
     let unusable = || fault("the proxy is not a URL such as http://proxy:3128".to_owned());
     let parsed = Proxy::new(url).map_err(|_| unusable())?;
     let authority = parsed.uri().authority().ok_or_else(unusable)?;
-    // A password with one of these characters ends the host, so that another host would get the requests.
+    // In a password, one of these characters would end the host, and another host would receive the requests.
     if url.contains(['#', '?']) || !matches!(parsed.uri().path(), "" | "/") {
         let advice = "in a password write %23 for #, %2F for /, %3F for ?";
         return Err(fault(format!("the proxy must have nothing after its host and port; {advice}")));
@@ -165,13 +166,14 @@ pub(super) fn parse_proxy(proxy: &ProxyUrl) -> Result<Proxy, ConfigError> {
     Ok(parsed)
 }
 
-/// Sends a request, and returns its answer as soon as the head has come. `limit` is the time until the end of the answer.
+/// Sends a request. Returns its answer as soon as the head has arrived. `limit` is the time until the end of the
+/// answer.
 pub(super) fn run<B: AsSendBody>(
     agent: &Agent,
     request: http::Result<Request<B>>,
     limit: Option<Duration>,
 ) -> Result<Response<Body>, RequestFault> {
-    let request = request.map_err(|error| RequestFault::Unsent(error.to_string()))?;
+    let request = request.map_err(|error| RequestFault::NotSent(error.to_string()))?;
     let request = agent.configure_request(request).timeout_global(limit).build();
     agent.run(request).map_err(cause_of)
 }

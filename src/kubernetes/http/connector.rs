@@ -17,17 +17,17 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Error, Timeout};
 
-use super::request_error::Unsent;
+use super::request_error::ConnectError;
 use super::tls::Tls;
 use crate::base::sync::Mutex;
 use crate::tls::advice;
 
-/// The silence after which the system asks whether the other end is alive, and the time between its questions.
+/// How long a connection is silent before the system probes the other end, and the interval of probes.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// The time after which sent bytes that nobody has confirmed end the connection.
+/// How long sent bytes may be unacknowledged before the connection ends.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest silence of a server that a connection accepts. It may change while the connection is used.
+/// How long a server may be silent. The limit may change while the connection is used.
 #[derive(Clone, Debug)]
 pub(crate) struct SilenceLimit(Arc<Mutex<Duration>>);
 
@@ -36,7 +36,7 @@ impl SilenceLimit {
         Self(Arc::new(Mutex::new(limit)))
     }
 
-    /// Sets the limit of the next reads.
+    /// Sets the limit for the next reads.
     pub(crate) fn set(&self, limit: Duration) {
         *self.0.lock() = limit;
     }
@@ -53,14 +53,14 @@ impl<In: Transport> Connector<In> for TcpConnector {
         if let Some(tunnel) = tunnel {
             return Ok(Some(Either::A(tunnel)));
         }
-        let mut failure = Unsent::new(format!("{} has no address", authority(details.uri)), None);
-        // A name with several addresses: each gets an equal part of the time that is left.
+        let mut failure = ConnectError::new(format!("{} has no address", authority(details.uri)), None);
+        // If a name has several addresses, each attempt gets an equal share of the remaining time.
         let addresses = details.addrs.iter().copied().collect::<Vec<_>>();
         for (at, address) in addresses.iter().enumerate() {
             let left = match time_left(details) {
                 Ok(left) => left,
                 Err(timeout) if at == 0 => return Err(timeout),
-                // The failure of the last address says more than the time-out.
+                // The last address's failure says more than a timeout.
                 Err(_) => break,
             };
             let part = left.not_zero().map(|left| *left / u32::try_from(addresses.len() - at).unwrap_or(1));
@@ -76,7 +76,8 @@ impl<In: Transport> Connector<In> for TcpConnector {
                 }
                 Err(ConnectFailure::Ended(error)) => return Err(error),
                 Err(ConnectFailure::Address(error)) => {
-                    failure = Unsent::new(format!("cannot connect to {}", shown(details.uri, *address)), Some(error));
+                    failure =
+                        ConnectError::new(format!("cannot connect to {}", shown(details.uri, *address)), Some(error));
                 }
             }
         }
@@ -91,17 +92,17 @@ enum ConnectFailure {
     Ended(Error),
 }
 
-/// Returns the part of the time for a connection that is left. All steps share this time: the proxy, TCP and TLS.
+/// Returns the remaining time of a connection attempt. Proxy, TCP and TLS share this time.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] if no time is left.
+/// Returns [`Error::Timeout`] if no time remains.
 fn time_left(details: &ConnectionDetails<'_>) -> Result<NextTimeout, Error> {
-    unspent(left_at((details.current_time)(), details.now, details.timeout))
+    check_time_left(remaining_at((details.current_time)(), details.now, details.timeout))
 }
 
-/// Returns the part of a time-out, which began at the time `began`, that is left at the time `now`.
-pub(super) fn left_at(now: Instant, began: Instant, mut timeout: NextTimeout) -> NextTimeout {
+/// Returns how much of a timeout that began at `began` is left at `now`.
+pub(super) fn remaining_at(now: Instant, began: Instant, mut timeout: NextTimeout) -> NextTimeout {
     use ureq::unversioned::transport::time::{Duration as Limit, Instant::Exact};
 
     if let (Limit::Exact(limit), Exact(began), Exact(now)) = (timeout.after, began, now) {
@@ -110,12 +111,12 @@ pub(super) fn left_at(now: Instant, began: Instant, mut timeout: NextTimeout) ->
     timeout
 }
 
-/// Returns the time-out if it has not passed. Sockets have no time-out of zero: they would wait for ever.
+/// Returns the timeout if it has not passed. A socket would treat a timeout of zero as no timeout.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] if no time is left.
-pub(super) fn unspent(timeout: NextTimeout) -> Result<NextTimeout, Error> {
+/// Returns [`Error::Timeout`] if no time remains.
+pub(super) fn check_time_left(timeout: NextTimeout) -> Result<NextTimeout, Error> {
     if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
 }
 
@@ -126,7 +127,7 @@ fn open(
 ) -> Result<Arc<TcpStream>, ConnectFailure> {
     let stream = socket(address).map_err(ConnectFailure::Address)?;
     let stream = Arc::new(stream);
-    // Registered before it connects, so that a shutdown ends the attempt too.
+    // Register the stream before it connects, so that a shutdown also ends the attempt.
     let handle: Weak<TcpStream> = Arc::downgrade(&stream);
     (details.register_shutdown)(handle as Weak<dyn ShutdownHandle>).map_err(ConnectFailure::Ended)?;
     let socket = SockRef::from(&*stream);
@@ -158,7 +159,7 @@ fn authority(uri: &Uri) -> &str {
     uri.authority().map_or("", http::uri::Authority::as_str).rsplit('@').next().unwrap_or_default()
 }
 
-/// Returns a host with its address, if the host is a name.
+/// Returns a host and, if the host is a name, its address.
 fn shown(uri: &Uri, address: SocketAddr) -> String {
     let host = authority(uri);
     if host.parse::<SocketAddr>().is_ok() { host.to_owned() } else { format!("{host} ({address})") }
@@ -167,11 +168,11 @@ fn shown(uri: &Uri, address: SocketAddr) -> String {
 /// A TCP connection.
 #[derive(Debug)]
 pub(crate) struct TcpTransport {
-    /// Shared weakly with the agent, which can shut it down.
+    /// The agent has a weak reference to it, and can shut it down.
     stream: Arc<TcpStream>,
     buffers: LazyBuffers,
     silence: SilenceLimit,
-    /// The time-out of reads that the socket has.
+    /// The read timeout that is set on the socket.
     read_timeout: Option<Duration>,
 }
 
@@ -181,7 +182,7 @@ impl Transport for TcpTransport {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let limit = unspent(timeout.for_write())?;
+        let limit = check_time_left(timeout.for_write())?;
         self.stream.set_write_timeout(limit.not_zero().map(|limit| *limit))?;
         let output = &self.buffers.output()[..amount];
         (&*self.stream).write_all(output).map_err(|error| timed_out(error, limit.reason))
@@ -189,9 +190,9 @@ impl Transport for TcpTransport {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let per_read = Some((*self.silence.0.lock()).into());
-        let limit = unspent(NextTimeout { per_read, ..timeout }.for_read())?;
+        let limit = check_time_left(NextTimeout { per_read, ..timeout }.for_read())?;
         let timeout = limit.not_zero().map(|limit| *limit);
-        // A watch reads all events with the same time-out.
+        // A watch reads all events with the same timeout, so the system call is usually unnecessary.
         if timeout != self.read_timeout {
             self.stream.set_read_timeout(timeout)?;
             self.read_timeout = timeout;
@@ -208,7 +209,7 @@ impl Transport for TcpTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // Bytes that nobody has asked for, or an end.
+        // Other results mean unrequested bytes, or the end of the connection.
         let is_silent = |stream: &TcpStream| {
             stream.set_nonblocking(true)?;
             let peeked = stream.peek(&mut [0]);
@@ -226,7 +227,7 @@ fn timed_out(error: io::Error, reason: Timeout) -> Error {
     }
 }
 
-/// Encrypts connections to servers with `https`.
+/// Encrypts connections to `https` servers.
 #[derive(Debug)]
 pub(crate) struct TlsConnector(pub(crate) Arc<Tls>);
 
@@ -240,7 +241,7 @@ impl<In: Transport> Connector<In> for TlsConnector {
         }
         let unsent = |what: &str, error: Option<io::Error>| {
             let what = format!("the TLS handshake with {} failed{what}", authority(details.uri));
-            Error::Other(Box::new(Unsent::new(what, error)))
+            Error::Other(Box::new(ConnectError::new(what, error)))
         };
         let server = details.uri.host().unwrap_or_default();
         let name = self.0.server_name(details.uri).unwrap_or(server);
@@ -298,7 +299,7 @@ impl Transport for TlsTransport {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         self.stream.sock.set_timeout(timeout);
         let input = self.buffers.input_append_buf();
-        // A server of TLS 1.3 refuses the client's certificate only after the handshake.
+        // With TLS 1.3, a server refuses the client's certificate only after the handshake.
         let amount = self.stream.read(input).map_err(|error| match advice(&error) {
             "" => error,
             advice => io::Error::new(error.kind(), format!("{error} ({advice})")),
@@ -337,7 +338,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A connection that records the time-outs of its calls, and never receives anything.
+    /// A connection that records the timeouts of its calls and never receives anything.
     #[derive(Debug)]
     struct RecordingTransport {
         buffers: LazyBuffers,

@@ -1,4 +1,4 @@
-//! Requests: connections, TLS, repetitions, metrics, and the errors of servers.
+//! Requests: connections, TLS, retries, metrics, and the errors in answers.
 
 pub(super) mod agent;
 pub(super) mod answer;

@@ -1,4 +1,4 @@
-//! Log lines about requests: warnings of the server, and calls that are repeated for long.
+//! Log messages about requests: warnings from the server, and calls that take long because they are repeated.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::objects::repetition::report;
 
 /// A call that is repeated for longer than this is reported.
 pub(super) const LONG: Duration = Duration::from_secs(5);
-/// The time between two log lines about calls that are repeated. Calls of many threads fail together.
+/// The interval of log messages about repeated calls. Calls of many threads often fail together.
 const PERIOD: Duration = Duration::from_secs(10);
-/// The number of warnings that are remembered. Then all are forgotten, and logged again.
+/// How many warnings are remembered. At this number, all are forgotten and may be logged again.
 const MOST_WARNINGS: usize = 1_000;
 
 /// The first line of a request, for log lines.
@@ -27,7 +27,7 @@ pub(super) struct RequestLabel<'a> {
     pub(super) path: &'a str,
 }
 
-/// The notices of a client and its clones.
+/// Logs notices for a client and its clones.
 #[derive(Debug, Default)]
 pub(super) struct RequestNotices {
     warnings: Mutex<HashSet<String>>,
@@ -53,7 +53,7 @@ impl RequestNotices {
         }
     }
 
-    /// Reports that a call is repeated, to the watch that makes it or in the log.
+    /// Reports a repeated call to the watch that makes it, or else in the log.
     pub(super) fn repeats(&self, target: RequestLabel<'_>, now: Nanos, timeout: Duration, error: &RequestFault) {
         let (RequestLabel { method, server, path }, timeout) = (target, Rounded(timeout));
         if report(|| format!("{method} {server}{path}: {error}; the call is repeated for up to {timeout}")) {

@@ -1,18 +1,18 @@
-//! The paths and queries of requests. A plain value.
+//! The paths and queries of requests. Plain values.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::objects::{Cause, Kind, ObjectKey};
 
-/// The characters that are encoded in a segment of a path. A colon is common in names of roles.
+/// The characters to encode in a path segment. A colon stays, because it is common in the names of roles.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
-/// The characters that are encoded in a value of a query.
+/// The characters to encode in a query value.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The path and the query of a request.
+/// The path and query of a request.
 ///
-/// A name without a check would be dangerous: without a name, the deletion of an object is a deletion of all, and a slash in a name
-/// selects a subresource.
+/// Unchecked names would be dangerous: without a name, the deletion of an object would delete all objects, and a slash
+/// in a name would select a subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestPath {
     text: String,
@@ -39,7 +39,7 @@ impl RequestPath {
         Ok(path)
     }
 
-    /// Returns the path of all objects of a kind, or of all in a namespace if it is not empty.
+    /// Returns the path of all objects of a kind. With a namespace, of all those in the namespace.
     pub(crate) fn of_objects(kind: &Kind, plural: &str, namespace: &str) -> Result<Self, Cause> {
         let mut path = Self::of_version(kind)?;
         check("kind", kind.name())?;
@@ -68,7 +68,7 @@ impl RequestPath {
         self
     }
 
-    /// Returns the subresource.
+    /// Returns the subresource, if any.
     pub(crate) fn subresource_name(&self) -> Option<&'static str> {
         self.subresource
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        /// A path has exactly its segments and no query, for all names.
+        /// For all names, a path has exactly the expected segments and no query.
         #[test]
         fn a_path_has_the_segments_of_its_key(namespace in "\\PC{1,8}", name in "\\PC{1,8}") {
             let key = ObjectKey::new(&namespace, &name);

@@ -1,4 +1,4 @@
-//! The error of a request without a usable answer.
+//! The error of a request that received no usable answer.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use ureq::Timeout;
 
 use crate::base::text::OneLine;
 
-/// The error of a request to an API server that got no usable answer. The source of a
+/// The error of a request to an API server that received no usable answer. It is the source of a
 /// [`ClientError::Transport`](crate::objects::ClientError::Transport).
 ///
 /// The text names the verb, the URL and the cause.
@@ -23,7 +23,7 @@ pub struct RequestError {
 #[derive(Debug)]
 pub(crate) enum RequestFault {
     /// The request was never sent.
-    Unsent(String),
+    NotSent(String),
     /// The connection broke.
     Lost(String),
     /// No credentials were found.
@@ -32,7 +32,7 @@ pub(crate) enum RequestFault {
     TimedOut(&'static str),
     /// The server answered with this status.
     Status { code: u16, message: String, request_id: Option<String> },
-    /// The answer is no answer of an API server.
+    /// The answer does not come from an API server.
     Unusable { fault: String, request_id: Option<String> },
 }
 
@@ -41,13 +41,13 @@ impl RequestError {
         Self { verb: verb.to_owned(), url: url.into(), cause }
     }
 
-    /// Returns whether the server may have received the request. If not, it has changed nothing.
+    /// Returns whether the server may have received the request. If not, the request had no effect.
     #[must_use]
     pub fn was_sent(&self) -> bool {
-        !matches!(self.cause, RequestFault::Unsent(_) | RequestFault::Credentials(_))
+        !matches!(self.cause, RequestFault::NotSent(_) | RequestFault::Credentials(_))
     }
 
-    /// Returns the HTTP status of the answer; `None` if there was no usable answer.
+    /// Returns the answer's HTTP status, or `None` if there was no usable answer.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         match self.cause {
@@ -56,7 +56,7 @@ impl RequestError {
         }
     }
 
-    /// Returns the id of the request in the audit log of the server; `None` if the server sent none.
+    /// Returns the request's id in the server's audit log, or `None` if the server sent none.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         match &self.cause {
@@ -71,7 +71,7 @@ impl RequestError {
 impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsent(fault) | Self::Credentials(fault) => f.write_str(fault),
+            Self::NotSent(fault) | Self::Credentials(fault) => f.write_str(fault),
             Self::Lost(fault) => write!(f, "the connection broke: {fault}"),
             Self::TimedOut(fault) => f.write_str(fault),
             Self::Status { code, message, .. } => write!(f, "the server answered {code}: {}", OneLine(message)),
@@ -89,44 +89,44 @@ impl fmt::Display for RequestError {
 
 impl Error for RequestError {}
 
-/// The error of a connection that was never opened.
+/// The error of a connection that could not be opened.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct ConnectError {
     fault: String,
     cause: Option<io::Error>,
 }
 
-impl Unsent {
+impl ConnectError {
     pub(crate) fn new(fault: impl Into<String>, cause: Option<io::Error>) -> Self {
         Self { fault: fault.into(), cause }
     }
 }
 
-impl fmt::Display for Unsent {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.fault)?;
         self.cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
     }
 }
 
-impl Error for Unsent {}
+impl Error for ConnectError {}
 
-/// Returns the cause of an error of the HTTP library.
+/// Converts an error of the HTTP library.
 pub(crate) fn cause_of(error: ureq::Error) -> RequestFault {
     match error {
-        ureq::Error::Other(other) if other.is::<Unsent>() => RequestFault::Unsent(other.to_string()),
+        ureq::Error::Other(other) if other.is::<ConnectError>() => RequestFault::NotSent(other.to_string()),
         ureq::Error::Timeout(timeout) => match timeout {
-            Timeout::Resolve => RequestFault::Unsent("the address of the server was not found in time".to_owned()),
-            Timeout::Connect => RequestFault::Unsent("the connection was not established in time".to_owned()),
+            Timeout::Resolve => RequestFault::NotSent("the address of the server was not found in time".to_owned()),
+            Timeout::Connect => RequestFault::NotSent("the connection was not established in time".to_owned()),
             Timeout::PerRead => RequestFault::TimedOut("the server sent nothing for too long"),
             _ => RequestFault::TimedOut("the server did not answer in time"),
         },
-        ureq::Error::HostNotFound => RequestFault::Unsent("the host is not found".to_owned()),
+        ureq::Error::HostNotFound => RequestFault::NotSent("the host is not found".to_owned()),
         ureq::Error::ConnectProxyFailed(fault) => {
-            RequestFault::Unsent(format!("the proxy refuses the connection: {fault}"))
+            RequestFault::NotSent(format!("the proxy refuses the connection: {fault}"))
         }
         ureq::Error::Io(error) => RequestFault::Lost(error.to_string()),
-        // Faults of the answer, such as a broken chunk.
+        // A fault in the answer, such as a malformed chunk.
         other => RequestFault::Lost(other.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of requests.
+//! Metrics about requests.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use http::Method;
 
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The metrics of a client's requests since its creation. Counters never decrease.
+/// Metrics about a client's requests since its creation. Counters never decrease.
 ///
-/// With the feature `metrics` the same numbers are also recorded with the names of client-go: `rest_client_requests_total` (by
-/// `code`, `method` and `host`), `rest_client_request_duration_seconds`, `rest_client_request_size_bytes` and
-/// `rest_client_response_size_bytes` (by `verb` and `host`).
+/// With the feature `metrics`, the same numbers are also recorded under client-go's names:
+/// `rest_client_requests_total` (by `code`, `method` and `host`), `rest_client_request_duration_seconds`,
+/// `rest_client_request_size_bytes` and `rest_client_response_size_bytes` (by `verb` and `host`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestMetrics {
-    /// Requests that were sent or tried. A repetition counts again.
+    /// The number of requests, including those that could not be sent. Each repetition counts.
     pub requests: u64,
-    /// Requests without a usable answer.
+    /// The number of requests without a usable answer.
     pub failures: u64,
-    /// Requests that the server answered with a status of 400 or above.
+    /// The number of requests that the server answered with a status of 400 or above.
     pub refusals: u64,
-    /// The time of all requests until the end of their answers. For a watch, this is only the time until it begins.
+    /// The total time of all requests until the end of their answers. A watch counts only until it starts.
     pub duration: Duration,
-    /// The bytes of all bodies that were sent.
+    /// The total size of all bodies sent, in bytes.
     pub sent_bytes: u64,
-    /// The bytes of all bodies that were received.
+    /// The total size of all bodies received, in bytes.
     pub received_bytes: u64,
 }
 
 /// Counts the requests of a client.
 #[derive(Debug)]
 pub(crate) struct RequestCounters {
-    /// The host and port of the server.
+    /// The server's host and port.
     #[cfg(feature = "metrics")]
     host: String,
     requests: AtomicU64,

@@ -1,4 +1,4 @@
-//! The addresses of servers.
+//! Resolves the host names of servers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use ureq::config::Config;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-use super::connector::unspent;
-use super::request_error::Unsent;
+use super::connector::check_time_left;
+use super::request_error::ConnectError;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
@@ -22,26 +22,27 @@ use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::kubernetes::config::cluster::port_of;
 
-/// Finds the addresses of a server. The system's resolver is asked for names only.
+/// Resolves a server's host name. Numeric addresses do not involve the system's resolver.
 pub(crate) struct AddressResolver {
     /// Ends the wait for the system's resolver.
     stop: Option<CancellationToken>,
     shared: LookUps,
 }
 
-/// The look-ups of a client that are under way, by host and port. Callers that need the same name wait for one look-up.
+/// The current look-ups of a client by host and port. Callers that need the same name wait for one look-up.
 ///
-/// The system may need a minute for a name. Without this, each request would meanwhile leave one more thread behind.
+/// The system may need a minute for a name. Without this sharing, each request in that minute would leave another
+/// thread behind.
 #[derive(Clone)]
 pub(crate) struct LookUps {
     under_way: Arc<Mutex<HashMap<String, Arc<LookUp>>>>,
     ask: AskSystem,
 }
 
-/// A function that asks the system for the addresses of a name.
+/// Asks the system for the addresses of a name.
 type AskSystem = fn(&Uri, &Config) -> Result<ResolvedSocketAddrs, Error>;
 
-/// A look-up, with its result.
+/// A look-up and its result.
 type LookUp = Monitor<Option<Result<Vec<SocketAddr>, (ErrorKind, String)>>>;
 
 /// Ends a look-up when its thread ends.
@@ -53,7 +54,7 @@ struct EndOfLookUp {
 
 impl Default for LookUps {
     fn default() -> Self {
-        // Without a time-out, it starts no thread of its own.
+        // With a timeout, the resolver would start its own thread.
         Self::by(|uri, config| DefaultResolver::default().resolve(uri, config, NextTimeout::default()))
     }
 }
@@ -63,9 +64,10 @@ impl LookUps {
         Self { under_way: Arc::default(), ask }
     }
 
-    /// Returns the look-up of a name, and starts it unless it is under way.
+    /// Returns the look-up of a name, starting it if none is running.
     ///
-    /// It runs on a thread, because no call to the system's resolver can be ended. The thread ends with that call.
+    /// It runs on a thread, because a call to the system's resolver cannot be interrupted. The thread ends with that
+    /// call.
     fn join(&self, uri: &Uri, config: &Config) -> io::Result<Arc<LookUp>> {
         let name = uri.authority().map_or("", http::uri::Authority::as_str).to_owned();
         let look_up = {
@@ -95,7 +97,7 @@ impl LookUps {
 impl Drop for EndOfLookUp {
     fn drop(&mut self) {
         self.shared.under_way.lock().remove(&self.name);
-        // The thread was not started, or has panicked.
+        // The thread could not be started, or it panicked.
         self.look_up.change(|result| {
             result.get_or_insert_with(|| Err((ErrorKind::Other, "the look-up has failed".to_owned())));
         });
@@ -103,14 +105,14 @@ impl Drop for EndOfLookUp {
 }
 
 impl AddressResolver {
-    /// Creates a resolver. A cancellation of `stop` ends its waits.
+    /// Creates a resolver. Cancelling `stop` ends its waits.
     pub(crate) fn new(stop: Option<CancellationToken>, shared: LookUps) -> Self {
         Self { stop, shared }
     }
 
     /// Waits for the addresses of a name.
     fn look_up(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let limit = unspent(timeout)?;
+        let limit = check_time_left(timeout)?;
         let look_up = self.shared.join(uri, config)?;
         let woken = Arc::clone(&look_up);
         let _guard = self.stop.as_ref().map(|token| token.on_cancel(move || woken.change(|_| ())));
@@ -145,7 +147,7 @@ impl Resolver for AddressResolver {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
         let port = uri.authority().map_or(Ok(None), port_of).map_err(|()| {
             let authority = uri.authority().map_or("", http::uri::Authority::as_str).rsplit('@').next();
-            Error::Other(Box::new(Unsent::new(
+            Error::Other(Box::new(ConnectError::new(
                 format!("{:?} has an impossible port", authority.unwrap_or_default()),
                 None,
             )))
@@ -155,7 +157,7 @@ impl Resolver for AddressResolver {
             return self.look_up(uri, config, timeout).map_err(|error| match error {
                 Error::Io(error) => {
                     let what = format!("the address of the host {host:?} cannot be found");
-                    Error::Other(Box::new(Unsent::new(what, Some(error))))
+                    Error::Other(Box::new(ConnectError::new(what, Some(error))))
                 }
                 other => other,
             });
@@ -233,7 +235,7 @@ mod tests {
             Ok(found)
         };
         let (shared, config) = (LookUps::by(ask), Config::default());
-        // Each caller of a client has a resolver of its own, and gives up.
+        // Each caller has its own resolver, and gives up.
         for _ in 0..CALLERS {
             let resolver = AddressResolver::new(None, shared.clone());
             assert!(matches!(resolver.resolve(&uri(), &config, limited(1)), Err(Error::Timeout(_))));
@@ -243,7 +245,7 @@ mod tests {
         let resolver = AddressResolver::new(None, shared.clone());
         let found = resolver.resolve(&uri(), &config, NextTimeout::default()).unwrap();
         assert_eq!(found[..], [SocketAddr::from(([10, 0, 0, 1], 6443))]);
-        // The last caller may have come after the answer, and have asked again.
+        // The last caller may have arrived after the answer, and then asked again.
         assert!(ASKED.load(SeqCst) <= 2);
     }
 

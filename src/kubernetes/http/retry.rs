@@ -1,33 +1,34 @@
-//! The decision whether a request is repeated. A plain value.
+//! Decides whether to repeat a request. Plain values.
 
 use std::time::Duration;
 
 use crate::base::backoff::{Exponential, unit};
 
-/// The result of one attempt, as far as the decision needs it.
+/// The result of one attempt, as far as it affects the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestAttempt {
-    /// The request was never sent: the connection failed.
-    Unsent,
-    /// The request may have been received, but no answer came.
+    /// The request was not sent, because the connection failed.
+    NotSent,
+    /// The server may have received the request, but no answer arrived.
     Lost,
     /// The server answered.
     Answered { status: u16, retry_after: Option<Duration> },
-    /// The server has not reached the version of the request.
+    /// The server has not reached the version that the request names.
     Behind { retry_after: Option<Duration> },
 }
 
-/// The most repetitions for a server that has not reached a version, as in client-go (`rest/request.go`, `maxRetries`).
+/// How often a request is repeated because the server has not reached a version, as in client-go (`rest/request.go`,
+/// `maxRetries`).
 const MOST_BEHIND: u32 = 10;
 
-/// The limits of the repetitions of a call.
+/// The limits for repetitions within a call.
 #[derive(Clone, Debug)]
 pub(crate) struct RetryLimits {
-    /// The time for the whole call.
+    /// The timeout of the whole call.
     pub(crate) time: Duration,
-    /// The most repetitions because of connections that fail, and of failures for which the server asks for no delay.
+    /// How often to repeat after connection failures, and after failures without a delay from the server.
     pub(crate) connections: u32,
-    /// The delays.
+    /// The delays between attempts.
     pub(crate) backoff: Exponential,
 }
 
@@ -38,21 +39,21 @@ impl Default for RetryLimits {
     }
 }
 
-/// The number of repetitions of a call so far.
+/// How often a call was repeated so far, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repetitions {
-    /// Because of connections that failed, and of failures for which the server asked for no delay.
+    /// Connection failures, and failures without a delay from the server.
     pub(crate) connections: u32,
-    /// Because the server asked for it.
+    /// Answers with a delay from the server.
     pub(crate) answers: u32,
-    /// Because the server had not reached the version.
+    /// The server had not reached the version.
     pub(crate) behind: u32,
 }
 
-/// Returns the delay before the next attempt; `None` if this attempt was the last.
+/// Returns the delay before the next attempt, or `None` if there must be no further attempt.
 ///
-/// `reads` says whether the request changes nothing. A write is repeated only if the server certainly did not carry it out.
-/// `spent` is the time since the begin of the call, and `draw` is a random number.
+/// `reads` says whether the request changes nothing. A write is repeated only if the server certainly did not execute
+/// it. `spent` is the time since the call began, and `draw` is a random number.
 pub(crate) fn next_delay(
     reads: bool,
     attempt: RequestAttempt,
@@ -62,7 +63,7 @@ pub(crate) fn next_delay(
     draw: u64,
 ) -> Option<Duration> {
     let (count, most, asked) = match attempt {
-        RequestAttempt::Unsent => (&mut repeated.connections, limits.connections, None),
+        RequestAttempt::NotSent => (&mut repeated.connections, limits.connections, None),
         RequestAttempt::Lost if reads => (&mut repeated.connections, limits.connections, None),
         RequestAttempt::Answered { status: 429, retry_after } => (&mut repeated.answers, u32::MAX, retry_after),
         RequestAttempt::Answered { status: 503, retry_after: Some(after) } => {
@@ -71,7 +72,7 @@ pub(crate) fn next_delay(
         RequestAttempt::Answered { status: 504, retry_after: Some(after) } if reads => {
             (&mut repeated.answers, u32::MAX, Some(after))
         }
-        // Such an answer may come from a proxy without a server behind it.
+        // Such an answer may come from a proxy that cannot reach its server.
         RequestAttempt::Answered { status: 503 | 504, retry_after: None } if reads => {
             (&mut repeated.connections, limits.connections, None)
         }
@@ -84,10 +85,10 @@ pub(crate) fn next_delay(
         return None;
     }
     *count += 1;
-    // A server that lags catches up, however many clients ask.
+    // A server that lags behind catches up regardless of how many clients ask.
     let step = if matches!(attempt, RequestAttempt::Behind { .. }) { 1 } else { *count };
     let backoff = limits.backoff.jittered(step, draw);
-    // Clients that are refused together return at different times, and none too early.
+    // Clients that were refused together must return at different times, and none too early.
     let delay = asked.map_or(backoff, |asked| backoff.max(asked.saturating_add(asked.mul_f64(0.2 * unit(draw)))));
     (spent.saturating_add(delay) < limits.time).then_some(delay)
 }
@@ -112,8 +113,8 @@ mod tests {
     fn only_safe_requests_are_repeated() {
         let refused = Some(SECOND);
         let table = [
-            // attempt, read is repeated, write is repeated
-            (RequestAttempt::Unsent, true, true),
+            // Columns: attempt, whether a read is repeated, whether a write is repeated.
+            (RequestAttempt::NotSent, true, true),
             (RequestAttempt::Lost, true, false),
             (answered(429, None), true, true),
             (answered(429, refused), true, true),
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The delays of a call whose attempts all end like this.
+    /// The delays of a call in which every attempt ends like this.
     fn delays(reads: bool, attempt: RequestAttempt) -> Vec<Duration> {
         let (mut repeated, limits) = (Repetitions::default(), RetryLimits::default());
         let next = || next_delay(reads, attempt, &mut repeated, Duration::ZERO, &limits, 0);
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn failures_without_a_delay_are_tried_four_times_in_all() {
-        for attempt in [RequestAttempt::Unsent, RequestAttempt::Lost, answered(503, None), answered(504, None)] {
+        for attempt in [RequestAttempt::NotSent, RequestAttempt::Lost, answered(503, None), answered(504, None)] {
             assert_eq!(delays(true, attempt), [80, 160, 320].map(Duration::from_millis), "{attempt:?}");
         }
         assert_eq!(delays(true, answered(503, Some(SECOND))).len(), 1_000, "until the time of the call is over");
@@ -158,14 +159,14 @@ mod tests {
         let delays = prop::option::of((0..u64::MAX).prop_map(Duration::from_millis));
         let answers = (prop::sample::select(vec![200, 404, 409, 429, 500, 503, 504]), delays);
         prop_oneof![
-            Just(RequestAttempt::Unsent),
+            Just(RequestAttempt::NotSent),
             Just(RequestAttempt::Lost),
             answers.prop_map(|(status, retry_after)| answered(status, retry_after)),
         ]
     }
 
     proptest! {
-        /// The delays of a call end within its time, and are never shorter than the server asks for.
+        /// The delays of a call end within its timeout, and are never shorter than the server asks for.
         #[test]
         fn the_time_of_a_call_is_kept(
             reads: bool,

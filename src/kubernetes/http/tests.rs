@@ -1,4 +1,4 @@
-//! Connections to servers that are slow or silent.
+//! Connections to slow and silent servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -19,15 +19,15 @@ use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::objects::Kind;
 
 const SHORT: Duration = Duration::from_millis(300);
-/// Longer than any test takes.
+/// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns a transport that never repeats a request because of its connection.
+/// Returns a transport that never repeats a request because of a connection failure.
 fn transport(url: &str, limits: impl FnOnce(&mut TransportLimits)) -> HttpTransport {
     transport_through(None, url, limits)
 }
 
-/// Returns such a transport that uses this proxy.
+/// The same, through this proxy.
 fn transport_through(proxy: Option<&str>, url: &str, limits: impl FnOnce(&mut TransportLimits)) -> HttpTransport {
     let config = ClusterConfig::new(url).unwrap().insecure_skip_tls_verify();
     let mut all = TransportLimits { connect: HOUR, read: HOUR, watch_read: HOUR, ..TransportLimits::default() };
@@ -49,9 +49,9 @@ fn text(fault: RequestFault) -> String {
     RequestError::new("GET", "it", fault).to_string().replace("GET it: ", "")
 }
 
-/// Sends a byte again and again, slowly, until the client leaves.
+/// Sends one byte after the other, slowly, until the client leaves.
 ///
-/// The bytes follow each other faster than the clock of sockets ticks, so each single read ends before its time-out.
+/// The interval is shorter than the tick of socket timeouts, so no single read times out.
 fn drip(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     while stream.write_all(b" ").is_ok() {
@@ -70,7 +70,7 @@ fn a_handshake_that_drips_ends_in_time() {
         scope(|scope| {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
-                // The head of a TLS record of 16 KiB.
+                // The header of a TLS record of 16 KiB.
                 stream.write_all(&[0x16, 3, 3, 0x40, 0]).unwrap();
                 drip(stream);
             });
@@ -79,7 +79,7 @@ fn a_handshake_that_drips_ends_in_time() {
     }
 }
 
-/// The answer of a proxy is a part of the time for the connection.
+/// The proxy's answer counts towards the time of the connection.
 #[test]
 fn a_tunnel_that_drips_ends_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,6 @@
-//! The TLS settings of a client: the trusted certificate authorities, and the client's certificate.
+//! A client's TLS settings: the trusted certificate authorities and the client's certificate.
 //!
-//! Certificates in files may be replaced at any time. They are read again for each new connection.
+//! Certificate files may be replaced at any time. They are read again for each new connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::kubernetes::config::identity::ClientCertificate;
 use crate::kubernetes::config::secret::Secret;
 use crate::tls::{Identity, Trust, client_config};
 
-/// The TLS settings of a client.
+/// A client's TLS settings.
 pub(crate) struct Tls {
     origin: String,
     authority: Option<FileOrInline<Vec<u8>>>,
     insecure: bool,
-    /// The host and port of the server. Proxies are other hosts.
+    /// The server's host and port. A proxy has a different one.
     server: Option<http::uri::Authority>,
-    /// The name in the server's certificate, if it is not the host.
+    /// The expected name in the server's certificate, if it is not the host.
     server_name: Option<String>,
     certificate: Option<ClientCertificate>,
     authenticator: Arc<Authenticator>,
     used: Mutex<Used>,
 }
 
-/// The settings in use, and the certificates that they were made from.
+/// The current settings and the certificates behind them.
 struct Used {
     files: Pem,
     settings: Arc<ClientConfig>,
-    /// Counts the changes.
+    /// Incremented on each change.
     generation: u64,
 }
 
-/// The certificates in PEM.
+/// Certificates in PEM.
 #[derive(Default, PartialEq, Eq)]
 struct Pem {
     authority: Option<Vec<u8>>,
@@ -58,24 +58,24 @@ impl Tls {
         Ok(Self { origin, authority, insecure, server, server_name: tls_server_name, certificate, authenticator, used })
     }
 
-    /// Returns the name that the certificate of this server must have, if it is not the host of the address.
+    /// Returns the name that this server's certificate must have, if it is not the host of the address.
     pub(crate) fn server_name(&self, uri: &Uri) -> Option<&str> {
         self.server_name.as_deref().filter(|_| uri.authority() == self.server.as_ref())
     }
 
-    /// Returns the settings for a new connection. Reads the files again.
+    /// Returns the settings for a new connection, after reading the files again.
     pub(crate) fn for_connection(&self) -> Arc<ClientConfig> {
         self.refresh();
         Arc::clone(&self.used.lock().settings)
     }
 
-    /// Returns a number that differs after each change.
+    /// Returns a number that changes with the certificates.
     pub(crate) fn generation(&self) -> u64 {
         self.used.lock().generation
     }
 
-    /// Reads the files again, and takes the certificate that a plugin has printed last. Returns a number that differs after each
-    /// change.
+    /// Reads the files again, and takes the certificate that a plugin printed last. Returns a number that changes with
+    /// the certificates.
     pub(crate) fn refresh(&self) -> u64 {
         let plugin = self.authenticator.certificate();
         let files = read(&self.origin, self.authority.as_ref(), self.certificate.as_ref()).map(|mut files| {
@@ -98,7 +98,7 @@ impl Tls {
     }
 }
 
-/// Reports new certificates that cannot be used. A file may be half written.
+/// Logs that new certificates are unusable. A file may be half written.
 fn kept(error: &ConfigError) {
     log::warn!(error:%; "keeping the previous certificates, because the new ones cannot be used: {error}");
 }

@@ -1,4 +1,4 @@
-//! Requests to the server: connections, credentials, repetitions and their limits.
+//! Sends requests to a server: connections, credentials, retries and limits.
 
 use std::fmt;
 use std::io::Read;
@@ -34,11 +34,11 @@ use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::kubernetes::config::secret::Secret;
 use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
 
-/// How often certificates in files are compared with those in use.
+/// How often certificate files are compared with the certificates in use.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
 
-/// The default of the longest silence of the server in a watch. A watch of objects notices a silence earlier, and knows whether the
-/// server sends bookmarks.
+/// The default limit for the server's silence in a watch. A watch of objects notices silence earlier, because it knows
+/// whether the server sends bookmarks.
 const WATCH_READ: Duration = Duration::from_secs(330);
 const _: () =
     assert!(WATCH_READ.as_secs() > SILENCE_WITHOUT_BOOKMARKS.as_secs(), "the watch must be the first to notice");
@@ -46,13 +46,13 @@ const _: () =
 /// The limits of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportLimits {
-    /// The time until a connection is established.
+    /// The timeout for establishing a connection.
     pub(crate) connect: Duration,
-    /// The longest silence of the server.
+    /// How long the server may be silent.
     pub(crate) read: Duration,
-    /// The longest silence of the server in a watch.
+    /// How long the server may be silent in a watch.
     pub(crate) watch_read: Duration,
-    /// The most bytes of an answer.
+    /// The largest answer in bytes.
     pub(crate) answer: u64,
     pub(crate) retry: RetryLimits,
 }
@@ -99,25 +99,25 @@ pub(crate) struct HttpTransport {
     pub(crate) counters: RequestCounters,
 }
 
-/// The agent of all requests but watches, with its idle connections.
+/// The agent for all requests except watches, with its idle connections.
 struct CallAgent {
     agent: Agent,
-    /// The certificates that its connections use.
+    /// The generation of the certificates that its connections use.
     certificates: u64,
-    /// The process that made its connections. A forked process makes its own.
+    /// The process that opened its connections. A forked process opens its own.
     owner: OwnerProcess,
     plugin_runs: u64,
     next_check: Nanos,
 }
 
-/// The open answer of a watch.
+/// The answer of a watch, which stays open.
 pub(crate) struct OpenAnswer {
     pub(crate) reader: BodyReader<'static>,
-    /// Ends the connection, also while another thread reads.
+    /// Shuts the connection down, even while another thread reads from it.
     pub(crate) agent: Agent,
 }
 
-/// An answer that was read to its end.
+/// A complete answer.
 pub(crate) type Answer = (ResponseHead, Vec<u8>);
 
 impl HttpTransport {
@@ -146,7 +146,7 @@ impl HttpTransport {
         Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock, Arc::default()))
     }
 
-    /// Returns a transport with its own connections and the same credentials. Each call ends within this time.
+    /// Returns a transport with the same credentials, its own connections and this call timeout.
     pub(in crate::kubernetes) fn sibling(&self, call_timeout: Duration) -> Self {
         let mut limits = self.limits.clone();
         limits.retry.time = call_timeout;
@@ -208,9 +208,9 @@ impl HttpTransport {
         self.draws.lock().next()
     }
 
-    /// Sends a request and reads the answer. Repeats it where that is safe, within the time of a call.
+    /// Sends a request and reads the answer. Repeats the request where this is safe, within the call timeout.
     ///
-    /// A stop ends the call with an error. Then the request has a connection of its own.
+    /// With a stop, the request has its own connection, and the stop fails the call.
     pub(crate) fn call(
         &self,
         request: &HttpRequest<'_>,
@@ -234,8 +234,8 @@ impl HttpTransport {
         })
     }
 
-    /// Sends the request of a watch. Returns the open answer, or the whole answer if it is an error. A cancellation of `stop` ends
-    /// all waits.
+    /// Sends the request of a watch. Returns the open answer, or the complete answer if it is an error. Cancelling
+    /// `stop` ends all waits.
     pub(crate) fn open(
         &self,
         request: &HttpRequest<'_>,
@@ -262,7 +262,7 @@ impl HttpTransport {
         Ok(open.ok_or(answer))
     }
 
-    /// Calls `attempt` until its result is final. The argument of `attempt` is the time at which the call must end.
+    /// Calls `attempt` until its result is final. The argument of `attempt` is the deadline of the call.
     fn repeat(
         &self,
         request: &HttpRequest<'_>,
@@ -289,7 +289,7 @@ impl HttpTransport {
                     continue;
                 }
                 Ok((_, (head, body))) => attempt_of(head, body),
-                Err(RequestFault::Unsent(_)) => RequestAttempt::Unsent,
+                Err(RequestFault::NotSent(_)) => RequestAttempt::NotSent,
                 Err(RequestFault::Lost(_)) => RequestAttempt::Lost,
                 Err(_) => RequestAttempt::Answered { status: 0, retry_after: None },
             };
@@ -321,7 +321,7 @@ impl HttpTransport {
         self.counters.record(&request.method, code, took, sent, received);
     }
 
-    /// Waits, at most until `stop` is cancelled.
+    /// Waits for `delay`, or until `stop` is cancelled.
     fn pause(&self, delay: Duration, stop: Option<&CancellationToken>) {
         let event = AutoResetEvent::new(self.clock.clone());
         let wake = Arc::clone(&event);
@@ -329,7 +329,7 @@ impl HttpTransport {
         event.wait_until(self.clock.nanos().after(delay));
     }
 
-    /// Returns the credentials of a request. Waits for them at most until the time `until` or a cancellation of `stop`.
+    /// Returns the credentials for a request. Waits for them until the time `until`, or until `stop` is cancelled.
     fn authorization(
         &self,
         until: Nanos,
@@ -339,7 +339,7 @@ impl HttpTransport {
         found.map_err(|error| RequestFault::Credentials(error.to_string()))
     }
 
-    /// Called after the server has refused these credentials. Returns whether others may be found.
+    /// Handles that the server has refused these credentials. Returns whether new ones may be found.
     fn renew(&self, used: Option<&Secret<String>>) -> bool {
         let renewable = self.authenticator.refused(used);
         let mut calls = self.calls.lock();
@@ -349,8 +349,8 @@ impl HttpTransport {
         renewable || self.agents.tls.refresh() != certificates
     }
 
-    /// Returns the agent of ordinary requests. If the certificates have changed, it is a new one, and the idle connections of the old
-    /// one are closed.
+    /// Returns the agent for ordinary requests. After a change of certificates this is a new agent, and the old one's
+    /// idle connections are closed.
     fn call_agent(&self) -> Agent {
         let mut calls = self.calls.lock();
         let now = self.clock.nanos();
@@ -396,7 +396,7 @@ impl HttpTransport {
         }
     }
 
-    /// Reads an answer to its end, which must come before the time `until`.
+    /// Reads an answer to its end, which must arrive before the time `until`.
     fn read(&self, response: Response<Body>, until: Nanos) -> Result<Answer, RequestFault> {
         let head = head_of(&response);
         if let Some(fault) = head.fault() {
@@ -404,7 +404,7 @@ impl HttpTransport {
         }
         let limit = if head.is_success() { self.limits.answer } else { MOST_STATUS };
         let body = response.into_body();
-        // A length that a server claims is no reason to reserve much memory.
+        // The length that a server announces does not justify reserving much memory.
         let expected = body.content_length().unwrap_or(0).min(1 << 24);
         let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         let body = LimitedBody { body: body.into_reader(), clock: &self.clock, until };
@@ -419,7 +419,7 @@ impl HttpTransport {
     }
 }
 
-/// Returns an answer as far as the decision about a repetition needs it.
+/// Reduces an answer to the facts that decide about a repetition.
 fn attempt_of(head: &ResponseHead, body: &[u8]) -> RequestAttempt {
     let status = if head.code == 504 { ApiStatus::read(body) } else { ApiStatus::default() };
     if status.is_behind() {

@@ -1,4 +1,4 @@
-//! Tunnels through HTTP proxies, opened by `CONNECT`.
+//! Tunnels through HTTP proxies with `CONNECT`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use ureq::unversioned::transport::{
     Buffers, ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, Transport,
 };
 
-use super::connector::{left_at, unspent};
+use super::connector::{check_time_left, remaining_at};
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Opens a tunnel if a proxy is set. The answer of the proxy must come within the time for the connection.
+/// Opens a tunnel if there is a proxy. The proxy's answer must arrive within the connect timeout.
 #[derive(Debug, Default)]
 pub(super) struct TunnelConnector(ConnectProxyConnector);
 
@@ -46,23 +46,23 @@ impl<In: Transport> Connector<In> for TunnelConnector {
     }
 }
 
-/// A connection to a proxy. Until the tunnel is open, all reads and writes share the time for the connection.
+/// A connection to a proxy. Until the tunnel is open, all reads and writes share the connect timeout.
 struct ProxyTransport {
     inner: Box<dyn Transport>,
     is_open: Arc<AtomicBool>,
-    /// The begin of the time for the connection, and its length.
+    /// When the connection attempt began, and its timeout.
     began: Instant,
     timeout: NextTimeout,
     current_time: Arc<dyn Fn() -> Instant + Send + Sync>,
 }
 
 impl ProxyTransport {
-    /// Returns the time-out of the next read or write.
+    /// Returns the timeout of the next read or write.
     fn limit(&self, timeout: NextTimeout) -> Result<NextTimeout, Error> {
         if self.is_open.load(SeqCst) {
             return Ok(timeout);
         }
-        unspent(left_at((self.current_time)(), self.began, self.timeout))
+        check_time_left(remaining_at((self.current_time)(), self.began, self.timeout))
     }
 }
 

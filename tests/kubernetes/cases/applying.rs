@@ -24,7 +24,7 @@ fn case_19_fields_are_applied_taken_over_and_dropped() {
     assert!(conflict.to_string().contains("one") && conflict.to_string().contains("sky"), "{conflict}");
     let forced = client.apply(&CONFIG_MAP, colours(json!({"sky": "grey"})), &two.clone().force()).unwrap();
     assert_eq!(at(&forced, "/data"), json!({"sky": "grey", "sea": "green"}));
-    // The first owner drops a field that it alone owns, and one that it has lost.
+    // The first owner drops two fields: one that it alone owns, and one that it has lost.
     let dropped = client.apply(&CONFIG_MAP, colours(json!({"sun": "red"})), &one).unwrap();
     assert_eq!(at(&dropped, "/data"), json!({"sky": "grey", "sun": "red"}));
 }

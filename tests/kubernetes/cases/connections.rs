@@ -11,10 +11,10 @@ use super::CONFIG_MAP;
 use crate::cluster;
 use crate::forwarder::Forwarder;
 
-/// The environment variable that makes a test read with the proxies of its environment.
+/// This environment variable makes a test read with the proxies of its environment.
 const READER: &str = "HOMEOSTAT_TEST_READER";
 
-/// Returns a client of the shared cluster with these settings of the cluster.
+/// Returns a client of the shared cluster with changed cluster settings.
 fn client_with(change: impl FnOnce(&mut Value)) -> KubernetesClient {
     let directory = cluster::own();
     let text = std::fs::read_to_string(directory.join("kubeconfig")).unwrap();
@@ -25,7 +25,7 @@ fn client_with(change: impl FnOnce(&mut Value)) -> KubernetesClient {
     KubernetesClient::builder(config).connect_timeout(patience).call_timeout(patience).build().unwrap()
 }
 
-/// Returns a client of an address that only a proxy reaches.
+/// Returns a client for an address that is reachable only through a proxy.
 fn remote_client(change: impl FnOnce(&mut Value)) -> KubernetesClient {
     client_with(|cluster| {
         cluster["server"] = json!("https://10.96.0.1:6443");
@@ -67,7 +67,7 @@ fn case_16_the_environment_names_a_proxy_and_its_exceptions() {
         (success, proxy.accepted() - before)
     };
     assert_eq!(reads(""), (true, 1));
-    // Exceptions are compared with the address of the server, not of the proxy.
+    // Exceptions apply to the server's address, not to the proxy's.
     assert_eq!(reads("127.0.0.0/8,192.168.0.0/16,example.com"), (true, 1));
     for exceptions in ["127.0.0.0/8,10.0.0.0/8", "10.96.0.1"] {
         assert_eq!(reads(exceptions), (false, 0), "nothing answers without the proxy");

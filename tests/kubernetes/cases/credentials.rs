@@ -16,7 +16,7 @@ use crate::support::wait_for;
 
 const SECRET: Kind = Kind::namespaced("", "v1", "Secret");
 
-/// Returns the kubeconfig of the shared cluster, with this user.
+/// Returns the kubeconfig of the shared cluster with this user.
 fn kubeconfig(user: &Value) -> Value {
     let directory = cluster::own();
     let text = fs::read_to_string(directory.join("kubeconfig")).unwrap();
@@ -68,7 +68,7 @@ impl Plugin {
     }
 }
 
-/// Returns the time of day after a while, as in JSON.
+/// Returns the time of day after `duration`, in the JSON format.
 #[expect(clippy::disallowed_methods, reason = "the plugin tells the real time")]
 fn after(duration: Duration) -> String {
     jiff::Timestamp::try_from(SystemTime::now() + duration).unwrap().to_string()

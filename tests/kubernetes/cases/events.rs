@@ -21,14 +21,14 @@ fn recorder(client: &Arc<dyn Client>, component: &str) -> EventRecorder {
     EventRecorder::builder(component).client(client.clone()).log(false).build()
 }
 
-/// Returns the stored events about an object of this name.
+/// Returns the stored events about an object with this name.
 fn events(client: &Arc<dyn Client>, namespace: &str, kind: &Kind, name: &str) -> Vec<Value> {
     let listed = client.list(kind, &Query::all().namespace(namespace)).unwrap().items;
     let regards = |event: &Value| ["regarding", "involvedObject"].iter().any(|field| event[*field]["name"] == name);
     listed.iter().map(SharedObject::to_value).filter(regards).collect()
 }
 
-/// Returns an object of a name that no earlier run has used.
+/// Returns an object with a name that no earlier run has used.
 fn vm(name: &str) -> DynamicObject {
     let mut vm = DynamicObject::new(&VM, "default", format!("{name}-{}", std::process::id()));
     vm.meta_mut().uid = format!("uid-{name}");
@@ -83,7 +83,7 @@ fn case_24_an_event_of_a_deleted_namespace_is_dropped_and_later_ones_are_stored(
     client.create(&NAMESPACE, namespace.to_json().unwrap()).unwrap();
     client.delete(&NAMESPACE, &ObjectKey::cluster(&name), &DeleteOptions::default()).unwrap();
     let recorder = recorder(&client, "vms");
-    // Now the namespace is terminating, later it is gone.
+    // The namespace is terminating now, and will be gone later.
     let doomed = DynamicObject::new(&VM, name.clone(), "doomed");
     recorder.event(&doomed, EventType::Normal, "Stopped", "terminating");
     recorder.flush();

@@ -87,7 +87,7 @@ fn case_17_a_kind_is_installed_watched_removed_and_installed_again() {
     wait_for("the kind is not served", super::PATIENCE, || {
         client.list(&KIND, &Query::all()).is_err_and(|error| error.is_kind_not_served()).then_some(())
     });
-    // The watch begins before its kind exists.
+    // The watch starts before its kind exists.
     let follower = Follower::start(client, &KIND, scratch.query());
     kinds::define(client, &definition(&KIND));
     let created = wait_for("the kind accepts objects", super::PATIENCE, || client.create(&KIND, gizmo("a")).ok());
@@ -120,7 +120,7 @@ fn case_18_a_version_that_is_no_longer_served_is_an_error_until_it_is_served_aga
     assert!(client.list(&KIND, &Query::all()).unwrap_err().is_kind_not_served());
     let seen = server.requests().len();
     server.wait_for_requests(|all| all.iter().skip(seen).filter(|request| request.is_watch()).count() > 1);
-    // The objects that were known stay.
+    // Known objects stay in the store.
     follower.waits_for(&ObjectKey::new("default", "a"), true);
     server.client().create(&KIND, gizmo("b")).unwrap();
     server.serve(KIND);

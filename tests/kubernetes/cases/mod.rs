@@ -1,4 +1,4 @@
-//! The cases in which clients of Kubernetes fail in practice, each by its number. `src/kubernetes/cases.md` lists them.
+//! The cases in which Kubernetes clients fail in practice, each with its number. `src/kubernetes/cases.md` lists them.
 
 mod applying;
 mod connections;
@@ -30,7 +30,7 @@ use crate::support::wait_for;
 
 pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// The longest wait for an event of a server.
+/// The longest wait for a server's event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The path of config maps in the namespace `default`.
@@ -49,7 +49,7 @@ fn client_of(server: &ApiServer) -> KubernetesClient {
     KubernetesClient::new(ClusterConfig::new(&server.url()).unwrap()).unwrap()
 }
 
-/// A namespace of one test in the shared cluster. Dropping it deletes it.
+/// A test's own namespace in the shared cluster. Dropping this deletes it.
 struct Scratch {
     client: KubernetesClient,
     namespace: String,
@@ -60,7 +60,7 @@ impl Scratch {
         Self::of(cluster::client(&cluster::shared()), test)
     }
 
-    /// A namespace of the shared cluster, even if tests use another cluster.
+    /// Creates a namespace in the shared cluster, even if the tests use another cluster.
     fn own(test: &str) -> Self {
         Self::of(cluster::client(&cluster::own().join("kubeconfig")), test)
     }
@@ -91,7 +91,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The versions of objects, by key.
+/// The versions of objects by key.
 pub(crate) type Versions = BTreeMap<ObjectKey, String>;
 
 /// Returns the versions of the objects on the server.
@@ -136,7 +136,7 @@ impl Follower {
         Self { watch, replayed, deleted, _subscription: subscription }
     }
 
-    /// Waits until the store has been filled.
+    /// Waits until the store is filled.
     pub(crate) fn synced(self) -> Self {
         assert!(self.watch.watch().store().wait_synced(PATIENCE), "{:?}", self.watch.watch().source().status());
         self
@@ -158,7 +158,7 @@ impl Follower {
         assert!(found.is_some(), "the store differs: {last}, {:?}", self.watch.watch().source().status());
     }
 
-    /// Waits until an object with this name is stored, or none is.
+    /// Waits until an object with this name is stored, or until it is not.
     pub(crate) fn waits_for(&self, key: &ObjectKey, stored: bool) {
         wait_for(&format!("{key} is stored: {stored}"), PATIENCE, || {
             (self.watch.watch().store().contains(key) == stored).then_some(())
@@ -180,7 +180,7 @@ fn delete(client: &dyn Client, kind: &Kind, key: &ObjectKey) {
     client.delete(kind, key, &DeleteOptions::default()).unwrap();
 }
 
-/// Returns a value of a stored object.
+/// Returns a value in a stored object.
 fn at(object: &SharedObject, pointer: &str) -> Value {
     object.pointer(pointer).map_or(Value::Null, homeostat::objects::ValueRef::to_value)
 }

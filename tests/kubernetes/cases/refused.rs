@@ -44,7 +44,7 @@ fn equals(follower: &Follower, server: &ApiServer) {
     follower.waits_until_equal(|| Some(fresh(server.client(), &CONFIG_MAP, &in_default())));
 }
 
-/// Returns the error of a watch from a version.
+/// Returns the error of a watch that starts at a version.
 fn refusal(client: &KubernetesClient) -> ClientError {
     let stop = CancellationToken::new();
     match client.watch(&CONFIG_MAP, &in_default(), Some("1"), &stop) {
@@ -97,7 +97,7 @@ fn case_02_an_expired_version_in_the_stream_and_on_the_list_leads_to_a_new_list(
     let server = server_with(&["a", "b", "c"]);
     let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
     server.wait_for_requests(|all| all.iter().any(ServerRequest::is_watch));
-    // The versions of the next watch and of the next list have expired.
+    // The versions of the next watch and the next list have expired.
     let expired = ServerAnswer::new(200).error_event(410, "Expired", "too old resource version: 1 (5)");
     server.rule(watches().when(|request| !is_streaming(request)).answer(expired));
     server.rule(lists().answer(ServerAnswer::error(410, "Expired", "the provided resource version is too old")));
@@ -112,7 +112,7 @@ fn case_03_a_list_survives_an_expired_page() {
     let server = server_with(&["a", "b", "c", "d"]);
     let expired = ServerAnswer::error(410, "Expired", "The provided continue parameter is too old");
     server.rule(lists().when(|request| request.parameter("continue").is_some()).otherwise(expired));
-    // Without streams, the watch must list.
+    // Without streamed lists, the watch must list.
     server.rule(watches().when(is_streaming).otherwise(ServerAnswer::error(422, "Invalid", "not streamed")));
     let api = Api::<DynamicObject>::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
     let follower = Follower::of(ObjectWatch::new(api).query(in_default().limit(2)));
@@ -126,11 +126,11 @@ fn refuses_streams(server: &ApiServer) {
     server.rule(watches().when(is_streaming).otherwise(refusal));
 }
 
-/// Returns the lists of all objects so far as texts: the version that each must have reached, its limit, its token.
+/// Returns all complete lists so far as texts: the required version, the limit and the token.
 fn ladder(server: &ApiServer) -> Vec<String> {
     let requests = server.requests();
     let is_list = |request: &&ServerRequest| request.path == MAPS && !request.is_watch();
-    // Before it resumes, a watch lists one object.
+    // Before it resumes, a watch lists a single object.
     let lists = requests.iter().filter(is_list).filter(|request| request.parameter("limit") != Some("1"));
     let text = |request: &ServerRequest| {
         let parameters = ["resourceVersion", "resourceVersionMatch", "limit", "continue"];
@@ -162,7 +162,7 @@ fn case_03_a_list_that_the_watch_divides_into_pages_survives_an_expired_page() {
     equals(&follower, &server);
     let expected = ["0 NotOlderThan 500 -", "- - 500 second", "- - 500 third", "0 NotOlderThan - -"];
     assert_eq!(ladder(&server), expected);
-    // All pages of one list share a connection, although a stop of the watch could end it.
+    // All pages of a list share one connection, although a stop of the watch could close it.
     let requests = server.requests();
     let pages = requests.iter().filter(|request| request.parameter("limit") == Some("500"));
     let connections: Vec<_> = pages.map(|request| request.connection).collect();
@@ -226,7 +226,7 @@ fn case_05_a_cache_that_is_behind_leads_to_the_newest_list() {
     assert_eq!((lists.len(), lists[0].as_str(), lists[2].as_str()), (3, "0 NotOlderThan 500 -", "- - 500 -"));
 }
 
-/// A stop ends the waits for a list, for its next page, and for the version of the server.
+/// A stop ends the waits for a list, for its next page, and for the server's version.
 #[test]
 fn a_watch_that_lists_ends_when_it_is_stopped() {
     let silent = || ServerAnswer::new(200).text("{").wait(&CancellationToken::new());
@@ -247,7 +247,7 @@ fn a_watch_that_lists_ends_when_it_is_stopped() {
             server.disconnect();
         }
         server.wait_for_requests(|all| all.len() == count);
-        // By now the client usually waits for the body. Any earlier wait must end too.
+        // By now the client usually waits for the body. A stop must end any earlier wait too.
         crate::support::pause(Duration::from_millis(100));
         follower.watch.stop();
         follower.watch.join();
@@ -270,7 +270,7 @@ fn case_04_a_streamed_list_without_its_marker_falls_back_to_a_list() {
     let clock = ManualClock::new();
     let configs = Api::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
     let follower = Follower::of(ObjectWatch::new(configs).query(in_default()).clock(clock.clock()));
-    // The watch waits for the marker until 30 seconds have passed without a new object.
+    // The watch gives up on the marker after 30 seconds without a new object.
     wait_for("the watch has listed", PATIENCE, || {
         clock.advance(Duration::from_secs(1));
         follower.watch.watch().store().has_synced().then_some(())
@@ -297,7 +297,7 @@ fn case_05_a_refused_streamed_list_falls_back_to_a_list() {
 #[test]
 fn case_06_each_event_of_a_compressed_watch_arrives_at_once() {
     let server = server_with(&["a"]);
-    // Compresses for clients that say they can read it, as servers from 1.37 on do.
+    // Compresses for clients that accept it, as servers since 1.37 do.
     let compresses =
         |request: &ServerRequest| request.header("accept-encoding").is_some_and(|codings| codings.contains("gzip"));
     server.rule(watches().when(compresses).otherwise(ServerAnswer::stored().gzip()));
@@ -305,7 +305,7 @@ fn case_06_each_event_of_a_compressed_watch_arrives_at_once() {
     let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;
     let mut events = client_of(&server).watch(&CONFIG_MAP, &in_default(), Some(&version), &stop).unwrap();
     for name in ["b", "c", "d"] {
-        // The next event is sent only after this one has been read.
+        // The next event is sent only after this one was read.
         server.client().create(&CONFIG_MAP, map("default", name, 0)).unwrap();
         let added = events.by_ref().map(Result::unwrap).find_map(|event| match event {
             WatchEvent::Added(object) => Some(object),
@@ -334,12 +334,12 @@ fn hostile_answers_to_a_watch_are_bounded_and_refused() {
     }
 }
 
-/// A tenant can store an object that is nested more deeply than the client reads.
+/// A tenant can store an object that is nested more deeply than the client accepts.
 #[test]
 fn case_11_an_object_that_is_nested_too_deeply_does_not_stop_a_watch() {
     for query in [in_default(), in_default().limit(10)] {
         let server = server_with(&["a", "b"]);
-        // From now on, all lists have a deep object in the place of the first one.
+        // From now on, each list has a deeply nested object as its first one.
         let lists_are_deep = || {
             server.clear_rules();
             let refusal = ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden");
@@ -361,7 +361,7 @@ fn case_11_an_object_that_is_nested_too_deeply_does_not_stop_a_watch() {
             server.client().create(&CONFIG_MAP, map("default", name, 0)).unwrap();
             follower.waits_for(&ObjectKey::new("default", name), true);
         };
-        // The list of one object that precedes a new stream.
+        // The list of one object before a new stream.
         lists_are_deep();
         creates("c");
         // The list of all objects.

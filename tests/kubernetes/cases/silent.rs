@@ -9,7 +9,8 @@ use super::{CONFIG_MAP, Follower, Scratch, delete, fresh};
 use crate::cluster;
 use crate::forwarder::{Flow, Forwarder};
 
-/// Returns a client of the shared cluster that connects through a forwarder, and gives silent connections up after this time.
+/// Returns a client of the shared cluster that connects through a forwarder, and gives up silent connections after
+/// this time.
 pub(crate) fn client_through(forwarder: &Forwarder, silence: Duration) -> KubernetesClient {
     let config = cluster::config_through(&forwarder.address, &cluster::own().join("kubeconfig"));
     let builder = KubernetesClient::builder(config).watch_read_timeout(silence).read_timeout(silence);
@@ -29,7 +30,7 @@ fn case_07_a_watch_recovers_from_a_silent_black_hole() {
     let follower = Follower::start(&client, &CONFIG_MAP, scratch.query()).synced();
     forwarder.set_flow(Flow::Lost);
     let created = scratch.client.create(&CONFIG_MAP, scratch.map("a")).unwrap();
-    // The connection stays open and silent, until the watch gives it up.
+    // The connection stays open and silent until the watch gives it up.
     let before = forwarder.accepted();
     crate::support::wait_for("a new connection", super::PATIENCE, || (forwarder.accepted() > before).then_some(()));
     assert!(!follower.watch.watch().store().contains(&created.key()));

@@ -1,4 +1,4 @@
-//! Writes of status, finalizers and competing writers: cases 20 to 22.
+//! Writes of status and finalizers, and competing writers: cases 20 to 22.
 
 use std::thread;
 
@@ -37,7 +37,7 @@ fn case_20_a_status_leaves_the_generation_and_needs_the_current_version() {
     assert_eq!((at(&resized, "/metadata/generation"), at(&resized, "/status/ready")), (json!(2), json!(true)));
 }
 
-/// Creates an owner with a finalizer, and a dependent that blocks its deletion in the foreground.
+/// Creates an owner with a finalizer, and a dependent that blocks the owner's foreground deletion.
 fn family(scratch: &Scratch, name: &str) -> (ObjectKey, ObjectKey) {
     let mut owner = scratch.map(&format!("{name}-owner"));
     owner["metadata"]["finalizers"] = json!(["example.com/held"]);

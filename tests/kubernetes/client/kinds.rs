@@ -1,4 +1,4 @@
-//! Kinds: their plural, and kinds that the server does not serve.
+//! Kinds with irregular plurals, and kinds that the server does not serve.
 
 use homeostat::objects::{Client, Kind, Query};
 use homeostat::testing::ApiServer;
@@ -31,7 +31,7 @@ fn a_kind_with_an_irregular_plural_is_found() {
 }
 
 #[test]
-fn a_kind_that_comes_back_with_another_plural_is_found() {
+fn a_kind_that_is_served_again_with_another_plural_is_found() {
     const GOOSE: Kind = Kind::namespaced("example.com", "v1", "Goose");
     let server = ApiServer::start().unwrap();
     let clock = homeostat::ManualClock::new();
@@ -46,7 +46,7 @@ fn a_kind_that_comes_back_with_another_plural_is_found() {
         server.withdraw(&kind);
     }
     assert!(plural().unwrap_err().is_kind_not_served());
-    // The list of kinds has just been read.
+    // The list of kinds was read just before.
     let before = server.requests().len();
     assert!(client.list(&GOOSE, &Query::all()).unwrap_err().is_kind_not_served());
     assert_eq!(server.requests().len(), before + 1);

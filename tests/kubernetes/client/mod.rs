@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 pub(super) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// Returns a builder of a client for a scripted server.
+/// Returns a client builder for a scripted server.
 fn builder(server: &ApiServer) -> KubernetesClientBuilder {
     KubernetesClient::builder(Kubeconfig::parse(&server.kubeconfig(), "/").unwrap().config().unwrap())
 }

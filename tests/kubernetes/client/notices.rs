@@ -1,4 +1,4 @@
-//! The log lines of the client, the status of a watch whose calls are repeated, and the settings of writes.
+//! The client's log messages, the status of a watch with repeated calls, and the settings of writes.
 
 use std::thread::scope;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::logs::Logs;
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// Keeps the log lines about a server.
+/// Collects the log messages about a server.
 fn logs_of(server: &ApiServer) -> Logs {
     Logs::of(Box::leak(server.url().into_boxed_str()))
 }
@@ -175,7 +175,7 @@ fn a_deletion_names_its_grace_period_in_seconds() {
     }
 }
 
-/// Some servers of further kinds have no versions of lists.
+/// Some servers of other kinds have lists without versions.
 #[test]
 fn a_list_without_a_version_is_watched() {
     let server = ApiServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! Repetitions, credentials, limits and hostile answers.
+//! Retries, credentials, limits and hostile answers.
 
 use std::fs;
 use std::thread::scope;
@@ -43,7 +43,7 @@ fn a_call_waits_as_long_as_the_server_asks() {
             assert!((seconds * SECOND..=seconds * SECOND * 6 / 5).contains(&delay), "{delay:?}");
             clock.advance(delay.checked_sub(NANOSECOND).unwrap());
             assert_eq!((clock.sleepers(), server.requests().len()), (1, calls));
-            // The next delay begins at the time that the thread reads, so the clock must not advance further.
+            // The next delay starts at the time that the thread reads, so the clock must not advance further.
             clock.advance(NANOSECOND);
         }
         assert_eq!(created.join().unwrap().unwrap().name(), "a");
@@ -127,7 +127,7 @@ fn a_refused_token_is_read_again_once() {
     assert!(!format!("{client:?} {error} {error:?}").contains("Bearer"));
 }
 
-/// A plugin that hangs ends no call late, and does not hold a watch that is stopped.
+/// A hanging plugin does not make a call late, and does not block the stop of a watch.
 #[test]
 fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
     let server = ApiServer::start().unwrap();
@@ -139,7 +139,7 @@ fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
     let short = client.with_timeout(SECOND / 10).unwrap();
     let error = short.get(&CONFIG_MAP, &key("a")).unwrap_err();
     assert!(error.is_unauthorized(), "{error}");
-    assert!(error.to_string().contains("the credential plugin sleep has printed no credentials in time"), "{error}");
+    assert!(error.to_string().contains("the credential plugin sleep did not print credentials in time"), "{error}");
     let stop = CancellationToken::new();
     scope(|scope| {
         let reader = scope.spawn(|| client.watch(&CONFIG_MAP, &Query::all(), None, &stop).unwrap().next().is_none());
@@ -157,7 +157,7 @@ fn requests_have_the_headers_of_their_settings() {
     let config = config.impersonate(Impersonation::new("jane").group("a").group("b")).send_credentials_without_tls();
     let client = KubernetesClient::builder(config).user_agent("tests/1").field_manager("me").build().unwrap();
     client.create(&CONFIG_MAP, map("a")).unwrap();
-    // This server knows no dry runs.
+    // This server does not support dry runs.
     assert!(client.dry_run().create(&CONFIG_MAP, map("b")).unwrap_err().is_invalid());
     let requests = server.requests();
     let header = |name: &str| requests[0].header(name).unwrap_or_default().to_owned();
@@ -170,7 +170,8 @@ fn requests_have_the_headers_of_their_settings() {
     assert_eq!(requests[0].connection, requests[1].connection);
 }
 
-/// As `kubectl` does. The user to act as is no secret, and without it the request could have more rights.
+/// `kubectl` does the same. The impersonated user is not a secret, and without it the request could have more
+/// permissions.
 #[test]
 fn a_server_without_tls_gets_no_credentials_unless_asked() {
     let server = ApiServer::start().unwrap();
@@ -187,7 +188,8 @@ fn a_server_without_tls_gets_no_credentials_unless_asked() {
     assert_eq!(headers, [[None, text("jane")], [text("Bearer secret"), None]]);
 }
 
-/// A server selects by fields that the objects do not show: by a default, or by the spec of objects of which it sends the metadata.
+/// A server also selects by fields that the objects do not show: by defaults, or by the spec of objects when it sends
+/// only their metadata.
 #[test]
 fn a_client_does_not_select_again_by_the_fields_that_the_server_knows() {
     const NODE: Kind = Kind::cluster("", "v1", "Node");
@@ -213,13 +215,14 @@ fn a_client_does_not_select_again_by_the_fields_that_the_server_knows() {
     let schedulable = names(&whole, &NODE, &[("spec.unschedulable", "false")]).unwrap();
     assert_eq!(schedulable, found("spec.unschedulable=false"));
     assert_eq!(names(&lean, &POD, &[("spec.nodeName", "n")]).unwrap(), found("spec.nodeName=n"));
-    // Nobody can select by this field.
+    // Neither the server nor the client can select by this field.
     for _ in 0..2 {
         let error = names(&lean, &POD, &[("spec.nodeName", "n"), ("spec.other", "x")]).unwrap_err();
         assert!(error.is_invalid(), "{error}");
         assert!(error.to_string().contains("a client of metadata alone cannot see it"), "{error}");
     }
-    // The client selects by a field that the server does not know, and only by that one if the server names it.
+    // The client selects by a field that the server does not support. If the server names it, the client selects only
+    // by this field.
     let by_both = names(&whole, &POD, &[("spec.nodeName", "n"), ("spec.other", "x")]).unwrap();
     assert_eq!(by_both, (Vec::new(), "spec.nodeName=n".to_owned()));
     assert_eq!(names(&lean, &POD, &[("spec.nodeName", "n")]).unwrap(), found("spec.nodeName=n"));

@@ -1,4 +1,4 @@
-//! The client against a real server, where the embedded clients have no equal.
+//! The client against a real server, for features that the embedded clients lack.
 
 use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
 use homeostat::objects::{Client, DeleteOptions, Ignore, Kind, LabelSelector, ObjectKey, Query};
@@ -13,7 +13,7 @@ fn client() -> KubernetesClient {
     KubernetesClient::new(Kubeconfig::read(cluster::shared()).and_then(|file| file.config()).unwrap()).unwrap()
 }
 
-/// An object that is deleted with the value.
+/// An object that is deleted when this is dropped.
 struct Created<'a>(&'a KubernetesClient, Kind, ObjectKey);
 
 impl<'a> Created<'a> {
@@ -120,7 +120,7 @@ fn a_collection_is_deleted_at_once() {
     let deleted = client.delete_collection(&CONFIG_MAP, &query, &DeleteOptions::default()).unwrap();
     assert_eq!((deleted.len(), deleted.iter().all(homeostat::objects::Deletion::is_gone)), (2, true));
     assert_eq!(client.metrics().requests - before, 2);
-    // A field that the server does not know: nothing else is deleted.
+    // A field that the server does not support: nothing else is deleted.
     let mut object = map("client-c");
     object["metadata"]["labels"] = json!({"client": "collection"});
     let kept = Created::new(&client, &CONFIG_MAP, object);

@@ -69,7 +69,7 @@ fn a_streamed_list_ends_with_its_bookmark() {
     assert_eq!(values, [Some("true"), Some("NotOlderThan"), Some("true"), None]);
 }
 
-/// Another refusal may concern only one query, and a failure only a moment.
+/// Any other refusal may concern only one query, and a failure only one moment.
 #[test]
 fn a_server_that_streams_no_lists_is_asked_once() {
     for (refusal, requests) in [
@@ -99,7 +99,7 @@ fn a_server_that_streams_no_lists_is_asked_once() {
     }
 }
 
-/// An object watch must see the refusal, to list in its own way.
+/// An object watch must see the refusal, so that it can list in its own way.
 #[test]
 fn a_streamed_list_that_the_server_refuses_is_an_error() {
     let lacks_feature =
@@ -198,7 +198,7 @@ fn an_object_that_cannot_be_decoded_does_not_hide_the_others_of_a_list() {
     let (list, unreadable) = client.list_readable(&CONFIG_MAP, &Query::all(), &CancellationToken::new()).unwrap();
     assert_eq!((list.version.as_str(), list.items.len(), list.items[0].name()), ("9", 1, "z"));
     assert_eq!((unreadable.len(), unreadable[0].to_string()), (1, error.clone()));
-    // The list in place of a streamed one.
+    // The list that replaces a streamed one.
     let stream = client.watch(&CONFIG_MAP, &Query::all(), None, &CancellationToken::new()).unwrap();
     assert_eq!(texts(stream)[..3], ["+z".to_owned(), error, "@9".to_owned()]);
 }
@@ -260,8 +260,8 @@ fn a_watch_that_waits_for_its_answer_ends_when_it_is_stopped() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// A stop ends the other waits of a watch too: for the body of a refusal, for a list in place of a streamed one, and for the list of
-/// kinds.
+/// A stop also ends the other waits of a watch: for the body of a refusal, for a list that replaces a streamed one,
+/// and for the list of kinds.
 #[test]
 fn every_wait_of_a_watch_ends_when_it_is_stopped() {
     let silent = |code| ServerAnswer::new(code).text("{").wait(&CancellationToken::new());
@@ -284,7 +284,7 @@ fn every_wait_of_a_watch_ends_when_it_is_stopped() {
             let reader =
                 scope.spawn(|| client.watch(&CONFIG_MAP, &Query::all(), from, &stop).unwrap().next().is_none());
             server.wait_for_requests(|requests| requests.len() == count);
-            // By now the client usually waits for the body. Any earlier wait must end too.
+            // By now the client usually waits for the body. A stop must end any earlier wait too.
             pause(Duration::from_millis(100));
             stop.cancel();
             assert!(reader.join().unwrap(), "{what}");
@@ -294,7 +294,7 @@ fn every_wait_of_a_watch_ends_when_it_is_stopped() {
 
 #[test]
 fn a_watch_that_connects_ends_when_it_is_stopped() {
-    // A listener with a full queue of connections: the system answers no further one.
+    // This listener's queue is full, so the system accepts no further connection.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
@@ -313,7 +313,7 @@ fn a_watch_that_connects_ends_when_it_is_stopped() {
     });
 }
 
-/// Returns whether a socket of this computer waits for an answer to its request for a connection to the port.
+/// Returns whether a socket on this computer is waiting to connect to the port.
 fn connects_to(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let target = format!("0100007F:{port:04X}");

@@ -1,4 +1,4 @@
-//! Self-made certificates, which a test can replace.
+//! Self-signed authorities and their certificates, which a test can replace.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

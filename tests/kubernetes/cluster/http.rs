@@ -34,7 +34,7 @@ impl Http {
         Self { agent, url: url.to_owned(), token: token.to_owned() }
     }
 
-    /// Sends a request, and returns the status and the body of the answer.
+    /// Sends a request, and returns the answer's status and body.
     pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String), ureq::Error> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder()

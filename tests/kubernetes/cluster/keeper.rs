@@ -1,7 +1,8 @@
 //! One cluster for all test processes.
 //!
-//! The first test starts another process of this binary, the keeper, which owns the servers. Every test holds a shared lock while it
-//! uses them. The keeper ends when nobody has held that lock for a while. The kernel releases the locks of killed processes.
+//! The first test starts another process of this binary, the keeper, which owns the servers. Each test holds a shared
+//! lock while it uses them. The keeper ends when no test has held the lock for a while. The kernel releases the locks
+//! of killed processes.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -16,7 +17,7 @@ use crate::support::{pause, wait_for};
 /// How long the keeper waits for the next test.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// How often the keeper looks for tests.
+/// How often the keeper checks for tests.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The longest time that the keeper may need to start.
@@ -25,16 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// The environment variable that makes this binary the keeper.
 const KEEPER: &str = "HOMEOSTAT_TEST_KEEPER";
 
-/// The directory of the locks.
+/// The directory of the lock files.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes")
 }
 
-/// Returns the directory of the shared cluster, and starts it if it does not run. This process uses it until it ends.
+/// Returns the directory of the shared cluster, after starting it if necessary. The cluster counts as in use until
+/// this process ends.
 pub(super) fn shared() -> PathBuf {
     let directory = directory();
     fs::create_dir_all(&directory).unwrap();
-    // While any process holds this lock, the keeper does not end.
+    // While a process holds this lock, the keeper does not end.
     let users = lock_file(&directory.join("users"));
     users.lock_shared().unwrap();
     std::mem::forget(users);
@@ -72,7 +74,7 @@ fn start_keeper(directory: &Path) {
     });
 }
 
-/// Does nothing, except in the process of the keeper.
+/// Does nothing except in the keeper's process.
 #[test]
 fn keeps_the_shared_cluster() {
     if std::env::var_os(KEEPER).is_none() {
@@ -95,7 +97,7 @@ fn keeps_the_shared_cluster() {
             users.unlock().unwrap();
         }
     }
-    // Tests that begin now wait for the lock of users, and then start a new keeper.
+    // Tests that start now wait for the users' lock, and then start a new keeper.
     fs::remove_file(directory.join("ready")).unwrap();
     drop(servers);
     drop(alive);

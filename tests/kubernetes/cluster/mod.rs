@@ -19,22 +19,23 @@ const KUBECONFIG: &str = "HOMEOSTAT_TEST_KUBECONFIG";
 
 /// Returns the kubeconfig of the cluster that all tests share. It starts with the first test.
 ///
-/// Kinds and namespaces of the conformance suite exist there. A test must leave the rest as it was.
+/// It has the kinds and namespaces of the conformance suite. A test must leave everything else unchanged.
 pub(crate) fn shared() -> PathBuf {
     env::var_os(KUBECONFIG).map_or_else(|| keeper::shared().join("kubeconfig"), PathBuf::from)
 }
 
-/// Returns the directory of the shared cluster with its tokens and certificates, even if the variable names another cluster.
+/// Returns the directory of the shared cluster with its tokens and certificates, even if the variable names another
+/// cluster.
 pub(crate) fn own() -> PathBuf {
     keeper::shared()
 }
 
-/// Starts a cluster for one test, which may kill its servers. It ends with the thread that calls this.
+/// Starts a cluster for one test, which may kill its servers. The cluster ends with the calling thread.
 pub(crate) fn private(options: &Options) -> Servers {
     Servers::start(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kubernetes"), options)
 }
 
-/// Returns the settings of a kubeconfig, with connections through this host and port.
+/// Returns the settings of a kubeconfig, with connections redirected to this host and port.
 pub(crate) fn config_through(address: &str, kubeconfig: &Path) -> ClusterConfig {
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     let mut settings: Value = serde_json::from_str(&text).unwrap();

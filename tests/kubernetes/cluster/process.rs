@@ -1,4 +1,4 @@
-//! The processes of a cluster. None outlives the thread that started it, even if that is killed.
+//! The processes of a cluster. None outlives the thread that started it, even if that thread is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Describes a process, and does not start it. Its output goes to a file with its name in the directory.
+    /// Describes a process without starting it. Its output goes to a file with its name in the directory.
     pub(super) fn new(program: PathBuf, arguments: Vec<String>, directory: &Path) -> Self {
         let name = program.file_name().unwrap().to_str().unwrap();
         let log = directory.join(format!("{name}.log"));
@@ -26,7 +26,7 @@ impl Process {
 
     /// Starts the process.
     ///
-    /// Call it from the thread of the test: the process ends with the thread.
+    /// Call this from the test's thread, because the process ends with the thread.
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.program.display());
         let log = || OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
@@ -43,7 +43,7 @@ impl Process {
         child.wait().unwrap();
     }
 
-    /// Stops the process at once, without its knowledge. Its connections stay open.
+    /// Stops the process at once with SIGSTOP. Its connections stay open.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
     }
@@ -82,7 +82,7 @@ impl Drop for Process {
     }
 }
 
-/// A temporary directory. It is removed on drop, and also if this process is killed: another process waits for that.
+/// A temporary directory. It is removed on drop. If this process is killed, a helper process removes it.
 pub(crate) struct Directory {
     path: PathBuf,
     /// Removes the directory when its input ends.
@@ -95,7 +95,7 @@ impl Directory {
     pub(crate) fn new(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
         let path = tempfile::Builder::new().prefix("cluster-").tempdir_in(parent)?.keep();
-        // Servers that are being killed may still write for a moment.
+        // Killed servers may still write for a moment.
         let script = r#"cat; until rm -rf -- "$1"; do sleep 0.1; done"#;
         let mut command = Command::new("sh");
         command.args(["-c", script, "remover"]).arg(&path).process_group(0);
@@ -109,7 +109,7 @@ impl Directory {
         &self.path
     }
 
-    /// Writes a file, which appears at once as a whole, and returns its path.
+    /// Writes a file that appears complete at once, and returns its path.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let (path, new) = (self.path.join(name), self.path.join(format!("{name}.new")));
         fs::write(&new, content).unwrap();

@@ -35,7 +35,7 @@ pub(crate) const NOBODY: &str = "nobody-token";
 /// Settings of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// More arguments of kube-apiserver.
+    /// Additional arguments for kube-apiserver.
     pub(crate) api_server: Vec<&'static str>,
     /// Whether kube-controller-manager collects garbage and deletes namespaces.
     pub(crate) controllers: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 
 /// The servers of one cluster on loopback ports, with their files in a temporary directory.
 pub(crate) struct Servers {
-    // Fields are dropped in this order: processes first.
+    // Fields are dropped in this order, so that processes end first.
     pub(crate) controller_manager: Process,
     pub(crate) api_server: Process,
     pub(crate) etcd: Process,
@@ -54,9 +54,9 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Starts a cluster below the directory, and waits until it is ready.
+    /// Starts a cluster in a directory below `parent`, and waits until it is ready.
     ///
-    /// Its processes end with the thread that calls this.
+    /// Its processes end with the calling thread.
     pub(crate) fn start(parent: &Path, options: &Options) -> Self {
         let programs = programs();
         let directory = Directory::new(parent).unwrap();
@@ -84,14 +84,14 @@ impl Servers {
         let client = servers.client();
         kinds::create_namespace(&client, "default");
         if options.controllers {
-            // The garbage collector knows at once the kinds that exist when it starts, and others within 30 seconds.
+            // The garbage collector knows kinds that exist at its start, and learns about others within 30 seconds.
             kinds::install(&client);
             servers.controller_manager.start();
         }
         servers
     }
 
-    /// Returns a client of the administrator.
+    /// Returns a client for the administrator.
     pub(crate) fn client(&self) -> KubernetesClient {
         super::client(&self.directory.path().join("kubeconfig"))
     }
@@ -109,7 +109,7 @@ impl Servers {
             assert_eq!(self.etcd.failure(), None);
             etcd.get(&health).call().ok()
         });
-        // Every user may ask that.
+        // Every user may make this request.
         let http = Http::new(&self.url, self.authority.certificate(), NOBODY);
         wait_for("kube-apiserver is ready", PATIENCE, || {
             assert_eq!(self.api_server.failure(), None);
@@ -117,7 +117,7 @@ impl Servers {
         });
     }
 
-    /// Makes the server accept these tokens of its administrator when it starts next.
+    /// Makes the server accept these tokens for its administrator after its next start.
     pub(crate) fn write_tokens(&self, tokens: &[&str]) {
         let admins = tokens.iter().map(|token| format!("{token},admin,admin,\"system:masters\"\n"));
         let lines: String = admins.chain([format!("{NOBODY},nobody,nobody\n")]).collect();
@@ -138,7 +138,7 @@ impl Servers {
         directory.write("kubeconfig-certificate", self.kubeconfig(&files));
     }
 
-    /// Returns a kubeconfig for this user. Its relative paths are in the directory of the cluster.
+    /// Returns a kubeconfig for this user. Relative paths in it start at the cluster's directory.
     pub(crate) fn kubeconfig(&self, user: &serde_json::Value) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -149,22 +149,22 @@ impl Servers {
         .to_string()
     }
 
-    /// Issues another certificate for the client.
+    /// Issues a new certificate for the client.
     pub(crate) fn rotate_client_certificate(&self) {
         let client = self.authority.client("admin", "system:masters");
-        // One file with both changes at once.
+        // One file, so that both change at once.
         self.directory.write("client.pem", format!("{}{}", client.certificate, client.key));
         self.directory.write("client.crt", client.certificate);
         self.directory.write("client.key", client.key);
     }
 
-    /// Replaces the authority, and the certificates of the server and the client. The server must be restarted.
+    /// Replaces the authority, and the certificates of server and client. The server must be restarted.
     pub(crate) fn rotate_certificates(&mut self, name: &str) {
         self.authority = Authority::new(name);
         self.write_credentials();
     }
 
-    /// Copies the files of etcd, as they are at one moment.
+    /// Copies the files of etcd as of now.
     pub(crate) fn save_etcd(&self) {
         self.etcd.pause();
         copy_directory(&self.etcd_files("etcd"), &self.etcd_files("etcd.saved"));
@@ -189,7 +189,7 @@ impl Servers {
 
 fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
-    // etcd opens only files that nobody else can read.
+    // etcd opens only files that no other user can read.
     fs::set_permissions(to, fs::Permissions::from_mode(0o700)).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
@@ -222,10 +222,10 @@ fn programs() -> Programs {
     Programs { api_server: servers.join("kube-apiserver"), controller_manager: servers.join("kube-controller-manager") }
 }
 
-/// Finds free ports on loopback, below the range from which the system takes ports of outgoing connections: a server that restarts
+/// Finds free ports on loopback, below the range for the system's outgoing connections. A restarted server therefore
 /// finds its port free.
 fn free_ports<const N: usize>() -> [u16; N] {
-    // Clusters that start at the same time begin at different ports, some apart.
+    // Clusters that start at the same time begin their search at different ports.
     let start = 10_000 + 10 * u16::try_from(std::process::id() % 2_000).unwrap();
     let mut ports = (start..32_000).chain(10_000..start).filter_map(|port| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
@@ -244,7 +244,7 @@ fn etcd_process(directory: &Directory, url: &str, peer: u16) -> Process {
         format!("--listen-peer-urls={peers}"),
         format!("--initial-advertise-peer-urls={peers}"),
         format!("--initial-cluster=test={peers}"),
-        // Tests kill processes, not the machine: data that a process has written stays.
+        // Tests kill processes, not the machine, so written data survives.
         "--unsafe-no-fsync".to_owned(),
     ];
     Process::new("etcd".into(), arguments, directory.path())

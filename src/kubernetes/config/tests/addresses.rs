@@ -13,7 +13,7 @@ fn chosen(config: &ClusterConfig, vars: &impl Fn(&str) -> Option<OsString>) -> O
 }
 
 #[test]
-fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
+fn the_settings_or_else_the_environment_choose_the_proxy() {
     let config = ClusterConfig::new("https://api.example.com:6443").unwrap();
     let plain = ClusterConfig::new("http://api.example.com").unwrap();
     let set =
@@ -21,7 +21,7 @@ fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
     assert_eq!(chosen(&config, &set).as_deref(), Some("http://proxy:3128"));
     assert_eq!(chosen(&plain, &set).as_deref(), Some("http://plain:1"));
     assert_eq!(chosen(&config, &vars(&[])).as_deref(), None);
-    // The server's address counts, not the proxy's.
+    // The server's address decides, not the proxy's.
     let direct = vars(&[("HTTPS_PROXY", "http://10.0.0.1:3128"), ("no_proxy", "10.0.0.0/8,.example.com")]);
     assert_eq!(chosen(&config, &direct).as_deref(), None);
     let proxied = ClusterConfig::new("https://192.0.2.1").unwrap();
@@ -31,7 +31,7 @@ fn a_proxy_comes_from_the_settings_or_else_from_the_environment() {
     assert_eq!(chosen(&config, &empty).as_deref(), Some("http://proxy:3128"));
     let except = vars(&[("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", ""), ("no_proxy", ".example.com")]);
     assert_eq!(chosen(&config, &except).as_deref(), None);
-    // The setting is known to errors.
+    // Errors name the setting.
     assert_eq!(config.chosen_proxy(&empty).unwrap().origin, "variable https_proxy");
     assert_eq!(chosen(&config.proxy("socks5://s:1"), &direct).as_deref(), Some("socks5://s:1"));
 }
@@ -66,7 +66,7 @@ fn an_address_with_an_impossible_port_is_refused() {
     }
 }
 
-/// The path of a request would become a part of the fragment, and the request would go to another path.
+/// The request's path would become part of the fragment, and the request would go to another path.
 #[test]
 fn an_address_with_a_fragment_is_refused() {
     let expected = "server: is \"https://h:1/a#b\", but must be a URL without a fragment (#…)";
@@ -77,7 +77,7 @@ fn an_address_with_a_fragment_is_refused() {
     }
 }
 
-/// Returns the error of a client that uses this proxy.
+/// Returns the error when a client with this proxy is built.
 fn refused(config: ClusterConfig) -> String {
     KubernetesClient::new(config).unwrap_err().to_string()
 }

@@ -1,4 +1,4 @@
-//! Client certificates and keys that other clients take.
+//! Client certificates and keys that other clients accept.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

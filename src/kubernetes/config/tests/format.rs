@@ -1,4 +1,4 @@
-//! Texts of kubeconfigs that `kubectl` reads, and their faults.
+//! Kubeconfig texts that `kubectl` reads, and faulty texts.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::kubernetes::config::{ClusterConfig, Impersonation, Kubeconfig};
 
 const PLUGIN: &str = "exec: {apiVersion: client.authentication.k8s.io/v1, command: plugin}";
 
-/// A usable kubeconfig, with more entries in its lists.
+/// A usable kubeconfig with extra entries in its lists.
 fn beside(contexts: &str, clusters: &str, users: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: main\n\
@@ -85,7 +85,7 @@ fn null_in_the_entries_in_use_is_not_set_too() {
     assert!(matches!(parse(&with(SERVER, &exec)).config().unwrap().credentials(), Credentials::Exec(_)));
 }
 
-/// The rule of Go's YAML library, for JSON too.
+/// This is the rule of Go's YAML library, which also reads JSON.
 #[test]
 fn the_last_of_two_equal_fields_counts() {
     let file = parse(&beside("", "", "").replace("kind: Config", "kind: Config\nkind: Config"));
@@ -129,7 +129,7 @@ fn a_file_may_be_utf_16_or_start_with_a_byte_order_mark() {
     assert_eq!(error, format!("{}: is not a kubeconfig: the file is not text in UTF-8 or UTF-16", path.display()));
 }
 
-/// `kubectl` refuses them too. An entry of another file is no second one.
+/// `kubectl` refuses them too. An entry in another file is not a duplicate.
 #[test]
 fn two_entries_of_one_name_in_a_file_are_refused() {
     let cases = [
@@ -149,7 +149,7 @@ fn two_entries_of_one_name_in_a_file_are_refused() {
 }
 
 #[test]
-fn a_fault_names_its_field_and_what_to_write() {
+fn a_fault_names_its_field_and_the_expected_value() {
     let cases = [
         ("users: [{name: u, user: {token: [s3cret]}}]", "users[0].user.token must be a text at line 1, column 33"),
         ("users: [~, {name: u, user: s3cret}]", "users[1].user must have fields (name: value) at line 1, column 28"),
@@ -168,7 +168,7 @@ fn a_fault_names_its_field_and_what_to_write() {
     }
 }
 
-/// A kubeconfig from elsewhere may colour the terminal that shows an error.
+/// A kubeconfig from a stranger may contain escape codes for the terminal that shows an error.
 #[test]
 fn escape_codes_of_names_do_not_reach_a_terminal() {
     let text = "contexts: [{name: \"\\e[31mred\"}]\nusers: [{name: a}]";
@@ -179,7 +179,7 @@ fn escape_codes_of_names_do_not_reach_a_terminal() {
     assert!(error.contains("exec: \\u{1b}[31m asks its user"), "{error}");
 }
 
-/// client-go: `UpdateTransportConfig` leaves the plugin out if there is a token, a user name or a certificate.
+/// client-go's `UpdateTransportConfig` ignores the plugin if there is a token, a user name or a certificate.
 #[test]
 fn static_credentials_win_over_a_plugin_and_an_auth_provider() {
     let folder = tempfile::tempdir().unwrap();

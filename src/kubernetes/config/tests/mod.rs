@@ -1,4 +1,4 @@
-//! Kubeconfigs, pods and credentials, as files of a temporary folder.
+//! Tests of kubeconfigs, pods and credentials, with files in a temporary folder.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -31,7 +31,7 @@ fn parse(text: &str) -> Kubeconfig {
     Kubeconfig::parse(text, "/etc/app").unwrap()
 }
 
-/// A kubeconfig with one context. Its cluster and its user have these fields.
+/// A kubeconfig with one context and these fields for its cluster and its user.
 fn with(cluster: &str, user: &str) -> String {
     format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
@@ -52,7 +52,7 @@ fn write(folder: &TempDir, name: &str, content: &str) -> std::path::PathBuf {
     path
 }
 
-/// The rules of merging in the documentation of `kubectl config view`: the first file wins, relative paths belong to their file.
+/// The merge rules of `kubectl config view`: the first file wins, and relative paths belong to their file.
 #[test]
 fn the_first_of_several_files_wins_and_paths_are_relative_to_their_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn a_text_that_is_no_kubeconfig_is_refused_and_shows_no_secret() {
         assert!(error.starts_with("kubeconfig: is not a kubeconfig: "), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
-    // A file of comments is an empty one, and unknown fields do no harm.
+    // A file with only comments is empty, and unknown fields are ignored.
     assert!(parse("# nothing").is_empty());
     assert!(
         parse("apiVersion: v1\nkind: ClusterConfig\npreferences: {colors: true}\nextensions: [{name: x}]").is_empty()
@@ -192,7 +192,7 @@ fn settings_that_contradict_each_other_or_are_gone_are_errors() {
         (
             SERVER,
             "exec: {apiVersion: client.authentication.k8s.io/v1, command: login, interactiveMode: Always}",
-            "kubeconfig: user \"u\": exec: login asks its user for input (interactiveMode: Always), but nobody answers here",
+            "kubeconfig: user \"u\": exec: login asks its user for input (interactiveMode: Always), but this program cannot ask",
         ),
     ];
     for (cluster, user, expected) in broken {
@@ -274,11 +274,11 @@ fn a_token_file_is_trimmed_and_read_again_after_a_minute_or_a_refusal() {
     let used = file.authorization(Nanos::NEVER, None).unwrap().unwrap();
     assert!(file.refused(Some(&used)));
     assert_eq!(value(&file), "Bearer three");
-    // A late refusal of the previous token does not cost the present one.
+    // A late refusal of the previous token does not affect the current one.
     fs::write(&path, "four").unwrap();
     assert!(file.refused(Some(&used)));
     assert_eq!(value(&file), "Bearer three");
-    // A file that is empty or gone leaves the last token.
+    // If the file becomes empty or disappears, the last token stays.
     for broken in [fs::write(&path, " \n"), fs::remove_file(&path)] {
         broken.unwrap();
         clock.advance(Duration::from_secs(60));

@@ -19,7 +19,7 @@ use crate::kubernetes::config::authenticator::Authenticator;
 use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::identity::Credentials;
 
-/// The credentials of a kubeconfig with a plugin: this script, in the folder of the kubeconfig.
+/// The credentials of a kubeconfig with this script as its plugin, stored beside the kubeconfig.
 fn plugin(folder: &Path, script: &str, settings: &str) -> Credentials {
     use std::os::unix::fs::PermissionsExt;
 
@@ -64,7 +64,7 @@ fn a_plugin_runs_again_shortly_before_its_credentials_expire_and_after_a_refusal
 }
 
 #[test]
-fn a_plugin_is_told_all_settings_of_its_cluster() {
+fn a_plugin_receives_all_settings_of_its_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let info = |cluster: &str| {
         let config = Kubeconfig::parse(&with(&format!("{SERVER}, {cluster}"), ""), &folder).unwrap().config().unwrap();
@@ -116,7 +116,7 @@ fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
     };
     fails("echo 'please log in' >&2; exit 3", "failed with exit status: 3; it says: please log in");
     fails("echo hello", "printed no ExecCredential: expected value at line 1 column 1");
-    // The credentials that a plugin prints are in no error.
+    // No error shows the credentials that a plugin prints.
     let wrong = "printed no ExecCredential: a field has a value of the wrong type at line 1 column ";
     fails(&format!("echo '{PRINTED}\"s3cret\"}}'"), &format!("{wrong}89"));
     fails(&format!("echo '{PRINTED}{{\"token\":7}}}}'"), &format!("{wrong}91"));
@@ -131,7 +131,7 @@ fn a_plugin_that_fails_or_prints_rubbish_is_an_error_with_its_messages() {
     assert!(error.ends_with("cannot be run: No such file or directory (os error 2); get it at example.com"), "{error}");
 }
 
-/// A device-code login prints its code there.
+/// A device-code login prints its code to standard error.
 #[test]
 fn a_plugin_that_takes_too_long_is_an_error_with_its_messages() {
     let plugin = ScriptedPlugin::new("printf 'visit \\033[1mexample.com\\n' >&2\nread _ <line");
@@ -144,7 +144,7 @@ fn a_plugin_that_takes_too_long_is_an_error_with_its_messages() {
         clock.advance(second);
         waits.join().unwrap()
     });
-    let expected = "plugin.sh has printed no credentials in time; it says: visit \\u{1b}[1mexample.com";
+    let expected = "plugin.sh did not print credentials in time; it says: visit \\u{1b}[1mexample.com";
     assert!(error.ends_with(expected), "{error}");
 }
 
@@ -153,7 +153,7 @@ fn the_path_of_a_plugin_does_not_decide_where_its_command_is_found() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = tempfile::tempdir().unwrap();
-    // Two programs that this program's `PATH` has, and has not.
+    // Two commands, one in this program's `PATH` and one outside it.
     for name in ["cat", "only-here"] {
         let path = write(&folder, name, "#!/bin/sh\necho chosen by env >&2; exit 9\n");
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -177,7 +177,7 @@ fn the_path_of_a_plugin_does_not_decide_where_its_command_is_found() {
     assert_eq!(run("only-here").unwrap_err(), expected);
 }
 
-/// A plugin in a folder of its own, where it counts its runs, and its clock.
+/// A plugin in its own folder, where it counts its runs, and the clock.
 struct ScriptedPlugin {
     folder: TempDir,
     clock: ManualClock,
@@ -192,14 +192,14 @@ impl ScriptedPlugin {
         Self { folder, clock, exec }
     }
 
-    /// Makes a named pipe, and returns its path.
+    /// Creates a named pipe, and returns its path.
     fn pipe(&self, name: &str) -> std::path::PathBuf {
         let path = self.folder.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         path
     }
 
-    /// Makes a named pipe, and opens both ends, so that neither end waits for the other.
+    /// Creates a named pipe and opens both ends, so that neither waits for the other.
     fn open_pipe(&self, name: &str) -> fs::File {
         fs::OpenOptions::new().read(true).write(true).open(self.pipe(name)).unwrap()
     }
@@ -208,7 +208,7 @@ impl ScriptedPlugin {
         fs::read(self.folder.path().join("runs")).unwrap_or_default().len()
     }
 
-    /// Sets the token that the plugin prints, and when it expires, in seconds since the clock was made.
+    /// Sets the token that the plugin prints, and its expiry in seconds since the clock was created.
     fn prints(&self, token: &str, expires: u64) {
         let expires = jiff::Timestamp::UNIX_EPOCH.checked_add(Duration::from_secs(expires)).unwrap();
         let status = format!("{{\"token\":\"{token}\",\"expirationTimestamp\":\"{expires}\"}}");
@@ -222,7 +222,7 @@ impl ScriptedPlugin {
 
 #[test]
 fn a_hanging_plugin_delays_no_call_past_its_deadline_and_dies_with_its_client() {
-    // The plugin ends at the latest when this test does.
+    // The plugin ends with this test at the latest.
     let plugin = ScriptedPlugin::new("exec 3>alive\necho up >&3\nsh -c 'read _ <line'\ntrue");
     let (alive, _line) = (plugin.pipe("alive"), plugin.open_pipe("line"));
     let (exec, clock, second) = (&plugin.exec, &plugin.clock, Duration::from_secs(1));
@@ -234,7 +234,7 @@ fn a_hanging_plugin_delays_no_call_past_its_deadline_and_dies_with_its_client() 
         clock.wait_for_sleepers(1);
         clock.advance(second);
         let error = waits.join().unwrap();
-        assert!(error.ends_with("plugin.sh has printed no credentials in time"), "{error}");
+        assert!(error.ends_with("plugin.sh did not print credentials in time"), "{error}");
         // The next thread waits for the same run.
         let waits = scope.spawn(|| exec.authorization(Nanos::NEVER, Some(&stop)).is_err());
         clock.wait_for_sleepers(1);
@@ -244,7 +244,7 @@ fn a_hanging_plugin_delays_no_call_past_its_deadline_and_dies_with_its_client() 
     });
     assert_eq!(plugin.runs(), 1);
     drop(plugin.exec);
-    // The pipe ends when the plugin and its child are dead.
+    // The pipe ends when the plugin and its child have died.
     assert_eq!(alive.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
 
@@ -263,7 +263,7 @@ fn a_failure_of_a_plugin_is_the_answer_to_all_threads() {
     }
     plugin.error();
     assert_eq!(plugin.runs(), 1);
-    // After two seconds it gets another chance.
+    // After two seconds, the plugin runs again.
     plugin.clock.advance(Duration::from_secs(2));
     line.write_all(b"\n").unwrap();
     plugin.error();
@@ -275,7 +275,7 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     let plugin = ScriptedPlugin::new("test ! -e fails || exit 7\ncat credential");
     let fails = plugin.folder.path().join("fails");
     let advance = |seconds| plugin.clock.advance(Duration::from_secs(seconds));
-    // The second request comes after the renewal.
+    // The second request happens after the renewal.
     let value_twice = || {
         let first = value(&plugin.exec);
         plugin.exec.wait_for_run();
@@ -284,7 +284,7 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     let expected = |token: &str, runs| (format!("Bearer {token}"), format!("Bearer {token}"), runs);
     plugin.prints("one", 60);
     assert_eq!(value_twice(), expected("one", 1));
-    // The time of early renewals begins. There is one run a second.
+    // The early renewals begin, at most one run per second.
     advance(50);
     fs::write(&fails, "").unwrap();
     assert_eq!(value_twice(), expected("one", 2));
@@ -296,7 +296,7 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     advance(1);
     plugin.prints("two", 120);
     assert_eq!(value_twice(), ("Bearer one".to_owned(), "Bearer two".to_owned(), 5));
-    // After its end a token is not used.
+    // An expired token is not used.
     fs::write(&fails, "").unwrap();
     advance(66);
     assert_eq!(value_twice(), expected("two", 6));
@@ -309,7 +309,7 @@ fn a_valid_token_is_kept_while_its_renewal_fails_or_brings_no_other() {
     assert_eq!(value_twice(), expected("three", 7));
 }
 
-/// The plugin may take longer than a call has time.
+/// The plugin may take longer than the timeout of a call.
 #[test]
 fn an_early_renewal_delays_no_request() {
     let plugin = ScriptedPlugin::new("test ! -e hangs || read _ <line\ncat credential");

@@ -1,5 +1,5 @@
-//! Random types: their JSON schemas as schemars writes them, values as serde writes them, and a reader as strict as
-//! `deny_unknown_fields`. A stored value must read as the value that was written.
+//! Random types, with their JSON schemas as schemars writes them, their values as serde writes them, and a reader as
+//! strict as `deny_unknown_fields`. A stored value must be read as the value that was written.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -155,7 +155,7 @@ fn enums(types: impl Strategy<Value = Type> + Clone + 'static, structs: BoxedStr
     all.boxed()
 }
 
-/// Returns an enum that a struct can have flat: serde writes only objects flat, and no name may be there twice.
+/// Returns an enum that a struct can flatten: serde flattens only objects, and no name may occur twice.
 fn flattenable(mut of: Enum) -> Enum {
     for (_, variant) in &mut of.variants {
         let is_flat = match variant {
@@ -170,8 +170,8 @@ fn flattenable(mut of: Enum) -> Enum {
     of
 }
 
-/// Returns whether an internally tagged variant can hold this type: an object without another tag. Schemars describes a tagged
-/// `Value` as a unit.
+/// Returns whether an internally tagged variant can hold this type, which must be an object without another tag.
+/// Schemars describes a tagged `Value` as a unit.
 fn is_taggable(of: &Type) -> bool {
     let is_tagged = |flat: &Flat| matches!(flat, Flat::Enum(of) | Flat::OptionalEnum(of) if of.tag == Tag::Internal);
     match of {
@@ -203,7 +203,7 @@ fn values(of: &Type) -> BoxedStrategy<Value> {
     }
 }
 
-/// Values that may look like those of a known type.
+/// Values that may resemble values of a known type.
 fn any_values() -> BoxedStrategy<Value> {
     let leaf = select(vec![json!(null), json!(true), json!(7), json!("x"), json!({}), json!([null])]);
     let names = select(vec!["a", "b", "A", "x"]);
@@ -481,7 +481,7 @@ fn content(variant: &Variant) -> Value {
     }
 }
 
-// Readers. They return a value with all defaults, or `None` if the value is of another type.
+// Readers. They return a value with all defaults, or `None` if the value has another type.
 
 fn read(of: &Type, value: &Value) -> Option<Value> {
     match of {
@@ -526,7 +526,7 @@ fn read_struct(of: &Struct, fields: &Map<String, Value>, allows_others: bool) ->
         out.insert(field.name.to_owned(), value);
     }
     for flat in &of.flat {
-        // Fields of the flattened types before are taken.
+        // The flattened types before have taken their fields.
         let others = rest.iter().filter(|(name, _)| ["x", "y"].contains(&&***name));
         let all: Value = others.map(|(name, value)| (name.clone(), value.clone())).collect();
         let (value, name) = match flat {
@@ -542,7 +542,7 @@ fn read_struct(of: &Struct, fields: &Map<String, Value>, allows_others: bool) ->
     (allows_others || rest.is_empty()).then_some(Value::Object(out))
 }
 
-/// Reads an enum among other fields.
+/// Reads an enum that shares an object with other fields.
 fn read_flat_enum(of: &Enum, fields: &Map<String, Value>) -> Option<Value> {
     let of_variant = |name: &str, variant: &Variant| -> Option<Value> {
         let read = match variant {

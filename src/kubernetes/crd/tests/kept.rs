@@ -1,4 +1,4 @@
-//! Pruning, defaults and checks of a server leave each value as serde wrote it.
+//! A server's pruning, defaulting and checking must leave each value as serde wrote it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use super::schema_of;
 use super::server::{faults, store};
 use crate::objects::{Condition, ConditionStatus, ObjectMeta};
 
-/// A type with values of all its variants.
+/// A type with sample values of all its variants.
 trait Samples: Clone + PartialEq + Debug + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
     fn samples() -> Vec<Self>;
 }
@@ -32,7 +32,7 @@ fn survives<T: Samples>() {
     }
 }
 
-/// Returns whether a value has all fields of another one, with equal values.
+/// Returns whether a value has all fields of another value, with equal values.
 fn includes(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::Object(fields), Value::Object(parts)) => {
@@ -45,7 +45,7 @@ fn includes(value: &Value, part: &Value) -> bool {
     }
 }
 
-/// Stores a value of a type. It must stay as it is.
+/// Stores a value of a type. It must not change.
 #[track_caller]
 fn keeps<T>(values: &[Value])
 where
@@ -155,7 +155,7 @@ types! {
             Condition { reason: String::new(), ..Condition::new("Done", ConditionStatus::Unknown, "") },
         ],
     }];
-    /// Values that break the rules of their fields are defaults too.
+    /// Values that violate their own fields' rules can also be defaults.
     Ruled (struct {
         #[serde(default)]
         #[schemars(range(min = 1, max = 9))]
@@ -232,7 +232,7 @@ wrappers! {
         = |one| [Self::Has { field: one }, Self::Text(text("t")), Self::Any { any: json!({"field": null}) }];
 }
 
-/// Types that have the fields of another one among their own.
+/// Types that flatten another type into their fields.
 mod flattened {
     use super::*;
 
@@ -309,14 +309,14 @@ fn values_of_all_types_survive_a_server() {
     survives::<InTagged<Fields<Nothing<Probe>>>>();
 }
 
-/// Fields that only one direction has: the type itself cannot read what it writes.
+/// Fields that exist in only one direction: the type itself cannot read its own output.
 #[test]
 fn fields_that_are_only_written_survive_a_server() {
     let computed = json!({"number": 1, "text": "", "port": 1, "maybe": null});
     keeps::<Directions>(&[json!({"computed": computed, "new": 1}), json!({"computed": null, "secret": "s", "old": 1})]);
 }
 
-/// The schema of `RawExtension` and `FieldsV1` of Kubernetes.
+/// The schema of Kubernetes' `RawExtension` and `FieldsV1`.
 #[derive(Clone, Serialize, Deserialize)]
 struct Raw(Value);
 

@@ -1,4 +1,4 @@
-//! Each keyword of a JSON schema is honoured, or refused by its name.
+//! Each keyword of a JSON schema is honoured, or refused by name.
 
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn the_stricter_of_two_bounds_holds() {
     assert_eq!(bounds(-3, -3), exclusive);
     let largest = converted(&json!({"type": "integer", "minimum": i64::MAX, "exclusiveMinimum": i64::MAX - 1}));
     assert_eq!(largest, json!({"type": "integer", "minimum": i64::MAX}));
-    // The field and its type both hold.
+    // The field's rule and its type's rule both apply.
     let both = json!({"$ref": "#/$defs/Small", "minimum": 1, "maximum": 300, "pattern": "1"});
     let both =
         converted_with(&both, &json!({"Small": {"type": "integer", "minimum": 5, "maximum": 255, "pattern": "2"}}))
@@ -173,7 +173,7 @@ fn alternative_rules_for_the_fields_of_a_struct_are_kept() {
     refuses(&text, &[json!("c")]);
 }
 
-/// Without formats and types, a value may keep the rules of several alternatives.
+/// Without formats and types, a value may satisfy the rules of several alternatives.
 #[test]
 fn alternatives_exclude_each_other_only_if_their_rules_do() {
     let variant = |of: &str| json!({"type": "object", "properties": {"a": {"type": of}}, "required": ["a"]});

@@ -1,4 +1,4 @@
-//! The schemas of types of all shapes, and the progress of an installation.
+//! Tests of schemas for types of all shapes, and of installations.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod generated;
@@ -65,7 +65,7 @@ fn scalars_have_a_type_and_known_formats() {
     assert_eq!(schema_of::<Value>(), any_value());
 }
 
-/// The schema of any value. Without `nullable` a server would drop a field that is `null`.
+/// The schema for any value. Without `nullable`, a server would drop a field that is `null`.
 fn any_value() -> Value {
     json!({"x-kubernetes-preserve-unknown-fields": true, "nullable": true})
 }
@@ -299,7 +299,7 @@ fn a_type_that_contains_itself_is_an_error_that_names_it() {
     let error = CustomResourceDefinition::of::<Thing<Tree>>().unwrap_err().to_string();
     assert!(error.starts_with("Thing: spec.leaves.items.tree: the type Tree contains itself"), "{error}");
     assert!(error.contains(r#"#[schemars(with = "serde_json::Value")]"#), "{error}");
-    // A type may occur twice.
+    // A type may occur twice side by side.
     assert_eq!(schema_of::<Cut>()["properties"]["below"], any_value());
 }
 
@@ -452,7 +452,7 @@ fn definitions_printed_one_after_the_other_are_one_file() {
     assert_eq!(names, ["scaleds.example.com", "things.example.com"]);
 }
 
-/// A kind whose source is among the fields of the whole object.
+/// A kind with a flattened `source` among the fields of the whole object.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct Rooted<S: Default> {
     metadata: ObjectMeta,
@@ -470,7 +470,7 @@ mod rooted {
     crate::object!(Without, namespaced, "example.com", "v1", kind: "Bare");
 }
 
-/// A server allows no alternatives at the root of a kind with a status.
+/// At the root of a kind with a status, a server allows no alternatives.
 #[test]
 fn the_root_of_a_kind_with_a_status_has_no_rules() {
     let schema = |version: CrdVersion| version.schema.unwrap();
@@ -569,7 +569,7 @@ fn a_wait_ends_by_timeout_cancellation_or_refusal() {
     let _: Arc<dyn std::error::Error + Send + Sync> = Arc::<InstallError>::new(error);
 }
 
-/// The wait ends once the conditions say so.
+/// The wait ends once the conditions are set.
 #[test]
 fn a_wait_ends_when_the_kind_is_established() {
     let (client, clock) = stuck(&json!([]));

@@ -1,5 +1,5 @@
-//! A model of what a Kubernetes API server does with a structural schema: it checks the schema, prunes and defaults objects, and
-//! checks them. It follows `pkg/apiserver/schema` of apiextensions-apiserver 0.36.
+//! A model of a Kubernetes API server with a structural schema. It checks the schema, and prunes, defaults and checks
+//! objects. It follows `pkg/apiserver/schema` of apiextensions-apiserver 0.36.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ fn fields<'a>(schema: &'a Value, keyword: &str) -> impl Iterator<Item = (&'a Str
     schema[keyword].as_object().into_iter().flatten()
 }
 
-/// Returns why a server refuses a schema.
+/// Returns the reasons why a server refuses a schema.
 pub(crate) fn faults(schema: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     check_schema(schema, "", &mut faults);
@@ -109,7 +109,7 @@ fn check_rule(rule: &Value, base: &Value, path: &str, faults: &mut Vec<String>) 
     }
 }
 
-/// Stores a value, and returns it as clients read it, or why the server refuses it.
+/// Stores a value. Returns it as clients would read it, or the reason why the server refuses it.
 pub(crate) fn store(value: &Value, schema: &Value) -> Result<Value, String> {
     let mut value = value.clone();
     prune(&mut value, schema);
@@ -191,7 +191,7 @@ fn add_defaults(value: &mut Value, schema: &Value) {
     }
 }
 
-/// Returns why a server refuses a value.
+/// Returns an error if a server refuses a value.
 fn validate(value: &Value, schema: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{value} {why}: {schema}"));
     let of = schema["type"].as_str();

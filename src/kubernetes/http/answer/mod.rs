@@ -1,4 +1,4 @@
-//! The answers of a server, and the typed errors of those that are errors. A plain value.
+//! The answers of a server, and the typed errors that they contain. Plain values.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -14,7 +14,7 @@ use super::request_error::{RequestError, RequestFault};
 use crate::base::text::{MOST, one_line};
 use crate::objects::{Cause, ClientError, FieldConflict, Kind, ObjectKey, ObjectRef};
 
-/// The most bytes of an answer with an error that are read.
+/// The largest part of an error's body that is read, in bytes.
 pub(crate) const MOST_STATUS: u64 = 1 << 20;
 
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
@@ -23,29 +23,29 @@ const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseHead {
     pub(crate) code: u16,
-    /// The media type without its parameters, in lower case; empty if it is missing.
+    /// The media type without parameters, in lower case. Empty if it is missing.
     pub(crate) media_type: String,
     pub(crate) retry_after: Option<Duration>,
-    /// The id of the request in the server's audit log.
+    /// The request's id in the server's audit log.
     pub(crate) request_id: Option<String>,
     /// The target of a redirect.
     pub(crate) location: Option<String>,
-    /// The warnings of the server about the request.
+    /// The server's warnings about the request.
     pub(crate) warnings: Vec<String>,
 }
 
-/// A request, for errors.
+/// A request, as its errors describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestLine {
     pub(crate) verb: &'static str,
-    /// Without a query.
+    /// The URL without its query.
     pub(crate) url: String,
     pub(crate) object: ObjectRef,
-    /// The version of a watch or the token of a list, which may be too old.
+    /// The version in a watch or the token in a list, which may be too old.
     pub(crate) version: String,
 }
 
-/// The object of kind `Status` in an answer.
+/// An object of kind `Status` in an answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ApiStatus {
@@ -83,7 +83,7 @@ impl RequestLine {
         }
     }
 
-    /// Returns the error of an answer that cannot be read.
+    /// Returns the error for an answer that cannot be parsed.
     pub(crate) fn unusable(&self, fault: String) -> ClientError {
         self.error(RequestFault::Unusable { fault, request_id: None })
     }
@@ -94,7 +94,7 @@ impl ResponseHead {
         (200..300).contains(&self.code)
     }
 
-    /// Returns the fault of an answer that is not from an API server: a redirect, or another content type.
+    /// Returns the fault of an answer that does not come from an API server: a redirect, or a wrong content type.
     pub(crate) fn fault(&self) -> Option<String> {
         if (300..400).contains(&self.code) {
             let target = self.location.as_deref().unwrap_or("(no location)").split('?').next().unwrap_or_default();
@@ -111,7 +111,7 @@ impl ResponseHead {
 }
 
 impl ApiStatus {
-    /// Reads the body of an answer. A body that is no `Status` has only a message.
+    /// Parses the body of an answer. If the body is not a `Status`, its text becomes the message.
     pub(crate) fn read(body: &[u8]) -> Self {
         match serde_json::from_slice::<Self>(body) {
             Ok(status) if status.kind == "Status" => status,
@@ -122,12 +122,12 @@ impl ApiStatus {
         }
     }
 
-    /// Reads the object of an event of type `ERROR`.
+    /// Parses the object of an event of type `ERROR`.
     pub(crate) fn of_event(object: &serde_json::Value) -> Self {
         Self::deserialize(object).unwrap_or_else(|_| Self { message: object.to_string(), ..Self::default() })
     }
 
-    /// Returns whether the server does not know the path of the request. Then it names no kind in its answer.
+    /// Returns whether the server does not know the request's path. Its answer then names no kind.
     pub(crate) fn is_unknown_path(&self, head: &ResponseHead) -> bool {
         head.code == 404 && self.details.as_ref().is_none_or(|details| details.kind.is_empty())
     }
@@ -136,7 +136,7 @@ impl ApiStatus {
         self.code
     }
 
-    /// Returns whether the request names a version that the server has not reached: it lags, or its storage has been restored.
+    /// Returns whether the server has not reached the request's version: it lags behind, or its storage was restored.
     pub(crate) fn is_behind(&self) -> bool {
         self.causes().any(|cause| cause.reason == "ResourceVersionTooLarge")
     }
@@ -145,13 +145,12 @@ impl ApiStatus {
         self.details.iter().flat_map(|details| details.causes.iter().flatten())
     }
 
-    /// Returns whether the server lacks a right of the user. A quota, a policy or a namespace that ends forbids a call
-    /// too.
+    /// Returns whether the user lacks a permission. Quotas, policies and terminating namespaces also forbid calls.
     fn lacks_right(&self) -> bool {
         self.message.contains("User \"") && self.message.contains("\" cannot ")
     }
 
-    /// Returns the typed error.
+    /// Converts the answer to a typed error.
     pub(crate) fn error(&self, request: &RequestLine, head: &ResponseHead) -> ClientError {
         let object = request.object.clone();
         let reason = || {
@@ -169,13 +168,13 @@ impl ApiStatus {
             404 if self.kind.is_empty() => ClientError::kind_not_served(object, reason()),
             404 => ClientError::not_found(self.missing(object)),
             409 if self.reason == "AlreadyExists" => ClientError::already_exists(object),
-            // An update with a uid: no object of the name exists.
+            // An update with a uid failed because no object of this name exists.
             409 if self.message.trim_end().ends_with("UID in object meta:") => ClientError::not_found(object),
             409 => self.conflict(object),
             410 => ClientError::gone(object, request.version.as_str()),
             504 if self.is_behind() => ClientError::ahead(object, request.version.as_str()),
             422 if self.is_immutable_uid() => ClientError::conflict(object, one_line(self.message())),
-            // A wrong selector, a broken body, a body that is too large, an unknown content type.
+            // A wrong selector, a malformed or too large body, or an unknown content type.
             400 | 405 | 406 | 413 | 415 | 422 => self.invalid(object),
             429 => ClientError::too_many_requests(object, self.retry_after(head), reason()),
             500 if self.is_invalid() => self.invalid(object),
@@ -198,7 +197,7 @@ impl ApiStatus {
         }
     }
 
-    /// Returns the missing object: the object of the request, or its namespace.
+    /// Returns the object that is missing: the request's object or its namespace.
     fn missing(&self, object: ObjectRef) -> ObjectRef {
         match &self.details {
             Some(details) if details.kind == "namespaces" && object.kind() != &NAMESPACE => {
@@ -208,11 +207,11 @@ impl ApiStatus {
         }
     }
 
-    /// Returns a conflict of versions, or of the owners of fields.
+    /// Returns a conflict between versions, or between field owners.
     fn conflict(&self, object: ObjectRef) -> ClientError {
         let fields = self.causes().filter(|cause| cause.reason == "FieldManagerConflict");
         let fields = fields.map(|cause| {
-            // The message is: conflict with "manager" using apps/v1.
+            // The message has the form: conflict with "manager" using apps/v1.
             let owner = cause.message.split('"').nth(1).unwrap_or(&cause.message);
             FieldConflict::new(cause.field.trim_start_matches('.'), owner)
         });
@@ -224,7 +223,7 @@ impl ApiStatus {
     }
 
     fn invalid(&self, object: ObjectRef) -> ClientError {
-        // The field "<nil>" is no field. Its cause says that the others hide further ones.
+        // "<nil>" is not a field. Its cause says that more causes are hidden.
         let has_field = |cause: &StatusCause| cause.field != "<nil>";
         let all_lack_fields = !self.causes().any(has_field);
         let causes = self.causes().filter(|cause| all_lack_fields || has_field(cause)).map(|cause| {
@@ -249,7 +248,7 @@ impl ApiStatus {
         self.causes().any(|cause| cause.field == "metadata.uid")
     }
 
-    /// Returns whether an internal error is the fault of the request.
+    /// Returns whether the request is to blame for an internal error.
     fn is_invalid(&self) -> bool {
         const FAULTS: [&str; 5] = [
             "resourceVersion should not be set",

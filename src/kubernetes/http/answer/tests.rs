@@ -115,7 +115,7 @@ fn causes_name_field_value_and_rule_once() {
 
 /// Answers of kube-apiserver 1.36.
 #[test]
-fn answers_of_a_new_server_are_told_as_they_are_meant() {
+fn answers_of_a_new_server_become_the_right_errors() {
     let meta = |name: &str| json!({"name": name, "group": "example.com", "kind": "Site"});
     let with = |causes: Value| {
         let mut details = meta("a");
@@ -193,7 +193,7 @@ fn an_answer_that_is_no_answer_of_an_api_server_is_refused() {
     let html = ResponseHead { code: 200, media_type: "text/html".to_owned(), ..ResponseHead::default() };
     assert!(html.fault().unwrap().starts_with("the answer is text/html, not application/json"));
     assert!(ResponseHead { code: 200, ..ResponseHead::default() }.fault().unwrap().contains("without a content type"));
-    // An error may be a plain text.
+    // An error may be plain text.
     assert_eq!(
         ResponseHead { code: 500, media_type: "text/plain".to_owned(), ..ResponseHead::default() }.fault(),
         None

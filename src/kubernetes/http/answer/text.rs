@@ -1,14 +1,14 @@
-//! The texts in answers: messages of causes, and warnings. Plain values.
+//! Parses texts in answers: the messages of causes, and warnings. Plain values.
 
-/// Splits the message of a cause, such as `Invalid value: "a b": must be a DNS label`, into the value and the rule. Without a value,
-/// the rule may have colons too.
+/// Splits a cause's message, such as `Invalid value: "a b": must be a DNS label`, into the value and the rule. If
+/// there is no value, the rule may contain colons.
 ///
-/// The parts are those of `field.Error` of Kubernetes (`apimachinery/pkg/util/validation/field/errors.go`).
+/// The format is the same as in Kubernetes' `field.Error` (`apimachinery/pkg/util/validation/field/errors.go`).
 pub(super) fn value_and_rule(message: &str) -> (String, &str) {
-    /// The beginnings of messages that name a value.
+    /// The prefixes of messages that contain a value.
     const ABOUT_VALUES: [&str; 6] =
         ["Invalid value", "Unsupported value", "Duplicate value", "Not found", "Too many", "Too long"];
-    /// Older servers name the type in place of the value, for a rule of the schema.
+    /// For a schema rule, older servers name the type in place of the value.
     const TYPES: [&str; 7] = ["object", "array", "string", "integer", "number", "boolean", "null"];
     let about = ABOUT_VALUES.iter().find_map(|about| Some((*about, message.strip_prefix(about)?.strip_prefix(": ")?)));
     let Some((about, rest)) = about else { return (String::new(), message) };
@@ -25,7 +25,7 @@ pub(super) fn value_and_rule(message: &str) -> (String, &str) {
     }
 }
 
-/// Returns the length of the printed value at the start of a text: a literal of JSON or Go, which a colon or the end follows.
+/// Returns the length of the value at the start of a text: a JSON or Go literal before a colon or the end.
 fn printed_value(text: &str) -> Option<usize> {
     let (mut depth, mut in_string, mut escaped) = (0_u32, false, false);
     let mut end = text.len();
@@ -54,7 +54,7 @@ fn printed_value(text: &str) -> Option<usize> {
     (is_literal || value.ends_with(['"', '}', ']', ')'])).then_some(end)
 }
 
-/// Returns the texts of a header `Warning`, such as `299 - "unknown field \"spec.colour\""`. A header may have several.
+/// Parses the texts in a `Warning` header, such as `299 - "unknown field \"spec.colour\""`. A header may have several.
 pub(crate) fn warnings(header: &str) -> Vec<String> {
     let (mut texts, mut rest) = (Vec::new(), header);
     while let Some((_, quoted)) = rest.split_once('"') {
@@ -71,7 +71,7 @@ pub(crate) fn warnings(header: &str) -> Vec<String> {
             }
         }
         texts.push(text);
-        // A date in quotes may follow the text. It has a comma.
+        // A quoted date may follow the text, and it contains a comma.
         if let Some(date) = rest.trim_start().strip_prefix('"') {
             rest = date.split_once('"').map_or("", |(_, rest)| rest);
         }

@@ -1,4 +1,4 @@
-//! Keys divided among processes by leases of a real API server.
+//! Keys divided among processes by leases on a real API server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::kinds;
 fn connect(address: &str) -> Arc<dyn Client> {
     let (network, kubeconfig) = address.split_once(' ').unwrap();
     let builder = KubernetesClient::builder(config_through(network, Path::new(kubeconfig)));
-    // A silent connection is given up soon.
+    // Give up silent connections soon.
     let silence = Duration::from_secs(2);
     Arc::new(builder.connect_timeout(silence).read_timeout(silence).watch_read_timeout(silence).build().unwrap())
 }
@@ -31,7 +31,7 @@ fn processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place() {
     let server = client.server().strip_prefix("https://").unwrap();
     let test = "cases::private::divided::processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place";
     drive(test, |seed| {
-        // The objects of earlier runs stay in their namespaces.
+        // Objects of earlier runs stay in their own namespaces.
         let namespace = format!("fleet-{seed}");
         kinds::create_namespace(&client, &namespace);
         let (client, kubeconfig) = (Arc::new(client.clone()), kubeconfig.display().to_string());

@@ -65,13 +65,13 @@ fn case_25_ten_thousand_objects_and_fifty_watches_stop_under_a_silent_server() {
     println!("the objects have {} KiB as JSON", json / 1_024);
     assert!(grown(&after) <= 3 * json, "{after:?}, before {before:?}, {json} bytes as JSON");
 
-    // The restarted server has a new cache, so the watch may have to list again.
+    // The restarted server has an empty cache, so the watch may have to list again.
     servers.api_server.kill();
     servers.api_server.start();
     servers.wait_until_ready();
     follower.waits_until_equal(|| Some(fresh(&client, &CONFIG_MAP, &in_default())));
     println!("after a second list at most {} MiB", grown(&usage()) / MIB);
-    // The old and the new objects, and a list for the comparison.
+    // Old and new objects, and a list for the comparison.
     assert!(grown(&usage()) <= 6 * json, "{:?}, before {before:?}, {json} bytes as JSON", usage());
 
     let few = || in_default().field("metadata.name", "map-00000");
@@ -83,7 +83,7 @@ fn case_25_ten_thousand_objects_and_fifty_watches_stop_under_a_silent_server() {
     drop(watches);
     let stopped = start.elapsed();
     println!("50 watches stopped in {stopped:?}, while the server was silent");
-    // A stop that waits for the server would wait for ever.
+    // If a stop waited for the server, it would never end.
     assert!(stopped < Duration::from_secs(10), "{stopped:?}");
     servers.api_server.resume();
 }

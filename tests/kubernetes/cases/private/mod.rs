@@ -1,4 +1,4 @@
-//! Cases with servers of their own, which they kill, restore and overload.
+//! Cases with their own servers, which they kill, restore and overload.
 
 #[cfg(target_os = "linux")]
 mod divided;

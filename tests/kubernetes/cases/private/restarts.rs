@@ -1,4 +1,4 @@
-//! Servers that restart, expire and forget: cases 2, 3, 7, 8 and 10.
+//! Servers that restart, expire versions and lose data: cases 2, 3, 7, 8 and 10.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ fn in_default() -> Query {
     Query::all().namespace("default")
 }
 
-/// Returns the objects on the server, read without the client under test; `None` if it is down.
+/// Returns the objects on the server without using the client under test. `None` if the server is down.
 fn listed(http: &Http) -> Option<Versions> {
     let (status, text) = http.send("GET", MAPS, None).ok()?;
     let list: Value = serde_json::from_str(&text).ok().filter(|_| status == 200)?;
@@ -73,7 +73,7 @@ fn case_08_servers_restart_in_mid_watch() {
                     })
                 })
                 .collect();
-            // The server dies while it writes, in every second round together with its storage.
+            // The server dies while it writes. In every second round, its storage dies too.
             pause(Duration::from_millis(200 + 37 * (round % 7)));
             servers.api_server.kill();
             if round % 2 == 1 {
@@ -113,14 +113,14 @@ fn case_10_the_storage_is_restored_to_an_older_revision() {
     follower.waits_until_equal(|| listed(&http));
     assert!(follower.deletions().contains(&ObjectKey::new("default", "lost")));
     client.create(&CONFIG_MAP, map("default", "later", 0)).unwrap();
-    // The new versions pass the old ones.
+    // The new versions overtake the old ones.
     for number in 100..=200 {
         http.send("PATCH", &format!("{MAPS}/changed"), Some(&map("default", "changed", number))).unwrap();
     }
     follower.waits_until_equal(|| listed(&http));
 }
 
-/// Starts servers that forget old versions within seconds.
+/// Starts servers that discard old versions within seconds.
 fn forgetful() -> Servers {
     let api_server = vec!["--etcd-compaction-interval=1s", "--watch-cache=false"];
     cluster::private(&Options { api_server, ..Options::default() })

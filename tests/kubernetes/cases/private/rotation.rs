@@ -36,7 +36,7 @@ fn case_12_and_14_tokens_and_certificates_are_rotated_under_running_watches() {
         servers.write_tokens(&[ADMIN, &new_token]);
         servers.rotate_certificates(&format!("authority {}", round + 2));
         restart(&mut servers);
-        // The server refuses the old token, and the file has no other.
+        // The server refuses the old token, and the file still has it.
         assert!(by_token.list(&CONFIG_MAP, &query).unwrap_err().is_unauthorized());
         fs::write(&token, format!("{new_token}\n")).unwrap();
         for (client, user) in [(&by_token, "token"), (&by_certificate, "certificate")] {

@@ -1,4 +1,5 @@
-//! A day's run in miniature: tokens and certificates rotate, connections break, watches expire, and nothing leaks.
+//! A day of operation in miniature: tokens and certificates rotate, connections break, watches expire, and nothing
+//! leaks.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,11 @@ use crate::process_usage::usage;
 use crate::support::{number_of, pause};
 
 const MIB: u64 = 1_024 * 1_024;
-/// The threads and sockets that a later moment may have more than an earlier one.
+/// How many more threads and sockets a later point may have than an earlier one.
 const MORE_THREADS: usize = 8;
 const MORE_SOCKETS: usize = 16;
 
-/// Returns a client that connects through the forwarder and gives silent watches up after two seconds.
+/// Returns a client that connects through the forwarder, and gives up silent watches after two seconds.
 fn client_of(servers: &Servers, forwarder: &Forwarder, user: &Value) -> KubernetesClient {
     let mut kubeconfig: Value = serde_json::from_str(&servers.kubeconfig(user)).unwrap();
     kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", forwarder.address));
@@ -45,7 +46,7 @@ fn a_day_in_miniature_leaks_nothing() {
         .map(Follower::synced)
         .collect();
 
-    // Returns the usage after all connections have been broken off and each watch has a new one.
+    // Returns the usage after all connections were cut and each watch has a new one.
     let settled = |name: &str| {
         forwarder.cut();
         let key = ObjectKey::new("default", name);
@@ -53,7 +54,8 @@ fn a_day_in_miniature_leaks_nothing() {
         for follower in &followers {
             follower.waits_for(&key, true);
         }
-        // The calls of the wait below fill the pools of connections. Here they do so too, so that like is compared with like.
+        // The calls in the wait below fill the connection pools. Fill them here too, so that both measurements are
+        // comparable.
         for _ in 0..60 {
             for client in [&by_token, &by_certificate] {
                 client.list(&CONFIG_MAP, &query).unwrap();
@@ -91,7 +93,7 @@ fn a_day_in_miniature_leaks_nothing() {
             for follower in &followers {
                 follower.waits_until_equal(|| Some(fresh(&direct, &CONFIG_MAP, &query)));
             }
-            // Buffers have their size by now.
+            // By now, buffers have reached their size.
             early.get_or_insert_with(|| settled("early"));
         }
         pause(Duration::from_millis(20));
@@ -100,7 +102,7 @@ fn a_day_in_miniature_leaks_nothing() {
         follower.waits_until_equal(|| Some(fresh(&direct, &CONFIG_MAP, &query)));
     }
     let (early, mut late) = (early.expect("some 50 rounds"), settled("late"));
-    // Connections that were cut end a little later, and a client forgets them with its next calls. A leak would stay.
+    // Cut connections end a little later, and a client drops them with its next calls. A leak would stay.
     for _ in 0..200 {
         if late.threads <= early.threads + MORE_THREADS && late.sockets <= early.sockets + MORE_SOCKETS {
             break;
