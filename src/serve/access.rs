@@ -1,4 +1,4 @@
-//! Users, their requests, and the decision to serve them.
+//! Users, their requests, and the decision whether to serve them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct UserInfo {
     /// The name. Empty for an anonymous user.
     pub name: String,
-    /// The groups of the user.
+    /// The groups that the user belongs to.
     pub groups: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl UserInfo {
     }
 }
 
-/// A request of a user, for the authorization.
+/// A user's request, as the authorization sees it.
 ///
 /// # Examples
 ///
@@ -63,14 +63,15 @@ impl UserInfo {
 pub struct AccessRequest {
     /// The user.
     pub user: UserInfo,
-    /// The verb of Kubernetes' RBAC: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// The verb as in Kubernetes' RBAC: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or
+    /// `deletecollection`.
     pub verb: &'static str,
-    /// The target.
+    /// The requested objects or page.
     pub target: AccessTarget,
 }
 
 impl AccessRequest {
-    /// Creates a request, for example to test an authorization.
+    /// Creates a request, for example to test an authorization function.
     #[must_use]
     pub fn new(user: UserInfo, verb: &'static str, target: AccessTarget) -> Self {
         Self { user, verb, target }
@@ -86,20 +87,21 @@ pub enum AccessTarget {
     Objects {
         /// The group of the kind. Empty for the core group.
         group: String,
-        /// The plural of the kind, in lower case, with its subresource: `pods`, `pods/status`.
+        /// The plural of the kind in lower case, with its subresource, if any: `pods`, `pods/status`.
         resource: String,
-        /// The namespace. Empty for all namespaces and for kinds of the cluster.
+        /// The namespace. Empty for all namespaces, and for cluster-wide kinds.
         namespace: String,
-        /// The name. Empty for many objects.
+        /// The name of one object. Empty for several objects.
         name: String,
     },
-    /// Another page, by its path: `/metrics`. The path is decoded and has no slash at its end. A slash inside a segment is written as
+    /// Any other page, by its path, such as `/metrics`. The path is decoded and has no final slash. A slash within a
+    /// segment appears as `%2F`.
     /// `%2F`.
     Path(String),
 }
 
 impl AccessTarget {
-    /// Returns the target of objects, or of one object. The namespace and the name may be empty.
+    /// Creates a target for one object or several. Namespace and name may be empty.
     pub fn objects(
         group: impl Into<String>,
         resource: impl Into<String>,
@@ -110,12 +112,12 @@ impl AccessTarget {
     }
 }
 
-/// The answer to an [`AccessRequest`].
+/// The decision about an [`AccessRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The request is served.
+    /// Serve the request.
     Allow,
-    /// The request is refused, for this reason.
+    /// Refuse the request for this reason.
     Deny(String),
 }
 

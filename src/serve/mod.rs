@@ -1,19 +1,19 @@
 //! An HTTP server for people and tools, on plain threads. Feature `serve`.
 //!
-//! - [`ObjectApi`] serves the objects of a client to `kubectl`. Each kind is a [`ServedResource`].
-//! - [`StatusPages`] serves the health, the metrics and a status page of a manager.
-//! - [`Server`] answers the requests to both. Give its handle to the manager with
+//! - [`ObjectApi`] serves a client's objects to `kubectl`. Each kind is a [`ServedResource`].
+//! - [`StatusPages`] serves a manager's health, metrics and status page.
+//! - [`Server`] answers HTTP requests for both. Give its handle to the manager with
 //!   [`Component::running`](crate::Component::running).
 //! - [`AdmissionReviewer`] answers the admission requests of a Kubernetes API server.
 //!
-//! The example `appliance` has all but the last.
+//! The example `appliance` uses all of these except the reviewer.
 
 mod access;
 mod admission;
 mod api;
-mod damper;
 mod http;
 mod kinds;
+mod log_limiter;
 mod page;
 mod server;
 mod status;

@@ -1,4 +1,4 @@
-//! The server: its settings, its start and its handle.
+//! The server: settings, start and handle.
 
 mod builder;
 mod checks;
@@ -32,36 +32,38 @@ use crate::serve::http::{Acceptor, HttpShared, IdleSockets, Poll, ThreadRoster};
 #[cfg(feature = "serve-tls")]
 use crate::serve::http::{ServerTls, TlsFiles};
 
-/// The time after a drop in which requests may be answered.
+/// How long a dropped server waits for requests that are being answered.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The clients that may wait until they are accepted.
+/// How many clients may wait to be accepted.
 #[cfg(unix)]
 const WAITING: i32 = 1_024;
 
 /// An HTTP server for people and tools.
 ///
-/// Each connection has a thread with a small stack. Two more threads accept connections, and look after streams and ended connections.
-/// A stop ends connections that wait for their client, lets handlers finish, and ends streams properly. After 50 ms it cuts writes from
-/// before the stop, because their clients may block them, and streams send nothing more. Later writes may take a second for each
-/// 64 KiB, and five in all. An abort ends all connections.
+/// Each connection has its own thread with a small stack. Two more threads accept connections, and watch streams and
+/// closing connections.
 ///
-/// Long lists are compressed by gzip for clients that accept it. A request whose body has a `Content-Encoding` gets
-/// status 415.
+/// A stop closes connections that wait for their client, lets handlers finish, and ends streams properly. After 50 ms,
+/// streams can send nothing more, and writes from before the stop are cut, because their clients may block them. Later
+/// writes have one second for each
+///
+/// Long lists are compressed with gzip if the client accepts it. A request body with a `Content-Encoding` gets status
+/// 415.
 ///
 /// # Log
 ///
 /// Writes of objects are logged at *info* with their user. Refused reads, requests of unknown users and client
-/// certificates that TLS refuses are logged at *info* too, but damped: one line for each client address and status in
-/// ten seconds, and 20 in all. A line tells how many before it are left out. [`ServerCounts`] and `/metrics` of
-/// [`StatusPages`](crate::serve::StatusPages) have their numbers.
+/// certificates that TLS refuses are also logged at *info*, with limits: one line for each client address and status
+/// in ten seconds, and 20 lines in total. Each line states how many were omitted before it. [`ServerCounts`], and
+/// `/metrics` of [`StatusPages`](crate::serve::StatusPages), count all of them.
 ///
 /// # Security
 ///
-/// A server listens on loopback only, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called. Without
-/// any user, each process of the machine may do everything that the [authorization](ServerBuilder::authorize) allows.
-/// Requests with a foreign `Host` or `Origin` are refused, so pages in a browser cannot use the server. Users may not
-/// act as other users: a request with a header `Impersonate-…` is refused.
+/// A server listens only on loopback, unless [`listen_on_network`](ServerBuilder::listen_on_network) is called.
+/// Without any users, each process on the machine may do everything that the [authorization](ServerBuilder::authorize)
+/// allows. Requests with a foreign `Host` or `Origin` are refused, so foreign pages in a browser cannot use the
+/// server. Users cannot act as other users: a request with an `Impersonate-…` header is refused.
 ///
 /// # Examples
 ///
@@ -96,7 +98,7 @@ const WAITING: i32 = 1_024;
 #[must_use = "a server does nothing until it is started"]
 pub struct Server(ServerSettings);
 
-/// The valid settings of a server.
+/// The validated settings of a server.
 struct ServerSettings {
     name: String,
     addresses: Vec<SocketAddr>,
@@ -115,7 +117,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if an address is in use, if a file for TLS cannot be used, or if the system refuses a thread.
+    /// Returns an error if an address is in use, a TLS file is unusable, or the system cannot start a thread.
     pub fn start(self) -> Result<Running<ServerControl>, StartError> {
         self.start_on(Clock::system())
     }
@@ -169,7 +171,7 @@ impl Server {
 }
 
 impl ServerThreads {
-    /// Stops the server if the system has refused a thread.
+    /// Stops the server if the system could not start a thread.
     fn or_stop(&self, role: &str, spawned: io::Result<()>) -> Result<(), StartError> {
         spawned.map_err(|error| {
             self.stop();
@@ -181,7 +183,8 @@ impl ServerThreads {
 fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, StartError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
-        // The standard library lets 128 clients wait. A client beyond that number tries again after a second.
+        // The standard library queues up to 128 clients. A client beyond that number would only try again after a
+        // second.
         #[cfg(unix)]
         rustix::net::listen(&listener, WAITING)?;
         Ok(Arc::new(listener))

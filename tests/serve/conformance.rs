@@ -1,4 +1,4 @@
-//! The conformance suite through the server: a client of Kubernetes calls an API of an in-memory client.
+//! The conformance suite through the server: a Kubernetes client calls the API of an in-memory client.
 #![cfg(all(feature = "kubernetes", feature = "testing"))]
 
 mod restarts;
@@ -14,7 +14,7 @@ use homeostat::serve::{ObjectApi, ServedResource, Server, ServerControl};
 use homeostat::testing::conformance::{Backend, WIDGET, ZONE};
 use serde_json::json;
 
-/// The number of changes that a watch can go back.
+/// How many changes back a watch can start.
 const HISTORY: usize = 170;
 
 thread_local! {
@@ -22,10 +22,10 @@ thread_local! {
     static SERVER: RefCell<Option<Running<ServerControl>>> = const { RefCell::new(None) };
 }
 
-/// Kinds without a schema and hooks: each write is one call of the in-memory client.
+/// Kinds without a schema and hooks. Each write is one call of the in-memory client.
 struct Plain;
 
-/// Kinds with a schema and a hook: each write is computed, admitted and then stored.
+/// Kinds with a schema and a hook. Each write is computed, admitted and then stored.
 struct Admitted;
 
 fn serve(objects: MemoryClient, resources: [ServedResource; 2], address: SocketAddr) -> Running<ServerControl> {
@@ -77,7 +77,7 @@ impl Backend for Admitted {
 }
 
 mod plain {
-    // The API of Kubernetes has no request that removes an object in spite of its finalizers.
+    // The Kubernetes API has no request that removes an object despite its finalizers.
     homeostat::conformance_tests!(super::Plain, skipped: [
         "purge_removes_at_once", "what_belongs_to_a_purged_object_is_deleted",
     ]);

@@ -19,7 +19,7 @@ const VALIDATE: &str = "/admission/validate";
 const MUTATE: &str = "/admission/mutate";
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// Virtual machines with a schema, and with a hook of each kind.
+/// A reviewer of virtual machines with a schema, and with a hook of each kind.
 fn reviewer() -> AdmissionReviewer {
     let spec = json!({"type": "object", "properties": {
         "cores": {"type": "integer", "minimum": 1}, "disk": {"type": "string", "default": "ssd"}, "owner": {"type": "string"},
@@ -50,7 +50,7 @@ fn start(builder: ServerBuilder) -> Running<ServerControl> {
     builder.build().unwrap().start().unwrap()
 }
 
-/// Returns a review of `eve` that creates a machine. These fields replace others.
+/// Returns a review in which `eve` creates a machine. `fields` replace its fields.
 fn review(fields: &Value) -> String {
     let mut request = json!({
         "uid": "u-1", "operation": "CREATE", "kind": {"group": "example.com", "version": "v1", "kind": "Vm"},
@@ -63,7 +63,7 @@ fn review(fields: &Value) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
 }
 
-/// An answer as it came.
+/// An answer as received.
 struct Answer {
     status: u16,
     head: String,
@@ -71,7 +71,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Returns the response of a review.
+    /// Returns the response to a review.
     fn response(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         let review: Value = serde_json::from_str(&self.body).unwrap();

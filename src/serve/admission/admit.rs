@@ -1,4 +1,4 @@
-//! Admits objects: prunes unknown fields, fills in defaults, runs the hooks and checks the schema.
+//! Admits objects: removes unknown fields, fills in defaults, runs the hooks and checks the schema.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use crate::base::text::one_line;
 use crate::base::thread::panic_message;
 use crate::objects::{ObjectKey, ObjectRef};
 
-/// The treatment of fields that the schema does not know. They are never stored.
+/// How to treat fields that the schema does not know. They are never stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
     Ignore,
@@ -26,10 +26,10 @@ pub(crate) struct Admitted {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The reason why an object may not be written.
+/// Why an object may not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionFailure {
-    /// Fields break rules.
+    /// Some fields violate rules.
     Invalid(Vec<FieldFault>),
     /// The schema does not know these fields.
     UnknownFields(Vec<String>),
@@ -66,7 +66,7 @@ pub(crate) fn admit(
         fit(&mut object);
     }
     if let Some(schema) = schema {
-        // A fault that is stored already must not prevent other changes, such as the removal of a finalizer.
+        // A fault that is already stored must not block other changes, such as the removal of a finalizer.
         let faults = schema.faults(&object, request.old);
         if !faults.is_empty() {
             return Err(AdmissionFailure::Invalid(faults));
@@ -76,7 +76,7 @@ pub(crate) fn admit(
     Ok(Admitted { object, warnings })
 }
 
-/// Admits the deletion of an object.
+/// Admits a deletion.
 pub(crate) fn admit_deletion(
     hooks: &AdmissionHooks,
     request: &AdmissionRequest<'_>,
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(schema.faults(&numbers(5), Some(&old)), []);
         let faults = schema.faults(&numbers(-5), Some(&old));
         assert_eq!(faults.iter().map(|fault| &*fault.field).collect::<Vec<_>>(), ["numbers[200]"]);
-        // Other faults are bounded still.
+        // The number of other faults is still limited.
         assert_eq!(schema.faults(&json!({"numbers": vec![-2; 200]}), Some(&old)).len(), 50);
     }
 

@@ -1,4 +1,4 @@
-//! The hooks of a kind.
+//! The admission hooks of a kind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::objects::{Cause, Kind};
 use crate::serve::access::UserInfo;
 
-/// The change that a hook decides about.
+/// The kind of change that a hook checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmissionOperation {
@@ -24,7 +24,7 @@ pub enum AdmissionOperation {
 ///
 /// # Examples
 ///
-/// A hook that lets nobody change a field:
+/// A hook that makes a field immutable:
 ///
 /// ```
 /// use homeostat::objects::Kind;
@@ -43,25 +43,25 @@ pub enum AdmissionOperation {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AdmissionRequest<'a> {
-    /// The change.
+    /// The kind of change.
     pub operation: AdmissionOperation,
     /// The kind of the object.
     pub kind: &'a Kind,
-    /// The namespace of the object. Empty if the object is cluster-wide.
+    /// The object's namespace. Empty if the object is cluster-wide.
     pub namespace: &'a str,
-    /// The name of the object. Empty if the name will be generated.
+    /// The object's name. Empty if the server will generate it.
     pub name: &'a str,
     /// Whether only the status is written.
     pub status: bool,
-    /// The user of the request.
+    /// The user who makes the request.
     pub user: &'a UserInfo,
-    /// The object as it is stored. `None` if it is created.
+    /// The stored object. `None` for a creation.
     pub old: Option<&'a Value>,
-    /// Whether nothing will be written. A hook must have no side effects then.
+    /// Whether nothing will be stored. The hook must then have no side effects.
     pub dry_run: bool,
 }
 
-/// The refusal of a hook.
+/// A hook's refusal of a change.
 ///
 /// # Examples
 ///
@@ -75,26 +75,26 @@ pub struct AdmissionRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Fields of the object break rules.
+    /// Fields of the object violate rules.
     Invalid(Vec<Cause>),
-    /// The user must not do this, for this reason.
+    /// The user may not make this change, for this reason.
     Forbidden(String),
 }
 
 impl Rejection {
-    /// Returns a refusal because of a field: its path, its value and the rule that the value breaks.
+    /// Creates a refusal because of a field, given its path, its value and the violated rule.
     #[must_use]
     pub fn invalid(field: impl Into<String>, value: impl Into<String>, rule: impl Into<String>) -> Self {
         Self::Invalid(vec![Cause::new(field, value, rule)])
     }
 
-    /// Returns a refusal for another reason.
+    /// Creates a refusal for any other reason.
     #[must_use]
     pub fn forbidden(reason: impl Into<String>) -> Self {
         Self::Forbidden(reason.into())
     }
 
-    /// Adds a field that breaks a rule. Has no effect on a refusal for another reason.
+    /// Adds another field that violates a rule. Has no effect on a [`Forbidden`](Self::Forbidden) refusal.
     #[must_use]
     pub fn and(mut self, field: impl Into<String>, value: impl Into<String>, rule: impl Into<String>) -> Self {
         if let Self::Invalid(causes) = &mut self {
@@ -122,7 +122,7 @@ pub(crate) struct AdmissionHooks {
 }
 
 impl AdmissionHooks {
-    /// Returns whether no hook looks at a write.
+    /// Returns whether there are no hooks for writes.
     pub(crate) fn ignore_writes(&self) -> bool {
         self.mutate.is_empty() && self.validate.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Admission: the checks and changes of an object before it is written.
+//! Admission: checks and changes objects before they are written.
 
 mod admit;
 mod hooks;

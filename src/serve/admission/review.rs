@@ -1,4 +1,4 @@
-//! Admission reviews: the same hooks for a Kubernetes API server that calls webhooks.
+//! Admission reviews: the same hooks as webhooks of a Kubernetes API server.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,14 +11,14 @@ use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
 
 /// Answers `AdmissionReview` requests of a Kubernetes API server with the hooks of served kinds.
 ///
-/// A webhook configuration of the server names the kinds, and a URL for each of two calls: one that may change objects, and one that
-/// only checks them. Both send an object of kind `AdmissionReview` in version `admission.k8s.io/v1`.
+/// A webhook configuration on the API server names the kinds, and one URL for each of two calls: the first may change
+/// objects, the second only checks them. Both send an `AdmissionReview` of version `admission.k8s.io/v1`.
 ///
-/// The reviewer also fills in the defaults of the schema, removes unknown fields and checks the schema. Kinds that it does not know are
-/// allowed as they are.
+/// The reviewer also fills in schema defaults, removes unknown fields and checks the schema. It allows objects of
+/// unknown kinds unchanged.
 ///
-/// [`ServerBuilder::admission_reviews`](crate::serve::ServerBuilder::admission_reviews) answers the reviews that arrive by HTTP, and shows
-/// a webhook configuration. `testing::AdmissionTable` tests the hooks.
+/// [`ServerBuilder::admission_reviews`](crate::serve::ServerBuilder::admission_reviews) answers reviews over HTTP, and
+/// its documentation shows a webhook configuration. `testing::AdmissionTable` tests the hooks.
 ///
 /// # Examples
 ///
@@ -46,36 +46,36 @@ pub struct AdmissionReviewer {
     kinds: KindRegistry,
 }
 
-/// The call of a webhook.
+/// The webhook call that a review answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewStage {
     /// The answer may change the object.
     Mutate,
-    /// The answer only allows or refuses.
+    /// The answer only allows or refuses the object.
     Validate,
 }
 
 impl AdmissionReviewer {
-    /// Returns a reviewer for these kinds.
+    /// Creates a reviewer for these kinds.
     ///
     /// # Errors
     ///
-    /// If a kind is registered twice or has an invalid schema or name.
+    /// Returns an error if a kind is registered twice, or has an invalid schema or name.
     pub fn new(kinds: impl IntoIterator<Item = ServedResource>) -> Result<Self, RegistryError> {
         Ok(Self { kinds: KindRegistry::new(kinds)? })
     }
 
-    /// Answers the review of a mutating webhook: allows the object with a JSON patch, or refuses it.
+    /// Answers a mutating webhook: allows the object, with a JSON patch, or refuses it.
     ///
-    /// If `review` is not an `AdmissionReview` with a request, the answer refuses it.
+    /// Refuses if `review` is not an `AdmissionReview` with a request.
     #[must_use]
     pub fn mutate(&self, review: &Value) -> Value {
         self.answer(review, ReviewStage::Mutate)
     }
 
-    /// Answers the review of a validating webhook: allows or refuses the object. No hook changes it.
+    /// Answers a validating webhook: allows or refuses the object. No hook changes it.
     ///
-    /// If `review` is not an `AdmissionReview` with a request, the answer refuses it.
+    /// Refuses if `review` is not an `AdmissionReview` with a request.
     #[must_use]
     pub fn validate(&self, review: &Value) -> Value {
         self.answer(review, ReviewStage::Validate)
@@ -146,7 +146,8 @@ impl AdmissionReviewer {
         })
     }
 
-    /// Decides about a request as both calls together do, but runs each hook once. Returns `None` if the kind is not known.
+    /// Decides about a request like both calls together, but runs each hook only once. Returns `None` for an unknown
+    /// kind.
     #[cfg(feature = "testing")]
     pub(crate) fn admit(
         &self,
@@ -160,7 +161,7 @@ impl AdmissionReviewer {
     }
 }
 
-/// Runs the hooks of a stage. A deletion changes nothing, and only the second stage can refuse it.
+/// Runs the hooks of one stage. Deletions have only validating hooks.
 fn decide(
     resource: &ServedResource,
     stage: ReviewStage,
@@ -185,7 +186,7 @@ fn decide(
     admit(resource.compiled_schema(), hooks, request, object.clone(), UnknownFields::Warn)
 }
 
-/// Returns the response that refuses an object.
+/// Returns the response for a refused object.
 fn refused(failure: AdmissionFailure) -> Value {
     let status = match failure {
         AdmissionFailure::Invalid(faults) => {

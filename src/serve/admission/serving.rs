@@ -1,4 +1,4 @@
-//! Admission reviews as a part of a [`Server`](crate::serve::Server).
+//! Admission reviews on a [`Server`](crate::serve::Server).
 
 use std::sync::Arc;
 
@@ -12,29 +12,33 @@ use crate::serve::http::{Handler, IncomingRequest, LoggedOutcome, Reply};
 use crate::serve::server::ServerBuilder;
 
 impl ServerBuilder {
-    /// Answers the admission reviews of a Kubernetes API server: at `<path>/mutate` with changes, at `<path>/validate` without.
+    /// Answers a Kubernetes API server's admission reviews: mutating ones at `<path>/mutate`, validating ones at
+    /// `<path>/validate`.
     ///
-    /// The path is for example `/admission`. It must not be below `/api`, `/apis`, `/openapi` and `/version`. Several reviewers need
-    /// several paths. A Kubernetes API server calls webhooks by HTTPS only, so the server needs `tls` (feature `serve-tls`). If the API
-    /// server reaches this server through a service, add the name of the service with [`allow_host`](Self::allow_host), such as
-    /// `webhooks.default.svc`.
+    /// The path, such as `/admission`, must not be below `/api`, `/apis`, `/openapi` or `/version`. Each reviewer
+    /// needs its own path.
     ///
-    /// A review is answered with status 200, also if it refuses the object. The log of writes shows each review with the status of its
-    /// decision, for example 403, and tells dry runs. Bodies of other types than `application/json` get status 415, bodies that are not
-    /// JSON get 400.
+    /// A Kubernetes API server calls webhooks only over HTTPS, so the server needs `tls` (feature `serve-tls`). If the
+    /// API server reaches this server through a service, add the service's name with [`allow_host`](Self::allow_host),
+    /// such as `webhooks.default.svc`.
+    ///
+    /// A review is answered with status 200 even if it refuses the object. The write log shows each review with the
+    /// status of its decision, such as 403, and marks dry runs. A body with a type other than `application/json` gets
+    /// status 415. A body that is not JSON gets status 400.
     ///
     /// # Access
     ///
-    /// The rules of the server apply: a review needs a user, and the [authorization](Self::authorize) is asked for the verb `create` on
-    /// the path, such as `/admission/mutate`. The user of the connection is the API server. Hooks see the user who writes the object,
-    /// as the API server names it. So a client that may send reviews can claim to act for any user.
+    /// The server's rules apply: a review needs a user, and the [authorization](Self::authorize) is asked about the
+    /// verb `create` and the path, such as `/admission/mutate`. This user is the API server. Hooks receive the user
+    /// who writes the object, as the API server reports it. A client that may send reviews can therefore claim any
+    /// user.
     ///
-    /// By default an API server sends no credentials to webhooks. There are two ways:
+    /// By default, an API server sends webhooks no credentials. You can do one of the following:
     ///
-    /// - Give it credentials in the file of its flag `--admission-control-config-file`: a certificate for `client_certificates`, or a
-    ///   [token](Self::token). This is the safer way.
-    /// - Add both paths to the [public paths](Self::public_path). Then everyone who reaches the server can ask the hooks: let the network
-    ///   keep others away, and let hooks have no side effects and show no secrets.
+    /// - Safer: give the API server credentials in the file of its flag `--admission-control-config-file`. They are a
+    ///   certificate for `client_certificates`, or a [token](Self::token).
+    /// - Add both paths to the [public paths](Self::public_path). Everyone who reaches the server can then call the
+    ///   hooks. Restrict access in the network, and write hooks that have no side effects and reveal no secrets.
     ///
     /// # Examples
     ///
@@ -79,7 +83,7 @@ impl ServerBuilder {
     }
 }
 
-/// Answers the reviews of one path.
+/// Answers the reviews at one path.
 struct ReviewHandler {
     reviewer: AdmissionReviewer,
     stage: ReviewStage,

@@ -1,4 +1,4 @@
-//! The form of an answer that a client accepts.
+//! Content negotiation: the form of answer that a client accepts.
 
 use http::header::ACCEPT;
 
@@ -9,29 +9,29 @@ use crate::serve::http::IncomingRequest;
 
 pub(super) const JSON: &str = "application/json";
 
-/// The form of objects in an answer.
+/// The form of the objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectForm {
-    /// Whole objects.
+    /// Complete objects in JSON.
     Whole,
     /// Complete objects in protocol buffers.
     Protobuf,
     /// `PartialObjectMetadata`.
     MetadataOnly,
-    /// A `Table` of this version of `meta.k8s.io`.
+    /// A `Table` of this `meta.k8s.io` version.
     Table(&'static str),
 }
 
-/// The form of an answer to a discovery request.
+/// The form of a discovery answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiscoveryForm {
-    /// Groups and resources in separate answers.
+    /// Separate answers for groups and resources.
     Separate,
-    /// All in one list of this version of `apidiscovery.k8s.io`.
+    /// One list of this `apidiscovery.k8s.io` version for everything.
     Aggregated(&'static str),
 }
 
-/// A media range of an `Accept` header.
+/// A media range in an `Accept` header.
 struct MediaRange<'a> {
     media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
@@ -58,8 +58,8 @@ fn ranges(request: &IncomingRequest) -> Vec<MediaRange<'_>> {
     header.split(',').map(MediaRange::read).collect()
 }
 
-/// Returns the first accepted form of objects of a kind. As in Kubernetes, most kinds have no form in protocol buffers,
-/// so that clients which prefer it get JSON.
+/// Returns the first accepted form for objects of a kind. As in Kubernetes, most kinds have no protocol buffer form,
+/// so clients that prefer protocol buffers get JSON.
 pub(super) fn object_form(request: &IncomingRequest, kind: &Kind) -> Result<ObjectForm, StatusError> {
     let has_protobuf = protobuf::is_known(kind);
     let form = |range: &MediaRange<'_>| {
@@ -81,7 +81,7 @@ pub(super) fn object_form(request: &IncomingRequest, kind: &Kind) -> Result<Obje
     ranges(request).iter().find_map(form).ok_or_else(refused)
 }
 
-/// Returns the first accepted form of discovery.
+/// Returns the first accepted discovery form.
 pub(super) fn discovery_form(request: &IncomingRequest) -> Result<DiscoveryForm, StatusError> {
     let form = |range: &MediaRange<'_>| {
         if !range.is_json() {
@@ -97,7 +97,7 @@ pub(super) fn discovery_form(request: &IncomingRequest) -> Result<DiscoveryForm,
     ranges(request).iter().find_map(form).ok_or_else(|| StatusError::not_acceptable(&[JSON]))
 }
 
-/// Returns whether the client accepts an answer of this media type, by its full name.
+/// Returns whether the client explicitly accepts this media type.
 pub(super) fn accepts(request: &IncomingRequest, media: &str) -> bool {
     ranges(request).iter().any(|range| range.media == media)
 }

@@ -1,4 +1,4 @@
-//! Ages for people, in the form of `kubectl`.
+//! Ages for people, in the form that `kubectl` uses.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Returns an age with one or two units: `90s`, `5m30s`, `3h`, `12d`. The rounding grows with the age.
+/// Formats an age with one or two units: `90s`, `5m30s`, `3h`, `12d`. Larger ages are rounded more.
 pub(super) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let two = |most: (u64, &str), rest: (u64, &str)| {

@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Parses the bodies of requests.
 
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
@@ -11,31 +11,31 @@ use crate::objects::json::text_of;
 use crate::objects::json_text::altered_integer;
 use crate::serve::http::IncomingRequest;
 
-/// A change in a body.
+/// The change in a patch body.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PatchBody {
     Patch(Patch),
     Apply(Value),
 }
 
-/// Returns the media type of the body in lower case, without its parameters.
+/// Returns the media type of the body, in lower case and without parameters.
 pub(super) fn media_type(request: &IncomingRequest) -> String {
     let header = request.header(CONTENT_TYPE).unwrap_or_default();
     header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Reads a body as JSON, or as protocol buffers if its kind is read so.
+/// Parses a body as JSON, or as protocol buffers if the kind supports it.
 pub(super) fn json(request: &IncomingRequest) -> Result<Value, StatusError> {
     match media_type(request).as_str() {
-        // Python sends bodies without a type. `curl` sends the type of a form by default.
+        // Python clients send bodies without a type. By default, `curl` sends the type of a form.
         "" | "application/json" | "application/x-www-form-urlencoded" => parsed(&request.body),
         protobuf::MEDIA => protobuf::object(&request.body).map_err(unread),
         other => Err(unsupported(other)),
     }
 }
 
-/// Returns the error for a message that cannot be read. As in Kubernetes, it tells clients whether they should send
-/// JSON.
+/// Returns the error for an unreadable protocol buffer message. As in Kubernetes, its status tells clients whether to
+/// send JSON instead.
 fn unread(fault: ReadFault) -> StatusError {
     let instead = "send JSON (kubectl create KIND NAME … --dry-run=client -o yaml | kubectl apply -f -; client-go: set ContentType of \
                    the configuration to application/json)";
@@ -63,7 +63,7 @@ fn parsed(body: &[u8]) -> Result<Value, StatusError> {
     }
 }
 
-/// Reads the body of a patch.
+/// Parses the body of a patch.
 pub(super) fn patch(request: &IncomingRequest) -> Result<PatchBody, StatusError> {
     match media_type(request).as_str() {
         "application/merge-patch+json" => Ok(PatchBody::Patch(Patch::Merge(object(parsed(&request.body)?)?))),
@@ -92,7 +92,7 @@ pub(super) fn patch(request: &IncomingRequest) -> Result<PatchBody, StatusError>
     }
 }
 
-/// Returns whether a strategic merge patch means the same as a merge patch.
+/// Returns whether a strategic merge patch has the same meaning as a merge patch.
 fn is_flat(patch: &Value) -> bool {
     match patch {
         Value::Array(_) => false,
@@ -105,7 +105,8 @@ fn object(value: Value) -> Result<Value, StatusError> {
     if value.is_object() { Ok(value) } else { Err(StatusError::bad_request("the body must be a JSON object")) }
 }
 
-/// Reads an object of the kind and at the place of the path. Sets `apiVersion`, `kind`, namespace and name if they are missing.
+/// Reads an object, and checks that it matches the path. Sets `apiVersion`, `kind`, namespace and name if they are
+/// missing.
 pub(super) fn placed(target: &ObjectsTarget<'_>, body: Value) -> Result<Value, StatusError> {
     let mut object = object(body)?;
     let kind = target.kind();

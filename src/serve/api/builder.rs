@@ -1,4 +1,4 @@
-//! The settings of an [`ObjectApi`].
+//! Builds an [`ObjectApi`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::base::clock::Clock;
 use crate::objects::Client;
 use crate::serve::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
 
-/// The default size limit of an object that is admitted: the same as in the embedded clients.
+/// The default size limit for admitted objects. Embedded clients have the same.
 const MOST_SIZE: usize = 1_536 * 1_024;
 
-/// Settings for an [`ObjectApi`].
+/// Builds an [`ObjectApi`].
 #[must_use = "settings do nothing until they are used"]
 pub struct ObjectApiBuilder {
     client: Arc<dyn Client>,
@@ -36,24 +36,25 @@ impl ObjectApiBuilder {
         self
     }
 
-    /// Serves the events of an [`EventRecorder`](crate::objects::EventRecorder) and of other programs in both of their
-    /// forms, so that `kubectl describe` shows the events of an object and `kubectl get events` lists all.
+    /// Serves the events of [`EventRecorder`](crate::objects::EventRecorder)s and other programs in both API groups.
+    /// `kubectl describe` then shows an object's events, and `kubectl get events` lists all events.
     ///
-    /// The client stores events of the group `events.k8s.io`, as [`ServedResource::events`]. Clients can read and write
-    /// the same events in the core group, as in Kubernetes. Do not serve [`ServedResource::events`] or
-    /// [`ServedResource::core_events`] as well.
+    /// The client stores events in the group `events.k8s.io`, as [`ServedResource::events`] does. Clients can read and
+    /// write the same events in the core group, as in Kubernetes. Do not also serve [`ServedResource::events`] or
+    /// [`ServedResource::core_events`].
     pub fn serve_events(self) -> Self {
         self.serve(ServedResource::events()).serve(ServedResource::core_event_view())
     }
 
-    /// Sets the clock for ages in tables and for time-outs of watches. Default: the system clock.
+    /// Sets the clock for ages in tables and for watch timeouts. Default: the system clock.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Sets the largest size of an object that is admitted, in bytes of JSON. Default: 1.5 MiB.
+    /// Sets the largest size of an admitted object in bytes of JSON. Default: 1.5 MiB.
     ///
-    /// It concerns kinds with a schema or hooks, and dry runs. The client limits all objects, see its settings.
+    /// This limit applies to kinds with a schema or hooks, and to dry runs. The client has its own limit for all
+    /// objects.
     pub fn max_object_bytes(self, bytes: usize) -> Self {
         Self { most_size: bytes, ..self }
     }
@@ -62,7 +63,8 @@ impl ObjectApiBuilder {
     ///
     /// # Errors
     ///
-    /// If a kind is registered twice or has an invalid name, column or schema. The error names the kind.
+    /// Returns an error if a kind is registered twice, or has an invalid name, column or schema. The error names the
+    /// kind.
     pub fn build(self) -> Result<ObjectApi, RegistryError> {
         let Self { client, mut resources, clock, most_size } = self;
         if !resources.iter().any(|resource| *resource.kind() == NAMESPACE) {

@@ -1,20 +1,20 @@
-//! The numbers of stored objects, for the status page.
+//! Counts stored objects for the status page.
 
 use super::ObjectApi;
 use crate::objects::{ClientError, Kind, Query};
 use crate::serve::kinds::{ObjectSource, ServedResource};
 
-/// A stored kind on the status page.
+/// A stored kind, as the status page shows it.
 pub(crate) struct KindCount {
     pub(crate) kind: Kind,
     /// The command that lists the objects.
     pub(crate) command: String,
-    /// The number of objects; `None` if counting them needs a network.
+    /// The number of objects. `None` if counting them would need the network.
     pub(crate) count: Option<Result<usize, ClientError>>,
 }
 
 impl ObjectApi {
-    /// Counts the objects of the stored kinds that `may_list` accepts.
+    /// Counts the objects of those stored kinds that `may_list` accepts.
     pub(crate) fn counts(&self, may_list: impl Fn(&Kind) -> bool) -> Vec<KindCount> {
         let client = &self.0.client;
         let is_local = client.capabilities().local;
@@ -29,7 +29,7 @@ impl ObjectApi {
     }
 }
 
-/// Returns the command of `kubectl` that lists the objects of a kind.
+/// Returns the `kubectl` command that lists objects of a kind.
 fn command(kind: &Kind, stored: &[&Kind]) -> String {
     let plural = kind.plural();
     let is_unique = stored.iter().filter(|other| other.plural() == plural).count() == 1;

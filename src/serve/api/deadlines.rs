@@ -1,4 +1,4 @@
-//! Ends watches at their time-outs: one thread for all of them.
+//! Ends watches at their timeouts, with one thread for all of them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct WatchDeadlines {
     thread: TaskThread,
 }
 
-/// A deadline. Dropping it forgets it.
+/// A deadline. Dropping it removes the deadline.
 pub(super) struct WatchDeadline {
     over: Arc<AtomicBool>,
     waker: TaskWaker,
@@ -37,7 +37,7 @@ impl WatchDeadlines {
         Self { clock, thread }
     }
 
-    /// Cancels a token after this time, unless the deadline is dropped earlier.
+    /// Cancels a token after this time, unless the returned deadline is dropped first.
     pub(super) fn cancel_after(&self, timeout: Duration, stop: &CancellationToken) -> io::Result<WatchDeadline> {
         let (over, waker) = (Arc::new(AtomicBool::new(false)), self.thread.waker());
         let at = self.clock.nanos().after(timeout);

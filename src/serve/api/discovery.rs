@@ -1,4 +1,4 @@
-//! Discovery: the served groups, versions and kinds.
+//! Discovery: lists the served groups, versions and kinds.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use super::accept::DiscoveryForm;
 use crate::objects::Kind;
 use crate::serve::kinds::{KindRegistry, ObjectSource, ServedResource};
 
-/// The version of Kubernetes that the server resembles.
+/// The Kubernetes version that the server resembles.
 const VERSION: (&str, &str) = ("1", "34");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 const NAMESPACE_VERBS: [&str; 6] = ["create", "get", "list", "patch", "update", "watch"];
 
-/// Returns the answer to a request of discovery.
+/// Returns the answer to a discovery request.
 pub(super) fn discover(kinds: &KindRegistry, segments: &[String], form: DiscoveryForm) -> Option<Value> {
     let names: Vec<_> = segments.iter().map(String::as_str).collect();
     match (&names[..], form) {
@@ -21,7 +21,7 @@ pub(super) fn discover(kinds: &KindRegistry, segments: &[String], form: Discover
             let (major, minor) = VERSION;
             let version = format!("v{major}.{minor}.0+homeostat.{}", env!("CARGO_PKG_VERSION"));
             let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-            // Typed clients need all fields.
+            // Typed clients require all of these fields.
             Some(json!({
                 "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "",
                 "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": platform,
@@ -60,7 +60,7 @@ fn group(name: &str, versions: &[&str]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-/// Returns the list of the kinds of a group and version.
+/// Lists the kinds of a group and version.
 fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for resource in kinds.of_version(group, version) {
@@ -100,7 +100,7 @@ fn put_lists(entry: &mut Value, resource: &ServedResource) {
     }
 }
 
-/// Returns all groups, or the core group, in one list.
+/// Returns one list with all groups, or with the core group.
 fn aggregated(kinds: &KindRegistry, is_core: bool, list_version: &str) -> Value {
     let groups = kinds.groups();
     let items = groups.iter().filter(|(name, _)| name.is_empty() == is_core).map(|(name, versions)| {

@@ -1,4 +1,4 @@
-//! Finds fields that a JSON text has twice. A plain value.
+//! Finds fields that occur twice in a JSON text. A plain value.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -6,22 +6,22 @@ use std::fmt::Write;
 use crate::base::text::bounded;
 use crate::objects::json_text::{JsonToken, tokens};
 
-/// The most fields that are named.
+/// The largest number of fields that are named.
 const MOST_NAMED: usize = 50;
 
-/// An object or an array that is open.
+/// An object or array that is not closed yet.
 enum OpenValue {
     Object {
         names: HashSet<String>,
-        /// The name of the field whose value comes next; `None` before a name.
+        /// The name of the field with the next value. `None` before a name.
         name: Option<String>,
     },
-    /// An array, with the number of the next element.
+    /// An array, and the index of its next element.
     Array(usize),
 }
 
 impl OpenValue {
-    /// Notes that a value inside has ended.
+    /// Records the end of a value inside.
     fn end_value(&mut self) {
         match self {
             Self::Object { name, .. } => *name = None,
@@ -30,7 +30,7 @@ impl OpenValue {
     }
 }
 
-/// Returns the bounded paths of the first fields that are repeated, such as `spec.disks[0].size`.
+/// Returns the shortened paths of the first duplicate fields, such as `spec.disks[0].size`.
 pub(super) fn duplicate_fields(text: &[u8]) -> Vec<String> {
     let (mut open, mut found) = (Vec::new(), Vec::new());
     for token in tokens(text) {
@@ -61,7 +61,7 @@ pub(super) fn duplicate_fields(text: &[u8]) -> Vec<String> {
 fn path(open: &[OpenValue]) -> String {
     let mut path = String::new();
     for value in open {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match value {
             OpenValue::Object { name, .. } => {
                 let dot = if path.is_empty() { "" } else { "." };
@@ -86,7 +86,7 @@ mod tests {
                 r#"{"spec": {"size": 1, "list": [{"x": 1}, {"x": [], "x": {}}], "size": 2}}"#,
                 vec!["spec.list[1].x", "spec.size"],
             ),
-            // An escaped name is the same name. A value is no name.
+            // An escaped name equals the unescaped one. A value is not a name.
             (r#"{"a": "a", "\u0061": ["a", "a"]}"#, vec!["a"]),
             (r#"[{"op": "add", "op": "test"}]"#, vec!["[0].op"]),
             (r#"{"a": {}, "b": [], "a": {"b": 1}}"#, vec!["a"]),

@@ -1,4 +1,4 @@
-//! The events of a client in the form of the core group. The client stores them in the form of `events.k8s.io`.
+//! Events in the form of the core group. The client stores them in the form of `events.k8s.io`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::objects::{
 };
 use crate::serve::kinds::{CORE_EVENT, STORED_EVENT, core_event, core_path, stored_event, stored_selector};
 
-/// A client whose only kind is the event of the core group. It does not compute JSON patches: the server does.
+/// A client that serves only core events. It does not compute JSON patches, because the server does.
 #[derive(Clone)]
 pub(super) struct CoreEvents(pub(super) Arc<dyn Client>);
 
@@ -22,7 +22,7 @@ impl Client for CoreEvents {
     }
 
     fn list(&self, _: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        let mut list = self.0.list(&STORED_EVENT, &stored_query(query)).map_err(told)?;
+        let mut list = self.0.list(&STORED_EVENT, &stored_query(query)).map_err(in_core_terms)?;
         for event in &mut list.items {
             *event = in_core_form(event);
         }
@@ -65,7 +65,7 @@ impl Client for CoreEvents {
         key: &ObjectKey,
         options: &DeleteOptions,
     ) -> Result<Deletion<SharedObject>, ClientError> {
-        let deletion = self.0.delete(&STORED_EVENT, key, options).map_err(told)?;
+        let deletion = self.0.delete(&STORED_EVENT, key, options).map_err(in_core_terms)?;
         deletion.try_map(|event| Ok(in_core_form(&event)))
     }
 
@@ -76,9 +76,9 @@ impl Client for CoreEvents {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError> {
-        let events = self.0.watch(&STORED_EVENT, &stored_query(query), from, stop).map_err(told)?;
+        let events = self.0.watch(&STORED_EVENT, &stored_query(query), from, stop).map_err(in_core_terms)?;
         let in_core_form = |event: SharedObject| Ok(in_core_form(&event));
-        Ok(ObjectStream::new(events.map(move |event| event.map_err(told)?.try_map(in_core_form))))
+        Ok(ObjectStream::new(events.map(move |event| event.map_err(in_core_terms)?.try_map(in_core_form))))
     }
 
     fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {
@@ -95,7 +95,7 @@ impl Client for CoreEvents {
 }
 
 fn read(event: Result<SharedObject, ClientError>) -> Result<SharedObject, ClientError> {
-    event.map(|event| in_core_form(&event)).map_err(told)
+    event.map(|event| in_core_form(&event)).map_err(in_core_terms)
 }
 
 fn in_core_form(event: &SharedObject) -> SharedObject {
@@ -106,8 +106,8 @@ fn stored_query(query: &Query) -> Query {
     Query { fields: query.fields.clone().with_paths(stored_selector), ..query.clone() }
 }
 
-/// Returns an error with the kind and the fields that the caller knows.
-fn told(error: ClientError) -> ClientError {
+/// Translates an error to the kind and the field names that the caller used.
+fn in_core_terms(error: ClientError) -> ClientError {
     let object = ObjectRef::new(&CORE_EVENT, error.object().key());
     match error {
         ClientError::NotFound { .. } => ClientError::not_found(object),
@@ -125,7 +125,7 @@ fn told(error: ClientError) -> ClientError {
         }
         ClientError::Forbidden { reason, .. } => ClientError::forbidden(object, reason),
         ClientError::Gone { version, .. } => ClientError::gone(object, version),
-        // The others concern the store, not the object.
+        // All other errors concern the store, not the object.
         other => other,
     }
 }

@@ -1,11 +1,11 @@
-//! Carries the changes of an admission over to an applied object.
+//! Merges the changes of admission hooks into the object that the client applied.
 
 use serde_json::Value;
 
-/// Returns the applied object with the values that its fields have after the admission.
+/// Returns the applied object with its fields as they are after the admission.
 ///
-/// `next` is the state before the admission. A field that the admission removes is removed. A field that it adds is not added, so
-/// that it gets no owner.
+/// `next` is the state before the admission. Fields that the admission removes are removed. Fields that it adds are
+/// not added, so that they get no owner.
 pub(super) fn overlaid(applied: &Value, next: &Value, admitted: &Value) -> Value {
     let (Value::Object(fields), Value::Object(before), Value::Object(after)) = (applied, next, admitted) else {
         return if next == admitted { applied.clone() } else { admitted.clone() };

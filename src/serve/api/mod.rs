@@ -1,10 +1,10 @@
 //! The Kubernetes-compatible API of objects.
 //!
-//! `route` finds the target of a path, `accept` the form of the answer, `params` and `body` read the request. `reads`,
-//! `write`, `remove`, `watch` and this file answer it. `events` are the events of the core group. `rehearse` computes a
-//! write without storing it. `namespaces` and `namespace_writes` are the virtual namespaces. `discovery`, `openapi` and
-//! `reviews` answer the questions that clients ask beside objects. `counts` is for the status page. `status` has the
-//! errors, and `store` notes those of the store.
+//! `route` finds the target of a path, `accept` chooses the form of the answer, and `params` and `body` parse the
+//! request. `reads`, `write`, `remove`, `watch` and this file answer it. `events` are the core events. `dry_run`
+//! computes a write without storing it. `namespaces` and `namespace_writes` are the virtual namespaces. `discovery`,
+//! `openapi` and `reviews` answer requests that do not concern stored objects. `counts` is for the status page.
+//! `status` has the errors, and `store` records failures of the store.
 
 mod accept;
 mod age;
@@ -13,6 +13,7 @@ mod builder;
 mod counts;
 mod deadlines;
 mod discovery;
+mod dry_run;
 mod duplicates;
 mod events;
 mod merge;
@@ -22,7 +23,6 @@ mod openapi;
 mod params;
 mod protobuf;
 mod reads;
-mod rehearse;
 mod remove;
 mod reviews;
 mod route;
@@ -61,27 +61,30 @@ use crate::serve::access::{Access, AccessTarget};
 use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, canonical_path};
 use crate::serve::kinds::{ObjectSource, ServedResource};
 
-/// The objects of a client in the form of a Kubernetes API server, for `kubectl` and other clients.
+/// Serves a client's objects like a Kubernetes API server, to `kubectl` and other clients.
 ///
-/// It serves the kinds that are registered, and no others. Clones share all state.
-/// It is tested with `kubectl`, the Python client `kubernetes`, kube-rs and `KubernetesClient`.
+/// It serves only the registered kinds. Clones share all state. It is tested with `kubectl`, the Python client
+/// `kubernetes`, kube-rs and `KubernetesClient`.
 ///
 /// # Differences from Kubernetes
 ///
 /// - Objects follow the rules of the client, see [`objects`](crate::objects).
-/// - A namespace exists as long as an object is in it, unless the kind `Namespace` is served. A namespace can be created and applied,
-///   but nothing is stored for it, so it appears with its first object. It cannot be deleted. A watch of namespaces looks for new ones
-///   every five seconds if the client is [local](crate::objects::Capabilities::local), otherwise only when it begins.
-/// - A strategic merge patch must have no arrays and no directives.
-/// - Bodies are JSON. YAML is not read. Protocol buffers are read and written for a `Lease`, `ConfigMap`, `Secret`,
-///   `Namespace` and both kinds of `Event`. For other kinds they are refused, as Kubernetes refuses them for custom
-///   resources. See the [clients](crate::guide::clients) that work, with their settings.
-/// - Objects can be selected by any field that their schema knows, or by any field if they have no schema.
-/// - A dry run does not check owners, and deletes no dependents.
-/// - If hooks or defaults of the schema change an applied object, watches see two versions: the new content, and its owner.
-/// - Two versions of a kind are two kinds. Their objects are not converted.
-/// - A watch without a version lists the objects and then sends the changes since. If its client reads so slowly that the
-///   store has forgotten some of them, the watch ends with status 410, and the client lists again.
+/// - Unless the kind `Namespace` is served, a namespace exists while it contains an object. Creating or applying a
+///   namespace succeeds but stores nothing, so the namespace appears with its first object. It cannot be deleted. If
+///   the client is [local](crate::objects::Capabilities::local), a watch of namespaces checks for new ones every five
+///   seconds, otherwise only at its start.
+/// - A strategic merge patch must not contain arrays or directives.
+/// - Bodies are JSON, not YAML. Protocol buffers are read and written for `Lease`, `ConfigMap`, `Secret`, `Namespace`
+///   and both kinds of `Event`. For other kinds they are refused, as Kubernetes does for custom resources. See which
+///   [clients](crate::guide::clients) work, and with which settings.
+/// - Field selectors can use any field that the kind's schema knows. Without a schema, they can use any field.
+/// - A dry run does not check owners, and does not delete dependents.
+/// - If hooks or schema defaults change an applied object, watches see two versions: first the new content, then its
+///   field owner.
+/// - Two versions of a kind are two separate kinds. Objects are not converted between them.
+/// - A watch without a version lists the objects, and then sends the changes since. If the watch's client reads so
+///   slowly that the store has discarded some of these changes, the watch ends with status 410, and the client lists
+///   again.
 ///
 /// # Examples
 ///
@@ -101,7 +104,7 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 pub struct ObjectApi(Arc<ApiShared>);
 
 impl ObjectApi {
-    /// Returns the default settings for the objects of a client, without kinds.
+    /// Creates a builder for an API for this client's objects, without any kinds.
     pub fn builder(client: Arc<dyn Client>) -> ObjectApiBuilder {
         ObjectApiBuilder::new(client)
     }
@@ -111,7 +114,7 @@ impl ObjectApi {
         &self.0.store
     }
 
-    /// Returns the kinds that are served, without virtual namespaces.
+    /// Returns the served kinds, without virtual namespaces.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         let served = self.0.kinds.iter().filter(|resource| resource.source() != ObjectSource::Namespaces);
         served.map(ServedResource::kind)
@@ -156,13 +159,13 @@ impl ApiShared {
         }
     }
 
-    /// Notes whether the store has worked for a request.
+    /// Records whether the store worked for a request.
     fn note(&self, request: &IncomingRequest, error: Option<&StatusError>) {
         let is_read = request.method == Method::GET;
         let used = if is_read { StoreUse::Read } else { StoreUse::Write };
         match error.map(StatusError::store_failure) {
             Some(Some(cause)) => self.store.failed(used, cause),
-            // A dry run writes nothing.
+            // A dry run does not show whether writes work.
             None if is_read || request.parameter("dryRun").is_none() => self.store.worked(used),
             _ => {}
         }
@@ -183,7 +186,7 @@ impl ApiShared {
             ("PUT", true) => "update",
             ("PATCH", true) => "patch",
             ("DELETE", true) if !target.status => "delete",
-            // As in Kubernetes, no request deletes the objects of all namespaces.
+            // As in Kubernetes, no request can delete the objects of all namespaces.
             ("DELETE", false) if !is_everywhere => "deletecollection",
             _ => return Err(not_allowed(request)),
         };
@@ -230,7 +233,7 @@ impl ApiShared {
         }
     }
 
-    /// Refuses a request that the user may not make.
+    /// Returns an error if the user may not make this request.
     fn check(
         &self,
         request: &IncomingRequest,
@@ -316,8 +319,7 @@ impl ApiShared {
             return Err(StatusError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message));
         }
         let reader = self.reader(target.resource);
-        // Lists the objects that exist before the reply begins, because only then the server knows how much memory they
-        // take.
+        // List the initial objects before the reply begins. Only then does the server know how much memory they need.
         let (initial, from) = match from {
             None if wants_none => (Vec::new(), reader.list(&Query::all().limit(1))?.version),
             Some(from) if !marks_initial => (Vec::new(), from),
@@ -353,13 +355,13 @@ fn not_allowed(request: &IncomingRequest) -> StatusError {
     ))
 }
 
-/// Returns whether a version is later than another, if both are decimal numbers.
+/// Returns whether a version is later than another one. Both must be decimal numbers.
 fn is_later(version: &str, than: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
     number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
 }
 
-/// Returns an answer of discovery. Its content type names the form, and caches must respect the form.
+/// Returns a discovery answer. Its content type names the form, and caches must distinguish the forms.
 fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     let is_list = json["kind"] == "APIGroupDiscoveryList";
     let content = match form {
@@ -376,7 +378,7 @@ fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
     reply
 }
 
-/// Gives an answer a tag by which clients ask whether it has changed. If it has not, the answer is empty.
+/// Adds an `ETag` to an answer. If the client already has this answer, the body is empty.
 fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
     let Reply { status, mut headers, body: ReplyBody::Full(body), holds, logged } = reply else { return reply };
     let tag = format!("\"{:016X}\"", openapi::hash(&body));

@@ -1,12 +1,12 @@
-//! Writes of virtual namespaces: each is checked and answered, but nothing is stored.
+//! Writes of virtual namespaces. Each write is checked and answered, but nothing is stored.
 
 use http::StatusCode;
 use serde_json::Value;
 
 use super::body::{self, PatchBody};
+use super::dry_run::DryRun;
 use super::namespaces::namespace;
 use super::params;
-use super::rehearse::Rehearsal;
 use super::route::ObjectsTarget;
 use super::shared::{ApiShared, WriteOutcome};
 use super::status::StatusError;
@@ -19,7 +19,7 @@ use crate::serve::http::IncomingRequest;
 const VIRTUAL: &str = "namespaces are virtual here: a namespace is listed as long as an object is in it, and its labels, annotations and \
     finalizers are not stored";
 
-/// The labels and annotations whose loss needs no warning.
+/// Labels and annotations that may be lost without a warning.
 const EXPECTED: [&str; 2] = ["kubernetes.io/metadata.name", "kubectl.kubernetes.io/last-applied-configuration"];
 
 impl ApiShared {
@@ -33,26 +33,26 @@ impl ApiShared {
         let mut warnings = params::write_options(request, target.kind())?.warnings;
         let find = |name: &str| self.namespaces.get(name).ignore_not_found();
         let kind = target.kind();
-        let rehearsal = |current| Rehearsal { kind, current, most_size: self.most_size, now: now(&self.clock) };
+        let dry_run = |current| DryRun { kind, current, most_size: self.most_size, now: now(&self.clock) };
         let object = || body::placed(target, body::json(request)?);
         let (current, next) = match verb {
             "create" => {
                 let object = object()?;
                 let current = find(key_of(&object).name())?;
-                let created = rehearsal(current.as_ref()).create(object)?;
+                let created = dry_run(current.as_ref()).create(object)?;
                 (None, created)
             }
             "update" => {
                 let (mut object, current) = (object()?, self.namespaces.get(target.name)?);
-                // The version of a namespace changes with each write of any object.
+                // A namespace's version changes with each write of any object, so the sent version does not matter.
                 meta_mut(&mut object).insert("resourceVersion".to_owned(), current.resource_version().into());
-                let updated = rehearsal(Some(&current)).update(object, PatchTarget::Object)?;
+                let updated = dry_run(Some(&current)).update(object, PatchTarget::Object)?;
                 (Some(current), updated)
             }
             _ => match body::patch(request)? {
                 PatchBody::Patch(patch) => {
                     let current = self.namespaces.get(target.name)?;
-                    let patched = rehearsal(Some(&current)).patch(&patch, PatchTarget::Object)?;
+                    let patched = dry_run(Some(&current)).patch(&patch, PatchTarget::Object)?;
                     (Some(current), patched)
                 }
                 PatchBody::Apply(applied) => {
@@ -61,7 +61,7 @@ impl ApiShared {
                         self.check(request, target, "create")?;
                     }
                     let applied = body::placed(target, applied)?;
-                    let applied = rehearsal(current.as_ref()).apply(applied, &owner)?;
+                    let applied = dry_run(current.as_ref()).apply(applied, &owner)?;
                     (current, applied)
                 }
             },
@@ -78,7 +78,7 @@ impl ApiShared {
         Ok(WriteOutcome { code, object: namespace(next.name(), version), warnings })
     }
 
-    /// Returns why a namespace cannot be deleted.
+    /// Returns the error for the deletion of a namespace.
     pub(super) fn refuse_namespace_deletion(&self, name: &str) -> Result<StatusError, StatusError> {
         self.namespaces.get(name)?;
         Ok(StatusError::method_not_allowed(format!(

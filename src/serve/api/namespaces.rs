@@ -1,4 +1,4 @@
-//! Virtual namespaces: a namespace exists as long as an object is in it. The namespace `default` always exists.
+//! Virtual namespaces: a namespace exists while it contains an object. The namespace `default` always exists.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::objects::{
 };
 use crate::serve::kinds::{KindRegistry, NAMESPACE, ServedResource};
 
-/// How often a watch looks for new namespaces.
+/// How often a watch checks for new namespaces.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Finds the namespaces in which objects are.
+/// Finds the namespaces that contain objects.
 #[derive(Clone)]
 pub(super) struct NamespaceFinder {
     client: Arc<dyn Client>,
-    /// The kinds with namespaces.
+    /// The kinds that have namespaces.
     kinds: Arc<[Kind]>,
     deadlines: Arc<WatchDeadlines>,
 }
@@ -44,7 +44,7 @@ impl NamespaceFinder {
         Ok(ObjectList::new(version, namespaces))
     }
 
-    /// Streams the namespaces that exist, unless `from` is the current version, and then those that appear and vanish.
+    /// Streams the existing namespaces, unless `from` is the current version, then those that appear and disappear.
     pub(super) fn watch(&self, query: &Query, from: Option<&str>, stop: &CancellationToken) -> ObjectStream {
         ObjectStream::new(NamespaceStream {
             finder: self.clone(),
@@ -57,7 +57,7 @@ impl NamespaceFinder {
         })
     }
 
-    /// Returns the namespaces in which objects are, and `default`, with a version that is not later than any of them.
+    /// Returns `default` and the namespaces that contain objects, with a version that is not later than any of them.
     fn names(&self) -> Result<(String, BTreeSet<String>), ClientError> {
         let mut names = BTreeSet::from(["default".to_owned()]);
         let mut version = None;
@@ -73,7 +73,7 @@ impl NamespaceFinder {
         Ok((version.unwrap_or_default(), names))
     }
 
-    /// Returns the version of each kind. As long as they are equal, the namespaces are equal.
+    /// Returns the version of each kind. While they do not change, the namespaces do not change.
     fn versions(&self) -> Result<Vec<String>, ClientError> {
         let version = |kind| Ok(self.client.list(kind, &Query::all().limit(1))?.version);
         self.kinds.iter().map(version).collect()
@@ -90,29 +90,29 @@ pub(super) fn namespace(name: &str, version: &str) -> SharedObject {
     .into()
 }
 
-/// The events of a watch.
+/// The events of a watch on namespaces.
 struct NamespaceStream {
     finder: NamespaceFinder,
     query: Query,
     from: Option<String>,
     stop: CancellationToken,
-    /// The names, and the versions of the kinds before these were found. `None` at first.
+    /// The namespaces, and the versions of the kinds read before them. `None` at first.
     seen: Option<(BTreeSet<String>, Vec<String>)>,
     pending: VecDeque<WatchEvent<SharedObject>>,
     has_failed: bool,
 }
 
 impl NamespaceStream {
-    /// Waits until it is time to look again, or until the watch stops.
+    /// Waits until the next check, or until the watch is stopped.
     fn wait(&self) {
         let turn = self.stop.child();
         let is_local = self.finder.client.capabilities().local;
-        // Without a deadline, only the stop ends the wait.
+        // Without a deadline, only a stop ends the wait.
         let _deadline = is_local.then(|| self.finder.deadlines.cancel_after(INTERVAL, &turn));
         turn.wait();
     }
 
-    /// Finds the events since the last look.
+    /// Finds the events since the last check.
     fn look(&mut self) -> Result<(), ClientError> {
         let versions = self.finder.versions()?;
         if self.seen.as_ref().is_some_and(|(_, seen)| *seen == versions) {

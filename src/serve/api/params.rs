@@ -1,4 +1,4 @@
-//! The parameters of requests.
+//! Parses the parameters of requests.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ fn number(request: &IncomingRequest, name: &str) -> Result<Option<u64>, StatusEr
     text.parse().map(Some).map_err(|_| bad())
 }
 
-/// Returns a parameter that is a whole number, if it is there.
+/// Returns a parameter that must be an integer, if it is present.
 pub(super) fn whole_number(request: &IncomingRequest, name: &str) -> Result<Option<i64>, StatusError> {
     let Some(text) = request.parameter(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     let bad = |_| StatusError::bad_request(format!("the parameter {name} is {text:?}, not a whole number"));
     text.parse().map(Some).map_err(bad)
 }
 
-/// Returns the query for the objects of a request.
+/// Returns the query for the requested objects.
 pub(super) fn query(request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Result<Query, StatusError> {
     let mut query = Query::all();
     if !target.namespace.is_empty() {
@@ -64,7 +64,7 @@ pub(super) fn query(request: &IncomingRequest, target: &ObjectsTarget<'_>) -> Re
     Ok(query)
 }
 
-/// The version that a list must have.
+/// Which version a list must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionMatch<'a> {
     Any,
@@ -72,7 +72,7 @@ pub(super) enum VersionMatch<'a> {
     Exact(&'a str),
 }
 
-/// Returns the version that a list must have.
+/// Returns which version a list must have.
 pub(super) fn version_match(request: &IncomingRequest) -> Result<VersionMatch<'_>, StatusError> {
     let version = request.parameter("resourceVersion").unwrap_or_default();
     match (request.parameter("resourceVersionMatch").unwrap_or_default(), version) {
@@ -86,7 +86,7 @@ pub(super) fn version_match(request: &IncomingRequest) -> Result<VersionMatch<'_
     }
 }
 
-/// Returns how long a watch goes on, if the client limits that.
+/// Returns the timeout of a watch, if the client has set one.
 pub(super) fn timeout(request: &IncomingRequest) -> Result<Option<Duration>, StatusError> {
     Ok(number(request, "timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
@@ -96,11 +96,11 @@ pub(super) fn timeout(request: &IncomingRequest) -> Result<Option<Duration>, Sta
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) unknown: UnknownFields,
-    /// The warnings about the body.
+    /// Warnings about the body.
     pub(super) warnings: Vec<String>,
 }
 
-/// Returns the options of a write of an object of this kind. Looks for fields that the body has twice.
+/// Returns the options for a write of this kind. Checks the body for duplicate fields.
 pub(super) fn write_options(request: &IncomingRequest, kind: &Kind) -> Result<WriteOptions, StatusError> {
     let unknown = match request.parameter("fieldValidation").unwrap_or_default() {
         "" | "Warn" => UnknownFields::Warn,
@@ -121,7 +121,7 @@ pub(super) fn write_options(request: &IncomingRequest, kind: &Kind) -> Result<Wr
     Ok(WriteOptions { dry_run: dry_run(runs)?, unknown, warnings })
 }
 
-/// Returns whether a request only rehearses.
+/// Returns whether a request is a dry run.
 pub(super) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>) -> Result<bool, StatusError> {
     values.try_fold(false, |dry, value| match value {
         "" => Ok(dry),
@@ -130,7 +130,7 @@ pub(super) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>) -> Result<b
     })
 }
 
-/// Returns the owner of applied fields.
+/// Returns the owner for applied fields.
 pub(super) fn field_owner(request: &IncomingRequest) -> Result<FieldOwner, StatusError> {
     let manager = request.parameter("fieldManager").filter(|manager| !manager.is_empty());
     let manager = manager.ok_or_else(|| StatusError::bad_request("an apply needs the parameter fieldManager"))?;

@@ -1,4 +1,4 @@
-//! Reads of objects, also of those that are not stored in the form of their kind.
+//! Reads of objects, including those that are not stored in the form of their kind.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) enum ObjectReader {
 }
 
 impl ApiShared {
-    /// Returns the client of the objects of a kind, in the form of the kind.
+    /// Returns a client for the objects of a kind, in the form of this kind.
     pub(super) fn client_of(&self, resource: &ServedResource) -> Arc<dyn Client> {
         let client = Arc::clone(&self.client);
         if resource.source() == ObjectSource::Events { Arc::new(CoreEvents(client)) } else { client }

@@ -17,23 +17,24 @@ use crate::objects::{
 use crate::serve::admission::{AdmissionOperation, AdmissionRequest, admit_deletion};
 use crate::serve::http::IncomingRequest;
 
-/// A deletion, with its options from the body or the query. A grace period has no effect: objects have no processes to wait for.
+/// A deletion with its options, from the body or the query. A grace period has no effect, because objects have no
+/// processes to wait for.
 pub(super) struct DeleteCall<'a> {
     client: Arc<dyn Client>,
     target: ObjectsTarget<'a>,
     request: &'a IncomingRequest,
-    /// Except for the propagation.
+    /// All options except the propagation.
     options: DeleteOptions,
-    /// The choice of the caller.
+    /// The propagation that the caller has chosen, if any.
     propagation: Option<Propagation>,
     dry_run: bool,
 }
 
-/// The options in a body, in JSON or in protocol buffers.
+/// Deletion options from a body in JSON or protocol buffers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GivenOptions {
-    /// Only checked.
+    /// Checked, but without effect.
     #[serde(rename = "gracePeriodSeconds")]
     _grace_period_seconds: Option<i64>,
     preconditions: Option<GivenPreconditions>,
@@ -100,7 +101,7 @@ impl<'a> DeleteCall<'a> {
         Ok(Self { client, target, request, options, propagation, dry_run })
     }
 
-    /// Deletes one object. Returns a `Status`, or the object if finalizers hold it.
+    /// Deletes one object. Returns a `Status`, or the object if finalizers delay its removal.
     pub(super) fn delete(&self) -> Result<Value, StatusError> {
         let (client, kind, key) = (&self.client, self.target.kind(), self.target.key());
         let current = client.get(kind, &key)?;
@@ -111,7 +112,7 @@ impl<'a> DeleteCall<'a> {
         }
         let mut options = self.options_for(&current);
         if !self.target.resource.hooks().delete.is_empty() && options.uid.is_none() {
-            // Another object of the name has not been admitted.
+            // If another object now has this name, it has not been admitted.
             options.uid = Some(current.uid().to_owned());
         }
         Ok(match client.delete(kind, &key, &options)? {
@@ -120,7 +121,7 @@ impl<'a> DeleteCall<'a> {
         })
     }
 
-    /// Deletes many objects. Returns them as they were before.
+    /// Deletes several objects. Returns their states before the deletion.
     pub(super) fn delete_collection(&self) -> Result<ObjectList<SharedObject>, StatusError> {
         let (client, kind) = (&self.client, self.target.kind());
         let mut list = client.list(kind, &params::query(self.request, &self.target)?)?;
@@ -134,7 +135,7 @@ impl<'a> DeleteCall<'a> {
         let is_open = self.options.uid.is_none() && self.options.resource_version.is_none();
         for object in list.items {
             let mut options = self.options_for(&object);
-            // Another object of the name was neither selected nor admitted.
+            // If another object now has this name, it was neither selected nor admitted.
             options.uid.get_or_insert_with(|| object.uid().to_owned());
             match client.delete(kind, &object.key(), &options).ignore_not_found() {
                 Ok(None) => {}
@@ -147,8 +148,8 @@ impl<'a> DeleteCall<'a> {
         Ok(list)
     }
 
-    /// Returns the options for an object. If the caller has chosen no propagation, the finalizers of the object choose it, as in
-    /// Kubernetes.
+    /// Returns the options for one object. If the caller has not chosen a propagation, the object's finalizers
+    /// determine it, as in Kubernetes.
     fn options_for(&self, object: &SharedObject) -> DeleteOptions {
         let chosen = object.finalizers().find_map(|finalizer| match finalizer {
             "orphan" => Some(Propagation::Orphan),
@@ -178,7 +179,7 @@ impl<'a> DeleteCall<'a> {
             .map_err(|failure| StatusError::of_admission(resource.kind(), key.name(), failure))
     }
 
-    /// Checks the preconditions of a rehearsed deletion.
+    /// Checks the preconditions of a dry-run deletion.
     fn check(&self, current: &SharedObject) -> Result<(), ClientError> {
         let DeleteOptions { uid, resource_version, .. } = &self.options;
         let pairs = [("uid", uid, current.uid()), ("resourceVersion", resource_version, current.resource_version())];

@@ -1,4 +1,4 @@
-//! Reviews of the user's own access: `kubectl auth can-i` and `kubectl auth whoami`.
+//! Reviews of a user's own access: `kubectl auth can-i` and `kubectl auth whoami`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::status::StatusError;
 use crate::serve::access::{Access, AccessTarget, UserInfo};
 use crate::serve::http::IncomingRequest;
 
-/// The verbs of objects.
+/// The verbs for objects.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// Answers a review.
@@ -26,7 +26,7 @@ pub(super) fn review(api: &ApiShared, request: &IncomingRequest, plural: &str) -
         "SelfSubjectRulesReview" => rules(api, &request.user, spec["namespace"].as_str().unwrap_or_default()),
         _ => {
             let UserInfo { name, groups } = &request.user;
-            // Kubernetes has a name for a user without credentials.
+            // Kubernetes has a name for users without credentials.
             let (name, groups) = if name.is_empty() {
                 ("system:anonymous", json!(["system:unauthenticated"]))
             } else {

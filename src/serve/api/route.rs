@@ -1,4 +1,4 @@
-//! The meaning of paths.
+//! Finds the target of a path.
 
 use crate::objects::{Kind, ObjectKey};
 use crate::serve::kinds::{KindRegistry, ServedResource};
@@ -10,20 +10,20 @@ pub(super) enum ApiTarget<'a> {
     Discovery(&'a [String]),
     /// `/openapi/…`.
     OpenApi(&'a [String]),
-    /// A review of the user or the user's access, by its plural.
+    /// A review of the user or of the user's access, by its plural.
     AccessReview(&'a str),
     Objects(ObjectsTarget<'a>),
 }
 
-/// Objects of a kind, or one object.
+/// One object or several objects of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObjectsTarget<'a> {
     pub(super) resource: &'a ServedResource,
     /// Empty for all namespaces, and for a cluster-wide kind.
     pub(super) namespace: &'a str,
-    /// Empty for many objects.
+    /// Empty for several objects.
     pub(super) name: &'a str,
-    /// Whether the target is the status.
+    /// Whether the target is the subresource `status`.
     pub(super) status: bool,
 }
 
@@ -36,14 +36,14 @@ impl ObjectsTarget<'_> {
         ObjectKey::new(self.namespace, self.name)
     }
 
-    /// Returns the plural with the subresource.
+    /// Returns the plural, and the subresource if the target has one.
     pub(super) fn resource_name(&self) -> String {
         let plural = self.kind().plural();
         if self.status { format!("{plural}/status") } else { plural.into_owned() }
     }
 }
 
-/// Returns the target of a path; `None` if the path is unknown.
+/// Returns the target of a path, or `None` for an unknown path.
 pub(super) fn target<'a>(kinds: &'a KindRegistry, segments: &'a [String]) -> Option<ApiTarget<'a>> {
     let names: Vec<_> = segments.iter().map(String::as_str).collect();
     let (group, version, rest) = match &names[..] {
@@ -74,9 +74,9 @@ pub(super) fn target<'a>(kinds: &'a KindRegistry, segments: &'a [String]) -> Opt
         _ => return None,
     };
     match (resource.kind().is_namespaced(), namespace.is_empty()) {
-        // The path of a cluster-wide kind has no namespace.
+        // A cluster-wide kind has no namespace in its path.
         (false, false) => return None,
-        // A single object is inside a namespace. The path of all objects need not be.
+        // One object of a namespaced kind needs a namespace in its path. A list of all objects does not.
         (true, true) if !name.is_empty() => return None,
         _ => {}
     }

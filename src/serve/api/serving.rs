@@ -1,4 +1,4 @@
-//! Objects as a part of a [`Server`](crate::serve::Server).
+//! Objects on a [`Server`](crate::serve::Server).
 
 use std::sync::Arc;
 
@@ -8,12 +8,14 @@ use crate::serve::access::Authorizer;
 use crate::serve::server::ServerBuilder;
 
 impl ServerBuilder {
-    /// Serves objects to `kubectl` and other clients of Kubernetes: the paths below `/api`, `/apis`, `/openapi` and `/version`.
+    /// Serves objects to `kubectl` and other Kubernetes clients, at the paths below `/api`, `/apis`, `/openapi` and
+    /// `/version`.
     ///
-    /// The [authorization](Self::authorize) is asked for each request, with the kind, the namespace and the name.
+    /// The [authorization](Self::authorize) is asked about each request, with the kind, namespace and name.
     ///
-    /// If the client of the objects fails, a request gets status 500 without the cause, because that may show paths and
-    /// addresses. The log has it, and the check `objects` of `/readyz` fails ([`status_pages`](Self::status_pages)).
+    /// If the client that stores the objects fails, the request gets status 500. The reply does not contain the cause,
+    /// which may show paths and addresses. The log does, and the check `objects` of `/readyz` fails
+    /// ([`status_pages`](Self::status_pages)).
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! The parts of the API that all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct ApiShared {
     pub(super) authorizer: Option<Authorizer>,
 }
 
-/// The outcome of a write.
+/// The result of a write.
 pub(super) struct WriteOutcome {
     pub(super) code: StatusCode,
     pub(super) object: SharedObject,
@@ -34,7 +34,7 @@ pub(super) struct WriteOutcome {
 }
 
 impl ApiShared {
-    /// Decides whether a user may do something.
+    /// Asks the authorizer whether a user may do something.
     pub(super) fn access(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> Access {
         let Some(authorizer) = &self.authorizer else { return Access::Allow };
         authorizer(&AccessRequest { user: user.clone(), verb, target })

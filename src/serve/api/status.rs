@@ -1,4 +1,4 @@
-//! Errors as `Status` objects of Kubernetes: code, reason, message and details.
+//! Errors as Kubernetes `Status` objects, with code, reason, message and details.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
@@ -9,7 +9,7 @@ use crate::run::error::Chain;
 use crate::serve::admission::{AdmissionFailure, FieldFault};
 use crate::serve::http::Reply;
 
-/// An error of a request, in the form of a `Status`.
+/// A request's error, in the form of a `Status`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StatusError {
     code: StatusCode,
@@ -17,7 +17,7 @@ pub(super) struct StatusError {
     message: String,
     details: Value,
     retry_after: Option<u64>,
-    /// Why the store failed. The client does not learn it.
+    /// Why the store failed. Only for the log, not for the client.
     cause: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl StatusError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// The resource has no such method.
+    /// The resource does not support this method.
     pub(super) fn method_not_allowed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
@@ -71,7 +71,7 @@ impl StatusError {
         error.causes(causes.collect())
     }
 
-    /// The request asks for a version that the store has not reached.
+    /// The request names a version that the store has not reached.
     pub(super) fn version_too_large(asked: &str, current: &str) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
@@ -98,7 +98,7 @@ impl StatusError {
         }
     }
 
-    /// A strict request has fields that are unknown or repeated.
+    /// A strict request has unknown or duplicate fields.
     pub(super) fn strict(kind: &Kind, faults: &[String]) -> Self {
         let (name, version, faults) = (kind.name(), kind.api_version(), faults.join(", "));
         Self::bad_request(format!(
@@ -106,7 +106,7 @@ impl StatusError {
         ))
     }
 
-    /// Returns the error for an error of the client.
+    /// Converts an error of the client.
     pub(super) fn of_client(error: &ClientError) -> Self {
         let (kind, name) = (error.object().kind(), error.object().key().name());
         let qualified = qualified(kind);
@@ -147,7 +147,7 @@ impl StatusError {
             ClientError::KindNotServed { reason, .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", reason.clone()).about(kind, &kind.plural(), name)
             }
-            // The store refuses this program, not the user of the request.
+            // The store refuses this program, not the user who made the request.
             ClientError::Unauthorized { .. } | ClientError::Transport { .. } => {
                 let message = "the object store failed; the log of the server has the cause";
                 Self { cause: Some(Chain(error).to_string()), ..Self::internal(message) }
@@ -174,7 +174,7 @@ impl StatusError {
         self
     }
 
-    /// Adds a hint to the message.
+    /// Appends a hint to the message.
     pub(super) fn with_hint(mut self, hint: &str) -> Self {
         self.message.push_str(hint);
         self
@@ -185,7 +185,8 @@ impl StatusError {
         self.cause.as_deref()
     }
 
-    /// Returns whether somebody else has written the object in between. Another owner of a field is no such conflict.
+    /// Returns whether another writer has changed the object meanwhile. A conflict between field owners does not
+    /// count.
     pub(super) fn is_conflict_of_versions(&self) -> bool {
         self.reason == "AlreadyExists" || (self.reason == "Conflict" && self.details["causes"].is_null())
     }
@@ -220,7 +221,7 @@ impl From<ClientError> for StatusError {
     }
 }
 
-/// Returns the plural with the group: `sites.example.com`.
+/// Returns the plural with the group, such as `sites.example.com`.
 pub(super) fn qualified(kind: &Kind) -> String {
     match kind.group() {
         "" => kind.plural().into_owned(),
@@ -228,7 +229,7 @@ pub(super) fn qualified(kind: &Kind) -> String {
     }
 }
 
-/// Returns the `Status` of a success.
+/// Returns the `Status` for a success.
 pub(super) fn success(kind: &Kind, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": kind.plural()});
     for (field, value) in [("group", kind.group()), ("uid", uid)] {

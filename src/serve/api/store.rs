@@ -1,4 +1,4 @@
-//! Notes whether the store of the objects works, and logs why it does not.
+//! Records whether the object store works, and logs why it does not.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::text::one_line;
 use crate::base::time::Nanos;
-use crate::serve::damper::{Damper, missing_lines};
+use crate::serve::log_limiter::{LogLimiter, omitted_lines};
 
-/// The name of an API of objects in the log.
+/// The component name of object APIs in the log.
 const COMPONENT: &str = "objects";
-/// The time after which a failure says nothing about the next call.
-const FORGETS: Duration = Duration::from_secs(60);
+/// How long a failure counts.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// Whether the store of the objects has failed lately.
+/// Whether the object store has failed recently.
 pub(crate) struct StoreHealth {
     clock: Clock,
-    log: Damper<StoreUse>,
-    /// The failures of reads and of writes.
+    log: LogLimiter<StoreUse>,
+    /// The last failures of reads and of writes.
     failures: Mutex<[Option<StoreFailure>; 2]>,
 }
 
-/// The use of the store by a request. The disk of a file may be full, while all objects can still be read.
+/// How a request uses the store. For example, a full disk fails writes but not reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum StoreUse {
     Read,
@@ -45,11 +45,11 @@ impl StoreUse {
 
 impl StoreHealth {
     pub(super) fn new(clock: Clock) -> Self {
-        let log = Damper::new(clock.clone());
+        let log = LogLimiter::new(clock.clone());
         Self { clock, log, failures: Mutex::default() }
     }
 
-    /// The store has answered.
+    /// Records that the store has answered.
     pub(super) fn worked(&self, used: StoreUse) {
         let failure = self.failures.lock()[used as usize].take();
         if failure.is_some() {
@@ -58,11 +58,11 @@ impl StoreHealth {
         }
     }
 
-    /// The store has failed. The client does not learn the cause, because it may show paths and addresses.
+    /// Records and logs a failure of the store. The client does not see the cause, which may show paths and addresses.
     pub(super) fn failed(&self, used: StoreUse, cause: &str) {
         let (now, cause) = (self.clock.nanos(), one_line(cause));
-        if let Some(missing) = self.log.pass(used) {
-            let (component, used, error, more) = (COMPONENT, used.name(), cause.as_str(), missing_lines(missing));
+        if let Some(missing) = self.log.allow(used) {
+            let (component, used, error, more) = (COMPONENT, used.name(), cause.as_str(), omitted_lines(missing));
             log::warn!(
                 component, error;
                 "{component}: {used} of the store fail, and clients get status 500: {error}{more}"
@@ -73,14 +73,14 @@ impl StoreHealth {
         failures[used as usize] = Some(StoreFailure { since, last: now, cause });
     }
 
-    /// Returns why the store is not ready: its last read or write has failed, not more than a minute ago.
+    /// Returns why the store is not ready: its last read or write failed within the last minute.
     pub(crate) fn fault(&self) -> Option<String> {
         let now = self.clock.nanos();
         let failures = self.failures.lock();
         let mut faults = Vec::new();
         for used in [StoreUse::Read, StoreUse::Write] {
             if let Some(StoreFailure { since, last, cause }) = &failures[used as usize]
-                && now.since(*last) < FORGETS
+                && now.since(*last) < FORGET_AFTER
             {
                 let seconds = now.since(*since).as_secs();
                 faults.push(format!("{} of the store have failed for {seconds} s: {cause}", used.name()));

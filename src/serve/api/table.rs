@@ -1,4 +1,4 @@
-//! Lists and objects in the form that a client accepts: whole, as metadata only, or as tables.
+//! Formats lists and objects as a client accepts them: complete, as metadata only, or as tables.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ use crate::objects::{ObjectList, SharedObject, ValueRef};
 use crate::serve::http::{Reply, ReplyBody};
 use crate::serve::kinds::{PrintColumn, ServedResource};
 
-/// The part of an object that a row of a table has beside its cells.
+/// The part of the object in a table row, besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RowContent {
     #[default]
@@ -23,7 +23,7 @@ pub(super) enum RowContent {
     None,
 }
 
-/// The form of objects in an answer, with everything that is needed to make it.
+/// The form of objects in an answer, with everything needed to write it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObjectView<'a> {
     pub(super) resource: &'a ServedResource,
@@ -32,7 +32,7 @@ pub(super) struct ObjectView<'a> {
     pub(super) now: Timestamp,
 }
 
-/// An object with nothing but its metadata.
+/// An object with only its metadata.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PartialObject<'a> {
@@ -57,7 +57,7 @@ enum TableRowObject<'a> {
 }
 
 impl ObjectView<'_> {
-    /// Returns the view of whole objects, in the same encoding.
+    /// Returns the view of complete objects in the same encoding.
     pub(super) fn whole(self) -> Self {
         let form = if self.form == ObjectForm::Protobuf { ObjectForm::Protobuf } else { ObjectForm::Whole };
         Self { form, ..self }
@@ -73,7 +73,7 @@ impl ObjectView<'_> {
         if self.form == ObjectForm::Protobuf { protobuf::STREAM_MEDIA } else { JSON }
     }
 
-    /// Returns the bytes of JSON that is no object of the kind, such as a `Status`.
+    /// Returns the bytes of JSON that is not an object of the kind, such as a `Status`.
     pub(super) fn other(&self, json: &Value) -> Vec<u8> {
         match self.form {
             ObjectForm::Protobuf => protobuf::encoded(json).unwrap_or_default(),
@@ -84,12 +84,12 @@ impl ObjectView<'_> {
     /// Returns the bytes of one object.
     pub(super) fn object(&self, object: &SharedObject) -> Vec<u8> {
         let mut text = Vec::new();
-        // A vector takes any bytes, and keys are text.
+        // A vector accepts any bytes, and keys are text.
         let _ = self.write_object(object, true, &mut text);
         text
     }
 
-    /// Writes one object. A table has the heads of the columns only if `heads` is true.
+    /// Writes one object. A table includes its column heads only if `heads` is true.
     pub(super) fn write_object(&self, object: &SharedObject, heads: bool, out: &mut dyn Write) -> io::Result<()> {
         match self.form {
             ObjectForm::Whole => Ok(serde_json::to_writer(out, object)?),
@@ -102,7 +102,8 @@ impl ObjectView<'_> {
         }
     }
 
-    /// Writes a list. Forgets each object after its text is written, so that a slow reader does not keep all of them.
+    /// Writes a list. Drops each object once its text is written, so that a slow reader does not keep all objects in
+    /// memory.
     pub(super) fn write_list(&self, list: ObjectList<SharedObject>, out: &mut dyn Write) -> io::Result<()> {
         let mut metadata = json!({"resourceVersion": list.version});
         if let Some(token) = list.continue_token {
@@ -129,7 +130,7 @@ impl ObjectView<'_> {
         out.write_all(b"]}")
     }
 
-    /// Returns the object of a bookmark. If `ends_initial` is true, it ends the initial events.
+    /// Returns the object of a bookmark. With `ends_initial`, it marks the end of the initial events.
     pub(super) fn bookmark(&self, version: &str, ends_initial: bool) -> Value {
         let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
         if ends_initial {
@@ -184,7 +185,7 @@ impl ObjectView<'_> {
     }
 }
 
-/// Returns the reply with a list. Its text is made while it is sent.
+/// Returns a reply with a list. Its text is created while it is sent.
 pub(super) fn list_reply(view: &ObjectView<'_>, list: ObjectList<SharedObject>) -> Reply {
     let holds = footprint(&list.items);
     let (resource, ObjectView { form, rows, now, .. }) = (view.resource.clone(), *view);
@@ -196,7 +197,7 @@ pub(super) fn list_reply(view: &ObjectView<'_>, list: ObjectList<SharedObject>) 
     Reply { body, holds, ..Reply::new(StatusCode::OK, view.media(), "") }
 }
 
-/// Returns how many bytes of memory these objects take.
+/// Returns how many bytes of memory these objects use.
 pub(super) fn footprint(objects: &[SharedObject]) -> usize {
     objects.iter().map(|object| object.footprint() + size_of::<SharedObject>()).sum()
 }
@@ -209,7 +210,7 @@ fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
     let Some(time) = value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return if value.is_null() { json!("<unknown>") } else { json!("<invalid>") };
     };
-    // A clock that was set back must not print a negative age.
+    // If the clock was set back, do not print a negative age.
     json!(age(now.duration_since(time).try_into().unwrap_or_default()))
 }
 

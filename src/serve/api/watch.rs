@@ -1,4 +1,4 @@
-//! Watches: streams of events, one JSON text on each line, or one message after the other.
+//! Watches: streams of events, either one JSON text in each line, or one message after the other.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::objects::{ClientError, Query, SharedObject, WatchEvent};
 use crate::serve::http::{Reply, ReplyBody, ReplySink, SinkWriter};
 use crate::serve::kinds::ServedResource;
 
-/// A watch that a client has asked for.
+/// A watch that a client has requested.
 pub(super) struct ServedWatch {
     pub(super) reader: ObjectReader,
     pub(super) clock: Clock,
@@ -31,7 +31,7 @@ pub(super) struct ServedWatch {
     pub(super) form: ObjectForm,
     pub(super) rows: RowContent,
     pub(super) query: Query,
-    /// The objects that exist, if the watch begins with them.
+    /// The existing objects, if the watch starts with them.
     pub(super) initial: Vec<SharedObject>,
     /// The version after which changes are sent.
     pub(super) from: String,
@@ -49,9 +49,10 @@ impl ServedWatch {
         Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), holds, logged: None }
     }
 
-    /// Sends events until the token is cancelled or the time is over. An error is the last event. The watch also ends
-    /// if its next object is large and other replies use the memory: then the client resumes it later, from the last
-    /// version that it has seen.
+    /// Sends events until the token is cancelled or the timeout passes. An error is sent as the last event.
+    ///
+    /// If the next object is large and other replies use the memory, the watch also ends. Its client resumes later
+    /// from the last version that it has received.
     fn run(mut self, sink: &mut dyn ReplySink, gone: &CancellationToken) -> io::Result<()> {
         let stop = gone.child();
         let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;
@@ -120,7 +121,7 @@ impl ServedWatch {
         self.send_event(sink, "ERROR", |out| out.write_all(&status))
     }
 
-    /// Sends an event. `write` writes its object.
+    /// Sends an event. `write` writes the event's object.
     fn send_event(
         &self,
         sink: &mut dyn ReplySink,

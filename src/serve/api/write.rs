@@ -1,9 +1,9 @@
 //! Creates and changes objects, with admission.
 //!
-//! A kind without a schema and hooks is written by one call of the client. Otherwise, and for a JSON patch, the new state is computed
-//! first, by the rules of the embedded clients ([`Rehearsal`]). It is admitted, and then written with the version that it was computed
-//! from. If the object has changed in between, all begins again. Each such attempt that fails is a write by somebody else that
-//! succeeded.
+//! If a kind has neither a schema nor hooks, one call of the client writes the object. Otherwise, and for a JSON
+//! patch, the new state is computed first by the rules of the embedded clients ([`DryRun`]). The state is admitted,
+//! and then written with the version that it was computed from. If another writer has changed the object in between,
+//! everything starts again. An attempt fails only because another write succeeded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::body::{self, PatchBody};
+use super::dry_run::DryRun;
 use super::merge::overlaid;
 use super::params::{self, WriteOptions};
-use super::rehearse::Rehearsal;
 use super::route::ObjectsTarget;
 use super::shared::{ApiShared, WriteOutcome};
 use super::status::StatusError;
@@ -25,10 +25,10 @@ use crate::serve::access::UserInfo;
 use crate::serve::admission::{AdmissionOperation, AdmissionRequest, Admitted, admit};
 use crate::serve::http::IncomingRequest;
 
-/// The number of attempts to write an object that nobody else has changed.
+/// How many attempts may fail although the object has not changed.
 const ATTEMPTS: usize = 10;
-/// How long a write is attempted while others change the object.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a write is repeated while others change the object.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// A write of one object.
 pub(super) struct WriteCall<'a> {
@@ -38,7 +38,7 @@ pub(super) struct WriteCall<'a> {
     options: WriteOptions,
     user: &'a UserInfo,
     warnings: Vec<String>,
-    /// Whether the last attempt failed because somebody else has written the object in between.
+    /// Whether the last attempt failed because another writer has changed the object.
     lost_race: bool,
 }
 
@@ -64,7 +64,7 @@ impl<'a> WriteCall<'a> {
         let created = if self.options.dry_run {
             let key = key_of(&object);
             let current = if key.name().is_empty() { None } else { self.client.get(kind, &key).ignore_not_found()? };
-            self.rehearsal(current.as_ref()).create(object)?
+            self.dry_run(current.as_ref()).create(object)?
         } else {
             self.client.create(kind, object)?
         };
@@ -75,12 +75,12 @@ impl<'a> WriteCall<'a> {
         let object = body::placed(&self.target, body::json(request)?)?;
         let object = if self.is_admitted() {
             let current = self.client.get(self.target.kind(), &self.target.key())?;
-            // The rules refuse another version, and take over the fields that the request cannot set.
-            let next = self.rehearsal(Some(&current)).update(object, self.part())?;
+            // The rules refuse a different version, and keep the fields that the request cannot set.
+            let next = self.dry_run(Some(&current)).update(object, self.part())?;
             let next = self.admitted(Some(&current), next.to_value())?;
             if self.options.dry_run {
-                let rehearsed = self.rehearsal(Some(&current)).update(next, self.part())?;
-                return Ok(self.written(StatusCode::OK, rehearsed));
+                let computed = self.dry_run(Some(&current)).update(next, self.part())?;
+                return Ok(self.written(StatusCode::OK, computed));
             }
             next
         } else {
@@ -110,16 +110,16 @@ impl<'a> WriteCall<'a> {
     fn patched(&mut self, patch: &Patch) -> Result<SharedObject, StatusError> {
         let (client, target) = (Arc::clone(&self.client), self.target);
         let (kind, key) = (target.kind(), target.key());
-        // The many steps of a JSON patch are computed here, so that other writers do not wait for them.
+        // A JSON patch may have many steps. They are computed here, so that other writers need not wait for them.
         if !self.is_admitted() && !matches!(patch, Patch::Json(_)) {
             return Ok(client.patch(kind, &key, patch, self.part())?);
         }
         self.repeated(|call, current| {
             let current = current.ok_or_else(|| StatusError::not_found(kind, key.name()))?;
-            let next = call.rehearsal(Some(&current)).patch(patch, call.part())?;
+            let next = call.dry_run(Some(&current)).patch(patch, call.part())?;
             let next = call.admitted(Some(&current), next.to_value())?;
             if call.options.dry_run {
-                return Ok(call.rehearsal(Some(&current)).update(next, call.part())?);
+                return Ok(call.dry_run(Some(&current)).update(next, call.part())?);
             }
             let patched = call.put(next);
             call.stored(patched)
@@ -138,19 +138,19 @@ impl<'a> WriteCall<'a> {
         let object = self.repeated(|call, current| {
             code = if current.is_none() { StatusCode::CREATED } else { StatusCode::OK };
             let mut applied = applied.clone();
-            // An apply of the status creates no object.
+            // Applying a status never creates an object.
             if !target.status
                 && let Err(denied) = call.api.check(request, &target, "create")
             {
                 let Some(current) = &current else { return Err(denied) };
-                // The object must still exist when the fields are applied.
+                // Without the permission to create, the object must still exist when the fields are applied.
                 let version = || current.resource_version().into();
                 meta_mut(&mut applied).entry("resourceVersion").or_insert_with(version);
             }
             if !call.is_admitted() {
                 return Ok(client.apply(kind, applied, owner)?);
             }
-            let next = call.rehearsal(current.as_ref()).apply(applied.clone(), owner)?;
+            let next = call.dry_run(current.as_ref()).apply(applied.clone(), owner)?;
             if !call.target.resource.admits_writes() {
                 return Ok(next);
             }
@@ -159,8 +159,8 @@ impl<'a> WriteCall<'a> {
             if call.options.dry_run {
                 return Ok(admitted.into());
             }
-            // The admitted state is stored first, so that no other state is ever stored. Then the owner of the applied fields is
-            // recorded, which changes no field. A change by somebody else in between is a conflict.
+            // Store the admitted state first, so that no other state is ever stored. Then record the owner of the
+            // applied fields, which changes no field. A change by another writer in between is a conflict.
             let version = match &current {
                 None => call.stored(client.create(kind, admitted))?.resource_version().to_owned(),
                 Some(current) if is_equal_content(&next, &admitted) => current.resource_version().to_owned(),
@@ -175,7 +175,7 @@ impl<'a> WriteCall<'a> {
         Ok(self.written(code, object))
     }
 
-    /// Returns whether the write must be computed before it is made.
+    /// Returns whether the new state must be computed before it is written.
     fn is_admitted(&self) -> bool {
         self.options.dry_run || self.target.resource.admits_writes()
     }
@@ -192,13 +192,13 @@ impl<'a> WriteCall<'a> {
         }
     }
 
-    /// Runs a write again as long as others change the object at the same time. The write gets the stored object.
+    /// Repeats a write while others change the object at the same time. `write` receives the stored object.
     fn repeated(
         &mut self,
         mut write: impl FnMut(&mut Self, Option<SharedObject>) -> Result<SharedObject, StatusError>,
     ) -> Result<SharedObject, StatusError> {
         let (client, clock, target) = (Arc::clone(&self.client), &self.api.clock, self.target);
-        let end = clock.nanos().after(PATIENCE);
+        let end = clock.nanos().after(LONGEST_RETRY);
         let (mut seen, mut unchanged) = (None, 0);
         loop {
             let current = client.get(target.kind(), &target.key()).ignore_not_found()?;
@@ -213,16 +213,16 @@ impl<'a> WriteCall<'a> {
         }
     }
 
-    /// Notes whether a write of the computed state has lost a race.
+    /// Records whether a write of the computed state lost a race.
     fn stored(&mut self, result: Result<SharedObject, ClientError>) -> Result<SharedObject, StatusError> {
         let result = result.map_err(StatusError::from);
         self.lost_race = result.as_ref().is_err_and(StatusError::is_conflict_of_versions);
         result
     }
 
-    fn rehearsal<'b>(&'b self, current: Option<&'b SharedObject>) -> Rehearsal<'b> {
+    fn dry_run<'b>(&'b self, current: Option<&'b SharedObject>) -> DryRun<'b> {
         let most_size = self.api.most_size;
-        Rehearsal { kind: self.target.kind(), current, most_size, now: now(&self.api.clock) }
+        DryRun { kind: self.target.kind(), current, most_size, now: now(&self.api.clock) }
     }
 
     fn admitted(&mut self, old: Option<&SharedObject>, object: Value) -> Result<Value, StatusError> {
@@ -252,7 +252,7 @@ impl<'a> WriteCall<'a> {
     }
 }
 
-/// Returns whether two states of an object are equal, except for the fields of the metadata that only the client sets.
+/// Returns whether two states of an object are equal, apart from metadata that only the client sets.
 fn is_equal_content(one: &SharedObject, other: &Value) -> bool {
     let fields = |object: ValueRef<'_>| {
         let mut object = object.to_value();

@@ -1,4 +1,4 @@
-//! Accepts connections, and starts a thread for each.
+//! Accepts connections, and starts a thread for each one.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,9 +17,9 @@ use super::roster::ThreadRoster;
 use super::shared::HttpShared;
 use crate::base::time::Nanos;
 
-/// The connections that are accepted before other listeners have their turn.
+/// How many connections of one listener are accepted before other listeners get their turn.
 const MOST_AT_ONCE: usize = 64;
-/// The time without accepting after the system refused a connection or a thread.
+/// The pause after the system refused a connection or a thread.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections.
@@ -58,7 +58,7 @@ impl Acceptor {
             match listener.accept() {
                 Ok((socket, peer)) => self.take(socket, peer)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // The client gave up before it was accepted.
+                // The client gave up before its connection was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -67,10 +67,10 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Gives a connection a thread. Fails only if the system refuses a thread.
+    /// Starts a thread for a connection. Fails only if the system cannot start a thread.
     fn take(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
         if socket.set_nonblocking(false).is_err() || socket.set_nodelay(true).is_err() {
-            // The client has gone.
+            // The client has left.
             return Ok(());
         }
         let slot = match self.shared.registry.open(socket, peer) {
@@ -94,10 +94,10 @@ impl Acceptor {
         };
         let (shared, socket) = (Arc::clone(&self.shared), Arc::clone(&slot.connection.socket));
         let spawned = self.roster.spawn(&format!("connection-{}", slot.number), move || {
-            // Dropped after the slot.
+            // Must be dropped after the slot.
             let _end = ConnectionEnd(&shared);
             let slot = slot;
-            // Before the first answer, so that a client that has it is counted.
+            // Count before the first answer, so that a client that has an answer is counted.
             increment(&shared.counts.accepted);
             serve_connection(&shared, &slot);
         });
@@ -117,7 +117,7 @@ impl Acceptor {
         let date = http_date(self.shared.clock.time_of_day());
         let reply = full_reply(status, &headers, message.as_bytes(), ReplyFrame::LAST, &date);
         let reply = if self.shared.is_tls() { TLS_REFUSAL.to_vec() } else { reply };
-        // A new socket has room for this. The client may have gone.
+        // A new socket has room for this reply. The client may have left.
         if socket.set_nonblocking(true).is_ok() && (&*socket).write(&reply).is_ok() {
             let _ = socket.shutdown(Shutdown::Write);
             self.shared.idle.linger(socket);
@@ -144,5 +144,5 @@ impl Drop for ConnectionEnd<'_> {
     }
 }
 
-/// TLS' own message for an internal error of the server.
+/// TLS' message for an internal error of the server.
 const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];

@@ -1,8 +1,8 @@
-//! Reads the user of a client's certificate.
+//! Reads the user from a client's certificate.
 //!
-//! A certificate is a value in DER (X.690). TLS has verified it before, so this reads only the way to its subject (RFC 5280, section 4.1):
-//! `SEQUENCE { SEQUENCE { [0] version, serial, algorithm, issuer, validity, subject, … }, … }`. The subject is a sequence of sets of
-//! `SEQUENCE { type, value }`.
+//! A certificate is a DER value (X.690) that TLS has already verified. This file therefore reads only the path to its
+//! subject (RFC 5280, section 4.1): `SEQUENCE { SEQUENCE { [0] version, serial, algorithm, issuer, validity, subject,
+//! … }, … }`. The subject is a sequence of sets of `SEQUENCE { type, value }`.
 
 use crate::serve::access::UserInfo;
 
@@ -10,24 +10,25 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const VERSION: u8 = 0xa0;
-/// `UTF8String`, `PrintableString` and `IA5String`.
+/// The tags of `UTF8String`, `PrintableString` and `IA5String`.
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
-/// The type `commonName`, 2.5.4.3.
+/// The object identifier of `commonName`, 2.5.4.3.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
-/// The type `organizationName`, 2.5.4.10.
+/// The object identifier of `organizationName`, 2.5.4.10.
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
 
-/// Returns the user of a certificate: the common name of its subject is the name, and its organizations are the groups.
+/// Returns the user of a certificate. The common name of its subject is the user's name, and its organizations are the
+/// groups.
 ///
 /// # Errors
 ///
-/// Returns a message for the client unless the subject has one common name.
+/// Returns a message for the client unless the subject has exactly one common name.
 pub(super) fn user_of(certificate: &[u8]) -> Result<UserInfo, &'static str> {
     let (mut names, groups) = names_of(certificate).ok_or("the subject of the client certificate cannot be read")?;
     match (names.pop(), names.pop()) {
         (Some(name), None) => Ok(UserInfo { name, groups }),
         (None, _) => Err("the client certificate names no user: its subject has no common name (CN)"),
-        // They could be read as two users.
+        // Two names could be read as two users.
         _ => Err("the client certificate names several users: its subject has several common names (CN)"),
     }
 }
@@ -39,7 +40,7 @@ fn names_of(certificate: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
     if let Some((_, after)) = value_of(VERSION, rest) {
         rest = after;
     }
-    // The serial number, the algorithm, the issuer and the validity.
+    // Skip the serial number, the algorithm, the issuer and the validity.
     for _ in 0..4 {
         (_, _, rest) = element(rest)?;
     }
@@ -71,23 +72,23 @@ fn text(bytes: &[u8]) -> Option<String> {
     is_plain.then(|| text.to_owned())
 }
 
-/// Returns the content of the first element, which must have this tag, and the bytes after it.
+/// Returns the content of the first element, which must have this tag, and the remaining bytes.
 fn value_of(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (found, value, rest) = element(bytes)?;
     (found == tag).then_some((value, rest))
 }
 
-/// Returns the tag and the content of the first element, and the bytes after it.
+/// Returns the tag and the content of the first element, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
-    // The fields on the way to the subject have tags of one byte.
+    // All fields before the subject have tags of one byte.
     if tag & 0x1f == 0x1f {
         return None;
     }
     let (&first, mut rest) = rest.split_first()?;
     let mut length = usize::from(first);
     if first >= 0x80 {
-        // The length follows in at most three bytes, which is more than TLS transmits.
+        // The length has at most three bytes, which is more than TLS can transmit.
         let count = usize::from(first & 0x7f);
         if !(1..=3).contains(&count) || rest.len() < count {
             return None;

@@ -1,4 +1,4 @@
-//! One connection: requests in, replies out, until either side ends it.
+//! One connection: reads requests and sends replies until either side ends it.
 
 use std::io;
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 #[cfg(feature = "serve-tls")]
 use super::counts::increment;
 use super::date::http_date;
-use super::head::{HttpRefusal, RequestHead};
+use super::head::{RequestHead, UnreadableRequest};
 use super::memory::{BodyReservation, Overload, ReplyReservation};
 use super::message::{IncomingRequest, PART, PartsBody, Reply, ReplyBody, StreamBody};
 use super::parser::RequestParser;
@@ -26,17 +26,17 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::serve::access::UserInfo;
 
-/// The bytes that one call reads.
+/// How many bytes one call reads.
 const PIECE: usize = 8 << 10;
 
-/// How a connection goes on after a request.
+/// The next step of a connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goes {
-    On,
-    /// The client reads the last reply, then the connection ends.
-    ToItsEnd,
+enum AfterRequest {
+    KeepOpen,
+    /// The connection ends once the client has read the last reply.
+    Linger,
     /// The connection has ended.
-    Away,
+    Closed,
 }
 
 /// Serves a connection until it ends.
@@ -47,15 +47,16 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     let end = shared.clock.nanos().after(shared.registry.limits.stream_life);
     let mut server = ConnectionServer { shared, slot, transport, parser, end, verb: NO_VERB };
     let lingers = match server.run() {
-        Ok(goes) => goes == Goes::ToItsEnd,
-        // TLS has sent the reason. Other errors mean that the client has gone, is too slow, or that the server stops.
+        Ok(next) => next == AfterRequest::Linger,
+        // TLS has already sent the reason. All other errors mean that the client has left or is too slow, or that the
+        // server stops.
         Err(error) => error.kind() == io::ErrorKind::InvalidData,
     };
     if lingers {
         server.transport.finish();
         shared.idle.linger(Arc::clone(&slot.connection.socket));
     } else {
-        // Other threads may hold the socket for a moment. Fails if the socket has ended.
+        // Other threads may keep the socket for a moment. Fails if the socket is already closed.
         let _ = slot.connection.socket.shutdown(Shutdown::Both);
     }
 }
@@ -65,35 +66,35 @@ struct ConnectionServer<'a> {
     slot: &'a ConnectionSlot,
     transport: ServerTransport,
     parser: RequestParser,
-    /// The time after which the client must connect again, so that its certificate is checked again.
+    /// When the client must connect again, so that its certificate is checked again.
     end: Nanos,
-    /// The verb of the request that is answered, for the counts.
+    /// The verb of the current request, for the counts.
     verb: &'static str,
 }
 
-/// The verb of a request that cannot be read.
+/// The verb of an unreadable request.
 const NO_VERB: &str = "other";
 
 impl ConnectionServer<'_> {
-    fn run(&mut self) -> io::Result<Goes> {
+    fn run(&mut self) -> io::Result<AfterRequest> {
         let limits = &self.shared.registry.limits;
         let mut wait = limits.head_time;
-        let Some(peer) = self.begin()? else { return Ok(Goes::ToItsEnd) };
+        let Some(peer) = self.begin()? else { return Ok(AfterRequest::Linger) };
         loop {
             let request = self.serve_request(&peer, wait);
             match request {
-                Ok(Goes::On) => wait = limits.idle_time.min(self.end.since(self.shared.clock.nanos())),
+                Ok(AfterRequest::KeepOpen) => wait = limits.idle_time.min(self.end.since(self.shared.clock.nanos())),
                 Ok(goes) => return Ok(goes),
                 Err(RequestFailure::Ended(error)) => return Err(error),
                 Err(RequestFailure::Refused(refusal)) => {
                     self.send(ReplyFrame::LAST, Reply::text(refusal.status, format!("{}\n", refusal.message)))?;
-                    return Ok(Goes::ToItsEnd);
+                    return Ok(AfterRequest::Linger);
                 }
             }
         }
     }
 
-    /// Begins TLS, if the server has it. Returns `None` if the client speaks HTTP without it.
+    /// Starts TLS, if the server uses it. Returns `None` if the client speaks plain HTTP instead.
     fn begin(&mut self) -> io::Result<Option<PeerInfo>> {
         let connection = &self.slot.connection;
         let local = connection.socket.local_addr()?.ip().to_canonical();
@@ -109,7 +110,7 @@ impl ConnectionServer<'_> {
             }
             let leaf = self.transport.handshake(tls.config(), deadline).inspect_err(|error| {
                 increment(&self.shared.counts.failed_handshakes);
-                // Other errors mean that the client has gone or is too slow.
+                // All other errors mean that the client has left or is too slow.
                 if error.kind() == io::ErrorKind::InvalidData {
                     self.shared.service.log_handshake(peer.peer.ip(), error);
                 }
@@ -120,10 +121,10 @@ impl ConnectionServer<'_> {
         Ok(Some(peer))
     }
 
-    /// Reads and answers one request. The first byte must arrive within `wait`.
-    fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<Goes, RequestFailure> {
+    /// Reads and answers one request. Its first byte must arrive within `wait`.
+    fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<AfterRequest, RequestFailure> {
         self.verb = NO_VERB;
-        let Some(head) = self.read_head(wait)? else { return Ok(Goes::Away) };
+        let Some(head) = self.read_head(wait)? else { return Ok(AfterRequest::Closed) };
         self.verb = self.shared.service.verb(&head);
         let mut frame = ReplyFrame::of(&head);
         frame.closes |= self.shared.registry.is_stopping();
@@ -150,7 +151,7 @@ impl ConnectionServer<'_> {
         Ok(self.send(frame, reply)?)
     }
 
-    /// Reads a head. Returns `None` if the client sends no more requests.
+    /// Reads a request head. Returns `None` if the client sends no more requests.
     fn read_head(&mut self, wait: Duration) -> Result<Option<RequestHead>, RequestFailure> {
         let head_time = self.shared.registry.limits.head_time;
         let mut is_empty = self.parser.is_empty();
@@ -174,7 +175,8 @@ impl ConnectionServer<'_> {
         }
     }
 
-    /// Reads a body, and reserves memory for the bytes as they arrive. The inner error tells that other bodies need too much.
+    /// Reads a body, reserving memory as its bytes arrive. The inner error means that other bodies use too much
+    /// memory.
     fn read_body(
         &mut self,
         head: &RequestHead,
@@ -234,7 +236,7 @@ impl ConnectionServer<'_> {
     fn handle(&self, head: RequestHead, body: Vec<u8>, user: UserInfo) -> Reply {
         let RequestHead { method, target, headers, .. } = head;
         let peer = self.slot.connection.peer;
-        // The connection leaves the body out.
+        // The connection omits the body.
         let method = if method == Method::HEAD { Method::GET } else { method };
         let path = target.path.clone();
         let request = IncomingRequest {
@@ -257,7 +259,7 @@ impl ConnectionServer<'_> {
     }
 
     /// Sends a reply.
-    fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<Goes> {
+    fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<AfterRequest> {
         let Reply { status, headers, body, holds, .. } = reply;
         let mut memory = self.slot.reply_reservation();
         let size = match &body {
@@ -271,8 +273,8 @@ impl ConnectionServer<'_> {
                 drop(body);
                 return self.send(frame, overloaded("replies", overload));
             }
-            // The write is done, so the client must learn of it.
-            Err(_) => memory.hold_in_any_case(needed),
+            // The write has been stored, so the client must learn about it.
+            Err(_) => memory.hold_always(needed),
             Ok(()) => {}
         }
         match body {
@@ -283,23 +285,23 @@ impl ConnectionServer<'_> {
             ReplyBody::Full(body) => {
                 self.shared.counts.reply(self.verb, status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
-                // The write may take long, and needs no second copy.
+                // Sending may take long and needs only one copy.
                 drop(body);
                 self.transport.write(&bytes, self.slot.begin_write())?;
-                Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
+                Ok(if frame.closes { AfterRequest::Linger } else { AfterRequest::KeepOpen })
             }
             ReplyBody::Stream(_) if frame.head_only => {
                 self.shared.counts.reply(self.verb, status);
                 // The length of the body is unknown.
                 let frame = ReplyFrame { closes: true, ..frame };
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
-                Ok(Goes::ToItsEnd)
+                Ok(AfterRequest::Linger)
             }
             ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, memory),
         }
     }
 
-    /// Sends a body that is made while it is sent.
+    /// Sends a body while it is created.
     fn send_parts(
         &mut self,
         frame: ReplyFrame,
@@ -307,7 +309,7 @@ impl ConnectionServer<'_> {
         headers: HeaderMap,
         body: PartsBody,
         memory: ReplyReservation,
-    ) -> io::Result<Goes> {
+    ) -> io::Result<AfterRequest> {
         self.shared.counts.reply(self.verb, status);
         let reply = PartHead { status, headers, frame, date: self.date() };
         let shared = self.shared;
@@ -316,10 +318,10 @@ impl ConnectionServer<'_> {
             shared.log_panic("a list", panic_message(&*panic));
             Err(io::ErrorKind::Other.into())
         });
-        // Before the client sees the end, so that its next request finds the memory free.
+        // Release the memory before the client sees the end of the reply, so that its next request can use it.
         drop(memory);
         sender.finish(written)?;
-        Ok(if frame.closes { Goes::ToItsEnd } else { Goes::On })
+        Ok(if frame.closes { AfterRequest::Linger } else { AfterRequest::KeepOpen })
     }
 
     fn send_stream(
@@ -329,7 +331,7 @@ impl ConnectionServer<'_> {
         headers: &HeaderMap,
         body: StreamBody,
         mut memory: ReplyReservation,
-    ) -> io::Result<Goes> {
+    ) -> io::Result<AfterRequest> {
         let Some(_slot) = self.slot.open_stream() else {
             let refusal = Reply::failure(
                 StatusCode::TOO_MANY_REQUESTS,
@@ -345,7 +347,7 @@ impl ConnectionServer<'_> {
         self.slot.connection.enter(ConnectionPhase::Handles);
         let shared = self.shared;
         let token = shared.registry.stop.child();
-        // From here on, another thread drops the bytes that the client sends.
+        // From here on, another thread discards the bytes that the client sends.
         self.parser.shrink();
         let life = shared.registry.limits.stream_life;
         let guard = shared.idle.watch(&self.slot.connection.socket, token.clone(), life);
@@ -366,10 +368,10 @@ impl ConnectionServer<'_> {
             }
         };
         drop(guard);
-        ended.map(|()| Goes::ToItsEnd)
+        ended.map(|()| AfterRequest::Linger)
     }
 
-    /// Enters a phase in which the client must act. Fails if the server stops.
+    /// Enters a phase in which the client must act. Fails if the server is stopping.
     fn enter(&self, phase: ConnectionPhase) -> io::Result<()> {
         self.slot.connection.enter(phase);
         if self.shared.registry.is_stopping() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
@@ -396,13 +398,13 @@ fn overloaded(parts: &str, overload: Overload) -> Reply {
 
 /// Why no request was read.
 enum RequestFailure {
-    Refused(HttpRefusal),
+    Refused(UnreadableRequest),
     /// The connection has ended.
     Ended(io::Error),
 }
 
-impl From<HttpRefusal> for RequestFailure {
-    fn from(refusal: HttpRefusal) -> Self {
+impl From<UnreadableRequest> for RequestFailure {
+    fn from(refusal: UnreadableRequest) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -413,10 +415,10 @@ impl From<io::Error> for RequestFailure {
     }
 }
 
-/// Returns the answer to a client that is too slow.
+/// Returns the reply to a client that is too slow.
 fn late(error: io::Error, message: &'static str) -> RequestFailure {
     if error.kind() == io::ErrorKind::TimedOut {
-        RequestFailure::Refused(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, message))
+        RequestFailure::Refused(UnreadableRequest::new(StatusCode::REQUEST_TIMEOUT, message))
     } else {
         RequestFailure::Ended(error)
     }

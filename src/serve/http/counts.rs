@@ -1,4 +1,4 @@
-//! Counts of a server.
+//! The counts of a server.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 #[derive(Debug, Default)]
 pub(crate) struct HttpCounts {
     pub(crate) accepted: AtomicU64,
-    /// The connections that were refused because the server had too many, or no thread.
+    /// Connections refused because the server had too many, or could not start a thread.
     pub(crate) refused_by_server: AtomicU64,
-    /// The connections that were refused because their address had too many.
+    /// Connections refused because their address had too many.
     pub(crate) refused_by_client: AtomicU64,
-    /// The streams that have ended because there was no memory for their next part.
+    /// Streams that ended because there was no memory for their next part.
     pub(crate) dropped_streams: AtomicU64,
-    /// The connections that ended before TLS was set up.
+    /// Connections that ended before TLS was established.
     pub(crate) failed_handshakes: AtomicU64,
-    /// The requests with valid credentials.
+    /// Requests with valid credentials.
     pub(crate) authenticated: AtomicU64,
-    /// The requests with wrong credentials.
+    /// Requests with wrong credentials.
     pub(crate) unauthenticated: AtomicU64,
     /// Replies by verb and status.
     replies: Mutex<BTreeMap<(&'static str, u16), u64>>,

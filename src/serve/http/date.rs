@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-/// Returns a time as HTTP writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats a time for HTTP, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http_date(time: SystemTime) -> String {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()

@@ -1,6 +1,7 @@
-//! One thread that watches the sockets of streams and of ending connections. It drops the bytes that arrive.
+//! One thread that watches the sockets of streams and of closing connections, and discards the bytes that arrive.
 //!
-//! It cancels a stream if its client goes away, and keeps an ending connection until its client has read the last reply.
+//! If a stream's client leaves, the thread cancels the stream. It keeps a closing connection until its client has read
+//! the last reply.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -14,16 +15,16 @@ use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
-/// The time in which a client may read the last reply of a connection.
+/// How long a client may take to read the last reply of a connection.
 const LINGER: Duration = Duration::from_secs(2);
-/// The most sockets that linger.
+/// The largest number of lingering sockets.
 pub(super) const MOST_LINGERING: usize = 256;
-/// The most bytes that a client may send while nobody reads.
+/// The largest number of bytes that a client may send to such a socket.
 const MOST_BYTES: usize = 16 << 20;
-/// The time after a stop in which streams may send more, and writes that began before it may end.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+/// How long after a stop streams may still send, and earlier writes may take.
+const WRITE_GRACE: Duration = Duration::from_millis(50);
 
-/// The sockets that no thread reads.
+/// The sockets that no connection thread reads.
 pub(crate) struct IdleSockets {
     clock: Clock,
     poll: Arc<Poll>,
@@ -36,7 +37,7 @@ struct IdleState {
     next: u64,
     sockets: BTreeMap<u64, IdleSocket>,
     lingering: usize,
-    /// The time at which the writes are cut that began before a stop. Set by the stop.
+    /// When writes from before a stop are cut. Set by the stop.
     cut_at: Option<Nanos>,
 }
 
@@ -44,7 +45,7 @@ struct IdleSocket {
     socket: Arc<TcpStream>,
     deadline: Nanos,
     received: usize,
-    /// Cancelled when the client goes away and at the deadline. `None` for a socket that lingers.
+    /// Cancelled at the deadline, and when the client leaves. `None` for a lingering socket.
     stream: Option<CancellationToken>,
 }
 
@@ -54,7 +55,7 @@ impl IdleSockets {
         Ok(Arc::new(Self { clock, poll, registry, state: Mutex::new(IdleState::default()) }))
     }
 
-    /// Cancels `token` when the client goes away, or after `life`. Ends with the guard.
+    /// Cancels `token` when the client leaves, or after `life`. Dropping the guard ends this.
     pub(super) fn watch(
         self: &Arc<Self>,
         socket: &Arc<TcpStream>,
@@ -68,11 +69,11 @@ impl IdleSockets {
         StreamGuard { idle: Arc::clone(self), number }
     }
 
-    /// Keeps a socket until its client has read the last reply. Otherwise bytes that nobody has read would destroy that reply.
+    /// Keeps a socket until its client has read the last reply. Closing it with unread bytes would destroy that reply.
     pub(super) fn linger(&self, socket: Arc<TcpStream>) {
         let deadline = self.clock.nanos().after(LINGER);
         let idle = IdleSocket { socket, deadline, received: 0, stream: None };
-        // Closes the oldest socket outside the lock.
+        // The oldest socket must be closed outside the lock.
         let (_oldest, is_stopping) = {
             let mut state = self.state.lock();
             state.lingering += 1;
@@ -80,19 +81,19 @@ impl IdleSockets {
             let oldest = (state.lingering > MOST_LINGERING).then(|| state.oldest_lingering()).flatten();
             (oldest.and_then(|number| state.remove(number)), state.cut_at.is_some())
         };
-        // After a stop, the thread keeps the socket until it ends.
+        // After a stop, the thread keeps the socket until the thread ends.
         if !is_stopping {
             self.poll.wake();
         }
     }
 
-    /// Lets the thread soon cut the writes that began before now, and end after the last connection.
+    /// Makes the thread cut current writes soon, and end after the last connection.
     pub(crate) fn stop(&self) {
-        self.state.lock().cut_at.get_or_insert(self.clock.nanos().after(LAST_WORDS));
+        self.state.lock().cut_at.get_or_insert(self.clock.nanos().after(WRITE_GRACE));
         self.poll.wake();
     }
 
-    /// Wakes the thread. After a stop, the last connection calls it.
+    /// Wakes the thread. After a stop, the last connection calls this.
     pub(super) fn wake(&self) {
         self.poll.wake();
     }
@@ -160,7 +161,7 @@ impl IdleSockets {
     }
 }
 
-/// Cancels the token of a stream. Runs the callbacks of its handler, so no lock may be held.
+/// Cancels a stream's token. This runs callbacks of the stream's handler, so no lock may be held.
 fn cancel(ended: Option<IdleSocket>) {
     if let Some(token) = ended.and_then(|idle| idle.stream) {
         token.cancel();
@@ -187,7 +188,7 @@ impl IdleState {
     }
 }
 
-/// The registration of a stream. Dropping it ends the registration.
+/// The registration of a stream. Dropping it removes the registration.
 pub(super) struct StreamGuard {
     idle: Arc<IdleSockets>,
     number: u64,

@@ -2,47 +2,47 @@
 
 use std::time::Duration;
 
-/// The most headers of a request.
+/// The largest number of headers in a request.
 pub(crate) const MOST_HEADERS: usize = 100;
 
-/// The limits that keep the memory and the threads of a server bounded.
+/// The limits that bound the memory and the threads of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
-    /// The most bytes of a request line.
+    /// The largest request line in bytes.
     pub(crate) request_line: usize,
-    /// The most bytes of a request line and all headers.
+    /// The largest request line with all headers in bytes.
     pub(crate) head: usize,
-    /// The most bytes of a body.
+    /// The largest body in bytes.
     pub(crate) body: usize,
-    /// The most bytes of all bodies that are read or handled at the same time.
+    /// The largest size of all bodies that are read or handled at the same time, in bytes.
     pub(crate) bodies: usize,
-    /// The bytes of all replies that are being sent, beyond which no further large reply begins.
+    /// Once replies that are being sent use this many bytes, no further large reply begins.
     pub(crate) replies: usize,
-    /// The most open connections.
+    /// The largest number of open connections.
     pub(crate) connections: usize,
-    /// The most open connections of one client address.
+    /// The largest number of open connections from one client address.
     pub(crate) connections_per_client: usize,
-    /// The most open streams of one client address.
+    /// The largest number of open streams to one client address.
     pub(crate) streams_per_client: usize,
-    /// The time for a complete head, from its first byte.
+    /// The timeout of a complete head, from its first byte.
     pub(crate) head_time: Duration,
-    /// The time for a complete body, from the end of the head.
+    /// The timeout of a complete body, from the end of the head.
     pub(crate) body_time: Duration,
-    /// The time between two requests.
+    /// The longest pause between two requests.
     pub(crate) idle_time: Duration,
-    /// The time in which a client must take each 64 KiB of a reply.
+    /// The timeout for each 64 KiB of a reply.
     pub(crate) write_time: Duration,
-    /// The longest life of a stream.
+    /// The longest duration of a stream.
     pub(crate) stream_life: Duration,
 }
 
 impl HttpLimits {
-    /// The most bytes of all bodies of one client address, so that one client cannot hold the memory for all.
+    /// The largest size of all bodies from one client address, so that one client cannot occupy all memory.
     pub(super) fn bodies_per_client(&self) -> usize {
         (self.bodies / 2).max(self.body)
     }
 
-    /// The share of one client address in the memory for replies.
+    /// The memory for replies that one client address may use.
     pub(super) fn replies_per_client(&self) -> usize {
         self.replies / 2
     }
@@ -56,9 +56,9 @@ impl Default for HttpLimits {
             body: 3 << 20,
             bodies: 96 << 20,
             replies: 256 << 20,
-            // A process may usually have 1,024 files. Each connection needs one, and refused clients need some too.
+            // A process can usually open 1,024 files. Each connection needs one, and refused clients need some too.
             connections: 512,
-            // One address must not keep others away.
+            // One address must not exclude all others.
             connections_per_client: 128,
             streams_per_client: 96,
             head_time: Duration::from_secs(10),

@@ -1,21 +1,21 @@
-//! The memory that bodies and replies use, and its limits: of the server, and of each client address.
+//! The memory for bodies and replies, and its limits for the server and for each client address.
 
 use std::sync::Arc;
 
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 
-/// The largest reply that needs no reservation. With the most connections, such replies take 32 MiB.
-pub(super) const FREE_REPLY: usize = 64 << 10;
+/// Replies up to this size need no reservation. With the default number of connections, they take at most 32 MiB.
+pub(super) const UNCOUNTED_REPLY: usize = 64 << 10;
 
-/// The memory that the requests of all clients use, or those of one client address.
+/// The memory used by the requests of all clients, or of one client address.
 pub(super) struct RequestMemory {
-    /// The bytes of all bodies that are read or handled.
+    /// The size of all bodies that are read or handled.
     bodies: AtomicUsize,
-    /// The bytes of all replies that are being sent.
+    /// The size of all replies that are being sent.
     replies: AtomicUsize,
     most_bodies: usize,
-    /// The bytes of replies beyond which no further large reply begins.
+    /// Once replies use this many bytes, no further large reply begins.
     most_replies: usize,
 }
 
@@ -34,14 +34,14 @@ impl RequestMemory {
     }
 }
 
-/// Why a connection, a body or a reply is refused: the server has too many, or the client address.
+/// The side with too many connections or too much memory: the server or the client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overload {
     Server,
     Client,
 }
 
-/// Memory for a body that is reserved until this is dropped.
+/// A reservation of memory for a body, released on drop.
 pub(super) struct BodyReservation {
     server: Arc<RequestMemory>,
     client: Arc<RequestMemory>,
@@ -49,12 +49,12 @@ pub(super) struct BodyReservation {
 }
 
 impl BodyReservation {
-    /// Returns the reservation of a body that has no bytes yet.
+    /// Creates the reservation for a body that is still empty.
     pub(super) fn new(server: &Arc<RequestMemory>, client: &Arc<RequestMemory>) -> Self {
         Self { server: Arc::clone(server), client: Arc::clone(client), bytes: 0 }
     }
 
-    /// Reserves more memory, up to this number of bytes, unless other bodies need too much.
+    /// Increases the reservation to this number of bytes, unless other bodies use too much.
     pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Overload> {
         let more = bytes.saturating_sub(self.bytes);
         let reserve = |RequestMemory { bodies, most_bodies, .. }: &RequestMemory| {
@@ -80,10 +80,10 @@ impl Drop for BodyReservation {
     }
 }
 
-/// Memory for a reply that is reserved until this is dropped.
+/// A reservation of memory for a reply, released on drop.
 ///
-/// A reply begins as long as all others keep less than the limit. So one reply may be larger than the limit, and all
-/// together keep at most the limit and one reply more. Replies up to [`FREE_REPLY`] do not count.
+/// A reply begins if all other replies use less than the limit. One reply may therefore be larger than the limit, and
+/// all replies together use at most the limit plus one reply. Replies up to [`FREE_REPLY`] do not count.
 pub(super) struct ReplyReservation {
     server: Arc<RequestMemory>,
     client: Arc<RequestMemory>,
@@ -91,15 +91,15 @@ pub(super) struct ReplyReservation {
 }
 
 impl ReplyReservation {
-    /// Returns the reservation of a reply that keeps no bytes yet.
+    /// Creates the reservation for a reply that uses no memory yet.
     pub(super) fn new(server: &Arc<RequestMemory>, client: &Arc<RequestMemory>) -> Self {
         Self { server: Arc::clone(server), client: Arc::clone(client), bytes: 0 }
     }
 
-    /// Reserves this many bytes in place of the previous ones. Needs more only if other replies leave room, or it
-    /// changes nothing.
+    /// Changes the reservation to this many bytes. Fails without a change if it would grow and other replies leave no
+    /// room.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Overload> {
-        let bytes = if bytes <= FREE_REPLY { 0 } else { bytes };
+        let bytes = if bytes <= UNCOUNTED_REPLY { 0 } else { bytes };
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             self.shrink_to(bytes);
             return Ok(());
@@ -119,15 +119,15 @@ impl ReplyReservation {
         Ok(())
     }
 
-    /// Reserves this many bytes, also if other replies leave no room.
-    pub(super) fn hold_in_any_case(&mut self, bytes: usize) {
+    /// Changes the reservation to this many bytes, even if other replies leave no room.
+    pub(super) fn hold_always(&mut self, bytes: usize) {
         let more = bytes.saturating_sub(self.bytes);
         self.client.replies.fetch_add(more, SeqCst);
         self.server.replies.fetch_add(more, SeqCst);
         self.bytes += more;
     }
 
-    /// Gives back all bytes.
+    /// Releases all bytes.
     pub(super) fn release(&mut self) {
         self.shrink_to(0);
     }

@@ -9,16 +9,16 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use crate::base::cancel::CancellationToken;
 use crate::serve::access::UserInfo;
 
-/// The bytes of a body that are sent at once.
+/// How many bytes of a body are sent at once.
 pub(super) const PART: usize = 32 << 10;
 
-/// A request that was read completely. Its user was authenticated.
+/// A completely read request from an authenticated user.
 #[derive(Clone, Debug)]
 pub(crate) struct IncomingRequest {
     pub(crate) method: Method,
-    /// The path as it was sent, without the query. Begins with `/`.
+    /// The path as sent, without the query. Begins with `/`.
     pub(crate) path: String,
-    /// The decoded parts of the path. None is empty, `.` or `..`. Empty for `/`.
+    /// The decoded segments of the path. None is empty, `.` or `..`. Empty for `/`.
     pub(crate) segments: Vec<String>,
     /// The decoded names and values of the query, in order.
     pub(crate) query: Vec<(String, String)>,
@@ -29,7 +29,7 @@ pub(crate) struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    /// Returns the first value of a parameter of the query.
+    /// Returns the first value of a query parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -44,16 +44,16 @@ impl IncomingRequest {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    /// Without `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`, which the connection sets.
+    /// All headers except `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`, which the connection sets.
     pub(crate) headers: HeaderMap,
     pub(crate) body: ReplyBody,
-    /// The bytes of memory that the body keeps until it is sent, beside those of a full body.
+    /// How much memory the body uses until it is sent, in addition to a full body's bytes.
     pub(crate) holds: usize,
-    /// The outcome for the log of writes, if the status does not tell it.
+    /// The outcome for the write log, if it differs from the status.
     pub(crate) logged: Option<LoggedOutcome>,
 }
 
-/// The logged outcome of a request. The status of the reply may not show it.
+/// The outcome of a request in the log. The status of the reply may not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedOutcome {
     pub(crate) status: StatusCode,
@@ -63,12 +63,12 @@ pub(crate) struct LoggedOutcome {
 /// The body of a [`Reply`].
 pub(crate) enum ReplyBody {
     Full(Vec<u8>),
-    /// A body that is made while it is sent, so that its whole text is never in memory. It is called on the thread of
-    /// the connection. An error breaks it off.
+    /// A body that is created while it is sent, so that it is never completely in memory. The function runs on the
+    /// connection's thread. If it returns an error, the reply is broken off.
     Parts(PartsBody),
-    /// A body that takes its time. It is called on the thread of the connection. The token is cancelled when the client goes away,
-    /// when the server stops, and when the longest life of a stream is over. A return ends the body properly; an error breaks it off, unless the
-    /// server has refused a part after a stop.
+    /// A body that is sent over time. The function runs on the connection's thread. The token is cancelled when the
+    /// client leaves, when the server stops, and at the end of a stream's longest duration. A return ends the body
+    /// properly. An error breaks it off, unless the server has refused a part after a stop.
     Stream(StreamBody),
 }
 
@@ -78,17 +78,17 @@ pub(crate) type PartsBody = Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()>
 /// Sends the parts of a body.
 pub(crate) type StreamBody = Box<dyn FnOnce(&mut dyn ReplySink, &CancellationToken) -> io::Result<()> + Send>;
 
-/// The receiver of a body in parts.
+/// Receives a body in parts.
 pub(crate) trait ReplySink {
-    /// Sends these bytes at once, as one chunk. Fails if the client does not take them in time, and some time after a stop.
+    /// Sends these bytes at once as one chunk. Fails if the client does not read them in time, or soon after a stop.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sets how many bytes of memory the body keeps. Returns false if it needs more while other replies use the memory
-    /// for replies. Then the body must end soon.
+    /// Sets how much memory the body uses. Returns false if it needs more while other replies occupy the memory. Then
+    /// the body must end soon.
     fn hold(&mut self, bytes: usize) -> bool;
 }
 
-/// Sends what is written in chunks of limited size, so that a large part of a body has no second copy.
+/// Sends written bytes in chunks of limited size, so that a large part of a body needs no second copy.
 pub(crate) struct SinkWriter<'a> {
     sink: &'a mut dyn ReplySink,
     buffer: Vec<u8>,
@@ -123,18 +123,18 @@ pub(crate) trait Handler: Send + Sync {
 }
 
 impl Reply {
-    /// Returns a reply with a body of this content type.
+    /// Creates a reply with a body of this content type.
     pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
         Self { status, headers, body: ReplyBody::Full(body.into()), holds: 0, logged: None }
     }
 
-    /// Returns a reply of plain text.
+    /// Creates a plain text reply.
     pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Self {
         Self::new(status, "text/plain; charset=utf-8", text.into())
     }
 
-    /// Returns a reply of JSON.
+    /// Creates a JSON reply.
     pub(crate) fn json(status: StatusCode, json: &serde_json::Value) -> Self {
         Self::new(status, "application/json", json.to_string())
     }

@@ -1,25 +1,25 @@
-//! Divides the bytes of a connection into heads and bodies. A plain value: it knows no socket and no time.
+//! Splits the bytes of a connection into heads and bodies. A plain value, without socket or clock.
 //!
 //! # Invariants
 //!
-//! - The results depend on the bytes alone, not on their division into reads.
-//! - The parser keeps at most one head or body within the limits, and the bytes of one read.
+//! - The results depend only on the bytes, not on how they are split into reads.
+//! - The parser stores at most one head or body within the limits, and the bytes of one read.
 
 use http::StatusCode;
 
-use super::head::{BodyFraming, HttpRefusal, RequestHead, body_too_large, parse_head, too_large};
+use super::head::{BodyFraming, RequestHead, UnreadableRequest, body_too_large, parse_head, too_large};
 use super::limits::HttpLimits;
 
-/// The most bytes of the line before a chunk.
+/// The largest size of the line before a chunk in bytes.
 const MOST_CHUNK_LINE: usize = 256;
-/// The most bytes of the headers after the last chunk.
+/// The largest size of the headers after the last chunk in bytes.
 const MOST_TRAILERS: usize = 4 << 10;
 
 /// The parser of one connection.
 #[derive(Debug)]
 pub(super) struct RequestParser {
     buffer: Vec<u8>,
-    /// The length of the buffer that has no end of a head.
+    /// How many bytes of the buffer are known to contain no end of a head.
     searched: usize,
     body: Vec<u8>,
     framing: Framing,
@@ -28,7 +28,7 @@ pub(super) struct RequestParser {
     most_body: usize,
 }
 
-/// The position in a body.
+/// The position within a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// This many bytes are missing.
@@ -37,7 +37,7 @@ enum Framing {
     /// This many bytes of the chunk are missing.
     Chunk(usize),
     ChunkEnd,
-    /// The lines after the last chunk had this many bytes.
+    /// This many bytes of lines after the last chunk were read.
     Trailers(usize),
     Done,
 }
@@ -73,19 +73,21 @@ impl RequestParser {
     }
 
     /// Takes the next head. Returns `None` if it is incomplete.
-    pub(super) fn head(&mut self) -> Result<Option<RequestHead>, HttpRefusal> {
+    pub(super) fn head(&mut self) -> Result<Option<RequestHead>, UnreadableRequest> {
         // Old clients send an empty line after a body.
         let blank = self.buffer.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2;
         self.buffer.drain(..blank);
         match self.buffer.first() {
             None => return Ok(None),
             Some(b'\r') if self.buffer.len() == 1 => return Ok(None),
-            Some(byte) if !byte.is_ascii_uppercase() => return Err(HttpRefusal::bad("the request is not HTTP/1.1")),
+            Some(byte) if !byte.is_ascii_uppercase() => {
+                return Err(UnreadableRequest::bad("the request is not HTTP/1.1"));
+            }
             Some(_) => {}
         }
         let line = self.buffer.iter().take(self.most_line + 1).position(|byte| *byte == b'\n');
         if line.is_none() && self.buffer.len() > self.most_line {
-            return Err(HttpRefusal::new(StatusCode::URI_TOO_LONG, "the request line is too long"));
+            return Err(UnreadableRequest::new(StatusCode::URI_TOO_LONG, "the request line is too long"));
         }
         let from = self.searched.saturating_sub(3);
         let end = self.buffer[from..].windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| from + at + 4);
@@ -105,7 +107,7 @@ impl RequestParser {
     }
 
     /// Takes the body of the last head. Returns `None` if it is incomplete.
-    pub(super) fn body(&mut self) -> Result<Option<Vec<u8>>, HttpRefusal> {
+    pub(super) fn body(&mut self) -> Result<Option<Vec<u8>>, UnreadableRequest> {
         loop {
             self.framing = match self.framing {
                 Framing::Done | Framing::Length(0) => {
@@ -142,12 +144,12 @@ impl RequestParser {
         }
     }
 
-    /// Returns the number of bytes that the incomplete body has.
+    /// Returns how many bytes of an incomplete body have arrived.
     pub(super) fn received(&self) -> usize {
         self.body.len()
     }
 
-    /// Moves bytes of the buffer to the body. Returns their number.
+    /// Moves bytes from the buffer to the body. Returns their number.
     fn take_bytes(&mut self, most: usize) -> usize {
         let count = most.min(self.buffer.len());
         self.body.extend(self.buffer.drain(..count));
@@ -155,29 +157,29 @@ impl RequestParser {
     }
 
     /// Takes a line without its end. Returns `None` if it is incomplete.
-    fn line(&mut self, most: usize) -> Result<Option<Vec<u8>>, HttpRefusal> {
+    fn line(&mut self, most: usize) -> Result<Option<Vec<u8>>, UnreadableRequest> {
         let end = self.buffer.iter().take(most + 2).position(|byte| *byte == b'\n');
         let Some(end) = end else {
             if self.buffer.len() >= most + 2 {
-                return Err(HttpRefusal::bad("a line of a chunked body is too long"));
+                return Err(UnreadableRequest::bad("a line of a chunked body is too long"));
             }
             return Ok(None);
         };
         let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
         if !line.ends_with(b"\r\n") {
-            return Err(HttpRefusal::bad("a line of a chunked body does not end with CR LF"));
+            return Err(UnreadableRequest::bad("a line of a chunked body does not end with CR LF"));
         }
         line.truncate(end - 1);
         if line.contains(&b'\r') {
-            return Err(HttpRefusal::bad("a line of a chunked body has a lone CR"));
+            return Err(UnreadableRequest::bad("a line of a chunked body has a lone CR"));
         }
         Ok(Some(line))
     }
 }
 
-/// Parses the size of a chunk: hexadecimal digits, and possibly an extension after a semicolon.
-fn chunk_size(line: &[u8]) -> Result<usize, HttpRefusal> {
-    let invalid = || HttpRefusal::bad("the size of a chunk is invalid");
+/// Parses the size of a chunk: hexadecimal digits, then optionally a semicolon and an extension.
+fn chunk_size(line: &[u8]) -> Result<usize, UnreadableRequest> {
+    let invalid = || UnreadableRequest::bad("the size of a chunk is invalid");
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(invalid());
@@ -188,7 +190,7 @@ fn chunk_size(line: &[u8]) -> Result<usize, HttpRefusal> {
 
 /// Parses the head of a request.
 #[cfg(test)]
-pub(crate) fn parse_request_head(bytes: &[u8], limits: &HttpLimits) -> Result<RequestHead, HttpRefusal> {
+pub(crate) fn parse_request_head(bytes: &[u8], limits: &HttpLimits) -> Result<RequestHead, UnreadableRequest> {
     let mut parser = RequestParser::new(limits);
     parser.feed(bytes);
     parser.head().map(|head| head.unwrap_or_else(|| panic!("the head is incomplete")))

@@ -1,4 +1,4 @@
-//! Sends a body while it is made. A short body gets a length; a longer one is sent in chunks, and compressed if the
+//! Sends a body while it is created. A short body gets a length. A longer one is sent in chunks, and compressed if the
 //! client accepts that.
 
 use std::io::{self, Write};
@@ -14,23 +14,23 @@ use super::transport::ServerTransport;
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
-/// The bytes of memory that compressing one body takes.
+/// How much memory the compression of one body needs, in bytes.
 pub(super) const GZIP_MEMORY: usize = 512 << 10;
 
-/// The reply to a request for the head ends here. This is no failure.
+/// Ends the reply to a HEAD request. This is not a failure.
 const HEAD_SENT: io::ErrorKind = io::ErrorKind::Other;
 
-/// Sends a body that is written to it.
+/// Sends the body that is written to it.
 pub(super) struct PartSender<'a> {
     transport: &'a mut ServerTransport,
     slot: &'a ConnectionSlot,
     clock: &'a Clock,
     reply: PartHead,
-    /// The time at which the client must have taken the whole reply.
+    /// When the client must have read the complete reply.
     end: Nanos,
     /// Whether the reply began after a stop.
     is_last: bool,
-    /// The bytes that are not sent.
+    /// The bytes that are not yet sent.
     buffer: Vec<u8>,
     state: PartState,
 }
@@ -44,11 +44,11 @@ pub(super) struct PartHead {
 }
 
 enum PartState {
-    /// The head is not sent: the body may be short.
+    /// The head is not sent yet, because the body may be short.
     Begins,
     Plain,
     Compressed(GzEncoder<Vec<u8>>),
-    /// Only the head was wanted, and is sent.
+    /// The head was sent, and the client wants nothing else.
     HeadSent,
 }
 
@@ -65,7 +65,7 @@ impl<'a> PartSender<'a> {
         Self { transport, slot, clock, reply, end, is_last, buffer: Vec::new(), state: PartState::Begins }
     }
 
-    /// Ends the body that `written` tells about. Returns the failure of a body that is broken off.
+    /// Ends the body. `written` is the result of writing it. Returns the error if the body is broken off.
     pub(super) fn finish(mut self, written: io::Result<()>) -> io::Result<()> {
         match std::mem::replace(&mut self.state, PartState::HeadSent) {
             PartState::HeadSent => return Ok(()),
@@ -156,12 +156,12 @@ impl Write for PartSender<'_> {
     }
 }
 
-/// Returns whether a long body of this reply is compressed.
+/// Returns whether to compress a long body of this reply.
 pub(super) fn compresses(frame: ReplyFrame, headers: &HeaderMap) -> bool {
     frame.gzip && frame.chunks && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-/// Tells caches that the reply depends on a header of the request.
+/// Tells caches that the reply depends on a request header.
 fn vary(headers: &mut HeaderMap, on: HeaderName) {
     headers.append(header::VARY, on.into());
 }

@@ -1,4 +1,4 @@
-//! Waits for several sockets at once, for a wake, and for a time.
+//! Waits for several sockets at once, with a timeout and a way to wake it.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -23,12 +23,12 @@ pub(crate) use self::others::Poll;
 #[cfg(not(unix))]
 pub(super) use self::others::discard;
 
-/// The result of reading bytes that nobody needs.
+/// The result of reading and discarding bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
-    /// The number of bytes. Zero if none had arrived.
+    /// The number of discarded bytes. Zero if none had arrived.
     Bytes(usize),
-    /// The client has closed the connection, or it failed.
+    /// The client has closed the connection, or the connection failed.
     Ended,
 }
 
@@ -70,25 +70,26 @@ mod unix {
             Ok(Arc::new(Self { clock, waker, woken }))
         }
 
-        /// Wakes the waiting thread, or lets its next wait return at once.
+        /// Wakes the waiting thread, or makes its next wait return at once.
         pub(crate) fn wake(&self) {
-            // If the buffer is full, the thread is being woken.
+            // If the buffer is full, an earlier wake is still pending.
             let _ = (&self.waker).write(&[0]);
         }
 
-        /// Blocks until a socket is readable, until a wake or until `deadline`. Returns the positions of the readable sockets.
+        /// Blocks until a socket is readable, until a wake, or until `deadline`. Returns the indices of the readable
+        /// sockets.
         pub(crate) fn wait(&self, sockets: &[PolledSocket], deadline: Nanos) -> Vec<usize> {
             let timeout = match deadline {
                 Nanos::NEVER => None,
                 deadline => Some(deadline.since(self.clock.nanos())),
             };
-            // The system counts milliseconds in part; a wait must not end before its time again and again.
+            // The system rounds to milliseconds. A wait must not end early and be repeated again and again.
             let timeout = timeout.map(|left| left.saturating_add(Duration::from_micros(100)));
             let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
             let mut polled = vec![PollFd::new(&self.woken, PollFlags::IN)];
             polled.extend(sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
             if poll(&mut polled, timeout.as_ref()).is_err() {
-                // A signal interrupted the wait, or the system lacks memory. The caller tries again.
+                // A signal interrupted the wait, or the system is short of memory. The caller tries again.
                 return Vec::new();
             }
             if !polled[0].revents().is_empty() {
@@ -100,7 +101,7 @@ mod unix {
         }
     }
 
-    /// Reads bytes that have arrived, without blocking, and drops them.
+    /// Reads and discards bytes that have arrived, without blocking.
     pub(crate) fn discard(socket: &TcpStream) -> Discarded {
         let mut bytes = [0_u8; 4_096];
         match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -119,13 +120,13 @@ mod others {
     use super::{Arc, Clock, Discarded, Nanos, PolledSocket, TcpStream, io};
     use crate::base::wait::AutoResetEvent;
 
-    /// The time between two looks at the listeners.
+    /// The interval at which listeners are checked.
     const PERIOD: Duration = Duration::from_millis(10);
 
     /// Lets one thread wait, and other threads wake it.
     ///
-    /// The system has no safe call that waits for sockets. Listeners are tried again and again. A client that goes away is noticed at
-    /// the next write.
+    /// This system has no safe call that waits for several sockets. Listeners are checked at intervals. A client that
+    /// leaves is noticed at the next write.
     #[derive(Debug)]
     pub(crate) struct Poll {
         clock: Clock,
@@ -151,7 +152,7 @@ mod others {
         }
     }
 
-    /// Reads nothing: the system has no safe call that does not block.
+    /// Reads nothing, because this system has no safe call that does not block.
     pub(crate) fn discard(_: &TcpStream) -> Discarded {
         Discarded::Bytes(0)
     }

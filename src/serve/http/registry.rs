@@ -1,11 +1,12 @@
-//! The open connections: their limits, and their end when the server stops.
+//! The open connections, their limits, and their end when the server stops.
 //!
 //! # Invariants
 //!
-//! - A connection first shows that it reads, then looks at `stopping`. A stop first sets `stopping`, then ends the connections that
-//!   read. After a stop, no connection blocks in a read.
-//! - A connection first shows that it writes, then looks at `stopping` once more. The cut after a stop therefore
-//!   finds each write from before the stop. A later write has limits of its own and is not cut, however late its thread comes.
+//! - A connection first shows that it reads, and then checks `stopping`. A stop first sets `stopping`, and then ends
+//!   the connections that read. Therefore no connection blocks in a read after a stop.
+//! - A connection first shows that it writes, and then checks `stopping` again. Therefore the cut after a stop finds
+//!   every write from before the stop. A later write has its own limits and is not cut, even if its thread starts
+//!   late.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
@@ -19,15 +20,15 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::atomic::{AtomicBool, AtomicU8};
 
-/// The limits of a write after a stop. Long, because its thread may come late.
+/// The limits for a write after a stop. They are long, because its thread may start late.
 const LAST_WRITE: WriteLimits = WriteLimits { piece: Duration::from_secs(1), whole: Duration::from_secs(5) };
 
-/// The times in which a client must take a write.
+/// How long a client may take to read a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteLimits {
-    /// For each 64 KiB.
+    /// The limit for each 64 KiB.
     pub(super) piece: Duration,
-    /// For all bytes.
+    /// The limit for all bytes.
     pub(super) whole: Duration,
 }
 
@@ -35,13 +36,13 @@ pub(super) struct WriteLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ConnectionPhase {
-    /// It waits for bytes of the client.
+    /// It waits for bytes from the client.
     Reads,
-    /// A handler works on a request or waits for the next part of a stream.
+    /// A handler processes a request, or waits for the next part of a stream.
     Handles,
     /// It sends a part of a reply.
     Writes,
-    /// It sends a part of a reply, and began after a stop.
+    /// It sends a part of a reply that began after a stop.
     WritesLast,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct ConnectionRegistry {
     cut: AtomicBool,
     /// Cancelled when the server stops. Streams have child tokens.
     pub(super) stop: CancellationToken,
-    /// The memory of all clients together.
+    /// The memory use of all clients together.
     memory: Arc<RequestMemory>,
 }
 
@@ -70,17 +71,17 @@ struct RegistryState {
     next: u64,
     open: HashMap<u64, Arc<ServedConnection>>,
     streams: usize,
-    clients: HashMap<IpAddr, ClientUse>,
+    clients: HashMap<IpAddr, ClientUsage>,
 }
 
 /// The connections and streams of one client address.
-struct ClientUse {
+struct ClientUsage {
     connections: usize,
     streams: usize,
     memory: Arc<RequestMemory>,
 }
 
-impl ClientUse {
+impl ClientUsage {
     fn new(limits: &HttpLimits) -> Self {
         let memory = RequestMemory::new(limits.bodies_per_client(), limits.replies_per_client());
         Self { connections: 0, streams: 0, memory: Arc::new(memory) }
@@ -111,7 +112,7 @@ impl ConnectionRegistry {
         if state.open.len() >= self.limits.connections {
             return Err((socket, Overload::Server));
         }
-        let usage = state.clients.entry(client).or_insert_with(|| ClientUse::new(&self.limits));
+        let usage = state.clients.entry(client).or_insert_with(|| ClientUsage::new(&self.limits));
         if usage.connections >= self.limits.connections_per_client {
             return Err((socket, Overload::Client));
         }
@@ -133,7 +134,7 @@ impl ConnectionRegistry {
         self.state.lock().streams
     }
 
-    /// Returns the bytes of all replies that are being sent.
+    /// Returns the memory use of all replies that are being sent, in bytes.
     pub(crate) fn reply_bytes(&self) -> usize {
         self.memory.reply_bytes()
     }
@@ -149,13 +150,13 @@ impl ConnectionRegistry {
         self.stop.cancel();
     }
 
-    /// Cuts the connections that are still in a write from before the stop. Afterwards a stream can only send its end.
+    /// Cuts connections that are still in a write from before the stop. Afterwards a stream can only send its end.
     pub(super) fn cut_writes(&self) {
         self.cut.store(true, SeqCst);
         self.end(|phase| phase == ConnectionPhase::Writes);
     }
 
-    /// Returns the limits of a write that begins now.
+    /// Returns the limits for a write that begins now.
     pub(super) fn write_limits(&self) -> WriteLimits {
         let HttpLimits { write_time: piece, stream_life: whole, .. } = self.limits;
         if self.is_stopping() {
@@ -174,7 +175,7 @@ impl ConnectionRegistry {
     fn end(&self, which: impl Fn(ConnectionPhase) -> bool) {
         let open: Vec<_> = self.state.lock().open.values().cloned().collect();
         for connection in open.iter().filter(|connection| which(connection.phase())) {
-            // Fails if the socket has ended.
+            // Fails if the socket is already closed.
             let _ = connection.socket.shutdown(Shutdown::Both);
         }
     }
@@ -195,7 +196,7 @@ impl ServedConnection {
     }
 }
 
-/// A connection that counts as open until this is dropped.
+/// An open connection. Dropping this stops counting it.
 pub(super) struct ConnectionSlot {
     registry: Arc<ConnectionRegistry>,
     pub(super) number: u64,
@@ -205,7 +206,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Begins to send a part of a reply. Returns its limits.
+    /// Enters the writing phase. Returns the limits for the write.
     pub(super) fn begin_write(&self) -> WriteLimits {
         if !self.registry.is_stopping() {
             self.connection.enter(ConnectionPhase::Writes);
@@ -221,12 +222,12 @@ impl ConnectionSlot {
         self.registry.cut.load(SeqCst)
     }
 
-    /// Returns the reservation of a body that has no bytes yet.
+    /// Creates the reservation for a body that is still empty.
     pub(super) fn reservation(&self) -> BodyReservation {
         BodyReservation::new(&self.registry.memory, &self.memory)
     }
 
-    /// Returns the reservation of a reply that keeps no bytes yet.
+    /// Creates the reservation for a reply that uses no memory yet.
     pub(super) fn reply_reservation(&self) -> ReplyReservation {
         ReplyReservation::new(&self.registry.memory, &self.memory)
     }
@@ -235,7 +236,7 @@ impl ConnectionSlot {
     pub(super) fn open_stream(&self) -> Option<StreamSlot> {
         let mut state = self.registry.state.lock();
         let limits = &self.registry.limits;
-        let usage = state.clients.entry(self.client).or_insert_with(|| ClientUse::new(limits));
+        let usage = state.clients.entry(self.client).or_insert_with(|| ClientUsage::new(limits));
         if usage.streams >= limits.streams_per_client {
             return None;
         }
@@ -247,7 +248,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        // The last handle of a socket closes it, which must not happen under the lock.
+        // The last handle closes the socket, which must not happen under the lock.
         let _socket = {
             let mut state = self.registry.state.lock();
             state.release(self.client, |usage| usage.connections -= 1);
@@ -256,7 +257,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// A stream that counts as open until this is dropped.
+/// An open stream. Dropping this stops counting it.
 pub(super) struct StreamSlot {
     registry: Arc<ConnectionRegistry>,
     client: IpAddr,
@@ -271,7 +272,7 @@ impl Drop for StreamSlot {
 }
 
 impl RegistryState {
-    fn release(&mut self, client: IpAddr, release: impl FnOnce(&mut ClientUse)) {
+    fn release(&mut self, client: IpAddr, release: impl FnOnce(&mut ClientUsage)) {
         let Some(usage) = self.clients.get_mut(&client) else { return };
         release(usage);
         if usage.connections == 0 && usage.streams == 0 {
@@ -280,7 +281,8 @@ impl RegistryState {
     }
 }
 
-/// Returns the address by which a client is counted. An IPv6 client owns 2^64 addresses, and a local one all loopback addresses.
+/// Returns the address under which a client is counted. An IPv6 client owns 2^64 addresses, and a local one all
+/// loopback addresses.
 pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -292,10 +294,10 @@ pub(crate) fn client_of(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::super::idle::MOST_LINGERING;
-    use super::super::memory::FREE_REPLY;
+    use super::super::memory::UNCOUNTED_REPLY;
     use super::*;
 
-    /// Opens a connection of this client.
+    /// Opens a connection for this client.
     fn open(registry: &Arc<ConnectionRegistry>, client: &str) -> ConnectionSlot {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -324,7 +326,7 @@ mod tests {
         let [mut first, mut second, mut other] = slots.each_ref().map(ConnectionSlot::reservation);
         assert_eq!((first.grow_to(30), second.grow_to(20)), (Ok(()), Ok(())));
         assert_eq!((second.grow_to(21), first.grow_to(31)), (Err(Overload::Client), Err(Overload::Client)));
-        // A refusal by the server leaves the client its share.
+        // When the server refuses, the client keeps its share.
         let (rest, mut third) = (open(&registry, "192.0.2.3"), slots[2].reservation());
         let mut rest = rest.reservation();
         assert_eq!((other.grow_to(40), rest.grow_to(10)), (Ok(()), Ok(())));
@@ -344,9 +346,9 @@ mod tests {
         assert_eq!((first.hold(3 * MIB), second.hold(3 * MIB)), (Ok(()), Ok(())), "the last one may be large");
         assert_eq!(second.hold(3 * MIB + 1), Err(Overload::Client));
         assert_eq!((other.hold(10 * MIB), third.hold(MIB)), (Ok(()), Err(Overload::Server)));
-        assert_eq!(third.hold(FREE_REPLY), Ok(()), "small replies do not count");
+        assert_eq!(third.hold(UNCOUNTED_REPLY), Ok(()), "small replies do not count");
         assert_eq!((other.hold(MIB), third.hold(MIB)), (Ok(()), Ok(())), "a reply gives back the parts that are sent");
-        third.hold_in_any_case(20 * MIB);
+        third.hold_always(20 * MIB);
         assert_eq!(registry.reply_bytes(), 27 * MIB);
         drop((first, second, other, third));
         assert_eq!(registry.reply_bytes(), 0);

@@ -18,18 +18,18 @@ use super::transport::ServerTransport;
 pub(super) struct ReplyFrame {
     /// Whether the connection ends after the reply.
     pub(super) closes: bool,
-    /// Whether the client asks for the head only.
+    /// Whether the client requests only the head.
     pub(super) head_only: bool,
-    /// Whether the client knows chunks.
+    /// Whether the client supports chunks.
     pub(super) chunks: bool,
-    /// Whether the client accepts bodies that are compressed by gzip.
+    /// Whether the client accepts bodies compressed with gzip.
     pub(super) gzip: bool,
-    /// Whether the request only reads. Then it may be refused after its answer was made.
+    /// Whether the request only reads. Then it may still be refused after its answer was created.
     pub(super) reads: bool,
 }
 
 impl ReplyFrame {
-    /// The frame of the last reply of a connection.
+    /// The frame of a connection's last reply.
     pub(super) const LAST: Self = Self { closes: true, head_only: false, chunks: true, gzip: false, reads: false };
 
     pub(super) fn of(head: &RequestHead) -> Self {
@@ -39,7 +39,7 @@ impl ReplyFrame {
     }
 }
 
-/// Returns whether a request accepts bodies that are compressed by gzip.
+/// Returns whether a client accepts bodies compressed with gzip.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -49,17 +49,17 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns these bytes as one chunk of a body. They must not be empty.
+/// Formats these bytes as one chunk of a body. They must not be empty.
 pub(super) fn chunk(bytes: &[u8]) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(bytes.len() + 12);
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = write!(chunk, "{:x}\r\n", bytes.len());
     chunk.extend_from_slice(bytes);
     chunk.extend_from_slice(b"\r\n");
     chunk
 }
 
-/// Returns the bytes of a reply without a body, or with a full one. `date` is the time for the header `Date`.
+/// Returns the bytes of a reply with a complete body or without one. `date` is the value of the header `Date`.
 pub(super) fn full_reply(
     status: StatusCode,
     headers: &HeaderMap,
@@ -70,7 +70,7 @@ pub(super) fn full_reply(
     let mut bytes = head(status, headers, frame.closes, date);
     let has_no_body = status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !has_no_body {
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = write!(bytes, "content-length: {}\r\n", body.len());
     }
     bytes.extend_from_slice(b"\r\n");
@@ -114,7 +114,7 @@ fn head(status: StatusCode, headers: &HeaderMap, closes: bool, date: &str) -> Ve
     bytes
 }
 
-/// Returns whether only the connection sets this header.
+/// Returns whether this header is set only by the connection.
 fn is_of_the_connection(name: &HeaderName) -> bool {
     matches!(*name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION | header::DATE)
 }
@@ -124,12 +124,13 @@ pub(super) struct StreamWriter<'a> {
     pub(super) transport: &'a mut ServerTransport,
     pub(super) slot: &'a ConnectionSlot,
     pub(super) chunks: bool,
-    /// The memory that the body keeps.
+    /// The memory that the body uses.
     pub(super) memory: &'a mut ReplyReservation,
     pub(super) counts: &'a HttpCounts,
-    /// Whether a part was not sent. Then no further part can be sent.
+    /// Whether sending a part has failed. Then no further part can be sent.
     pub(super) failed: bool,
-    /// Whether a part was refused after a stop. The client has received whole parts, so the stream can end properly.
+    /// Whether a part was refused after a stop. The client has received complete parts, so the stream can end
+    /// properly.
     pub(super) refused: bool,
 }
 
@@ -176,7 +177,7 @@ impl ReplySink for StreamWriter<'_> {
 }
 
 impl Reply {
-    /// Returns a reply with a `Status` of Kubernetes, as its clients expect.
+    /// Creates a reply with a Kubernetes `Status`, as its clients expect.
     pub(crate) fn failure(status: StatusCode, reason: &str, message: &str) -> Self {
         let json = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,4 +1,4 @@
-//! The threads of a server: a changing number, all joined at the end.
+//! The threads of a server. Their number changes, and all are joined at the end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -25,9 +25,9 @@ struct RosterState {
     next: u64,
     /// The names of the threads that have not ended.
     present: BTreeMap<u64, String>,
-    /// The threads that have begun and have not ended.
+    /// The ids of the threads that have started and not ended.
     ids: HashMap<u64, ThreadId>,
-    /// The threads that have ended, but were not joined.
+    /// The threads that have ended but are not joined yet.
     ended: Vec<u64>,
     joiners: HashMap<u64, Joiner>,
     /// The thread that ends after all others.
@@ -72,7 +72,7 @@ impl ThreadRoster {
         let joiners: Vec<_> = self.state.with(|state| {
             let RosterState { ended, joiners, .. } = state;
             let (known, unknown) = ended.drain(..).partition(|number| joiners.contains_key(number));
-            // These threads are being started.
+            // These threads are still starting.
             *ended = unknown;
             let known: Vec<u64> = known;
             known.iter().filter_map(|number| joiners.remove(number)).collect()
@@ -85,7 +85,7 @@ impl ThreadRoster {
         self.state.with(|state| state.present.values().cloned().collect())
     }
 
-    /// Calls `hook` when the last thread has ended, or now if there is none.
+    /// Calls `hook` when the last thread has ended, or at once if no thread runs.
     pub(crate) fn on_end(&self, hook: &EndHook) {
         let ended = self.state.with(|state| {
             let ended = state.present.is_empty();
@@ -99,8 +99,8 @@ impl ThreadRoster {
         }
     }
 
-    /// Blocks until all threads have ended, for at most `timeout`. The last thread wakes it. A thread of the roster waits neither for
-    /// itself nor for the thread that ends last.
+    /// Blocks until all threads have ended, for at most `timeout`. The last thread wakes this call. A thread of the
+    /// roster waits neither for itself nor for the thread that ends last.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let deadline = self.clock.nanos().after(timeout);
         let current = current_thread();
@@ -135,7 +135,7 @@ impl ThreadRoster {
     }
 }
 
-/// Counts a thread as present until this is dropped.
+/// Counts a thread as running. Dropping this records its end.
 struct Present {
     roster: Arc<ThreadRoster>,
     number: u64,

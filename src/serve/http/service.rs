@@ -1,4 +1,4 @@
-//! The decisions that a connection leaves to the server.
+//! The decisions that a connection leaves to its server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::serve::access::UserInfo;
 #[derive(Clone, Debug)]
 pub(crate) struct PeerInfo {
     pub(crate) peer: SocketAddr,
-    /// The address of the server that the client has used.
+    /// The server's address that the client has connected to.
     pub(crate) local: IpAddr,
     pub(crate) is_tls: bool,
-    /// The user of the client's certificate, or why it names none.
+    /// The user of the client's certificate, or why the certificate does not name a user.
     pub(crate) certificate: Option<Result<UserInfo, &'static str>>,
 }
 
 /// A request that is refused before its body is read.
 pub(crate) struct RefusedRequest {
     pub(crate) reply: Reply,
-    /// The time before the reply is sent.
+    /// The delay before the reply is sent.
     pub(crate) delay: Duration,
 }
 
@@ -33,7 +33,7 @@ pub(crate) trait Service: Send + Sync {
     /// Returns the verb of a request for metrics.
     fn verb(&self, head: &RequestHead) -> &'static str;
 
-    /// Logs that TLS refuses a client.
+    /// Logs that TLS refused a client.
     #[cfg(feature = "serve-tls")]
     fn log_handshake(&self, peer: IpAddr, error: &std::io::Error);
 

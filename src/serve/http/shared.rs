@@ -9,7 +9,7 @@ use super::service::Service;
 use crate::base::clock::Clock;
 use crate::base::text::one_line;
 
-/// The parts of a server that its connections share.
+/// The state that the connections of one server share.
 pub(crate) struct HttpShared {
     /// The name of the server.
     pub(crate) name: String,
@@ -30,13 +30,13 @@ impl HttpShared {
         log::error!(component, path, panic; "{component}: the handler of {path} panicked: {panic}");
     }
 
-    /// Returns whether clients must speak TLS.
+    /// Returns whether clients must use TLS.
     #[cfg(feature = "serve-tls")]
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Returns whether clients must speak TLS.
+    /// Returns whether clients must use TLS.
     #[cfg(not(feature = "serve-tls"))]
     #[expect(clippy::unused_self, reason = "the signature with TLS")]
     pub(crate) fn is_tls(&self) -> bool {

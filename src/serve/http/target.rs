@@ -1,19 +1,19 @@
-//! The target of a request: its path and its query, decoded once.
+//! The target of a request: its path and query, decoded once.
 
 use percent_encoding::percent_decode_str;
 
 /// The target of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTarget {
-    /// The host and port of an absolute target: `http://host:port/path`.
+    /// The host and port of an absolute target, such as `http://host:port/path`.
     pub(crate) authority: Option<String>,
-    /// The path as it was sent. Begins with `/`.
+    /// The path as sent. Begins with `/`.
     pub(crate) path: String,
     pub(crate) segments: Vec<String>,
     pub(crate) query: Vec<(String, String)>,
 }
 
-/// Parses a target. An error names the fault.
+/// Parses a target. An error describes the fault.
 pub(crate) fn parse_target(target: &str) -> Result<RequestTarget, &'static str> {
     if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the target has characters that must be percent-encoded");
@@ -27,7 +27,7 @@ pub(crate) fn parse_target(target: &str) -> Result<RequestTarget, &'static str> 
     let Some(inner) = path.strip_prefix('/') else {
         return Err("the path does not begin with a slash");
     };
-    // People type a slash at the end.
+    // People type a final slash.
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let segments = match inner {
         "" if path.len() > 1 => return Err("the path has an empty segment"),
@@ -38,7 +38,7 @@ pub(crate) fn parse_target(target: &str) -> Result<RequestTarget, &'static str> 
     Ok(RequestTarget { authority: authority.map(str::to_ascii_lowercase), path: path.to_owned(), segments, query })
 }
 
-/// Returns the one path that stands for these segments. A slash inside a segment is written as `%2F`.
+/// Returns the single canonical path for these segments. A slash within a segment is written as `%2F`.
 pub(crate) fn canonical_path(segments: &[String]) -> String {
     if segments.is_empty() {
         return "/".to_owned();
@@ -75,7 +75,7 @@ fn segment(encoded: &str) -> Result<String, &'static str> {
 
 fn parameter(pair: &str) -> Result<(String, String), &'static str> {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    // Forms write a space as a plus.
+    // Forms encode a space as a plus.
     Ok((decode(&name.replace('+', " "))?, decode(&value.replace('+', " "))?))
 }
 

@@ -1,4 +1,4 @@
-//! TLS: certificates from files, read again when they change.
+//! TLS with certificates from files, which are read again when they change.
 
 use std::fmt;
 use std::io;
@@ -17,10 +17,10 @@ use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::run::error::BoxError;
 
-/// The least time between two looks at the files.
+/// The shortest interval between two checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The files for TLS, in PEM.
+/// The TLS files, in PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct TlsFiles {
     pub(crate) clients: Option<PathBuf>,
 }
 
-/// The contents of [`TlsFiles`]. The key is among them, so nothing shows them.
+/// The contents of [`TlsFiles`]. They include the key, so nothing may show them.
 #[derive(PartialEq, Eq)]
 struct TlsContents {
     certificate: Vec<u8>,
@@ -63,8 +63,8 @@ impl ServerTls {
         Ok(Self { name, clock, files, state })
     }
 
-    /// Returns the settings for a new connection. Looks at the files at most once a second. If new files cannot be used, the previous
-    /// settings stay.
+    /// Returns the settings for a new connection. Checks the files at most once a second. If new files are unusable,
+    /// the previous settings stay.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         {
             let mut state = self.state.lock();
@@ -72,7 +72,7 @@ impl ServerTls {
             if now < state.next_look {
                 return Arc::clone(&state.config);
             }
-            // Other connections use the previous settings meanwhile.
+            // Meanwhile, other connections use the previous settings.
             state.next_look = now.after(PERIOD);
         }
         let contents = match self.files.read() {
@@ -136,7 +136,7 @@ impl TlsFiles {
                     roots.add(certificate).map_err(|error| unusable(path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    // Other users present tokens.
+                    // Users without a certificate present tokens.
                     .allow_unauthenticated()
                     .build()
                     .map_err(|error| unusable(path, error))?;

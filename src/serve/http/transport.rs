@@ -9,10 +9,10 @@ use super::registry::WriteLimits;
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
-/// The bytes that have one deadline of a write.
+/// How many bytes of a write share one deadline.
 const PIECE: usize = 64 << 10;
 
-/// The socket of one connection. One thread uses it.
+/// The socket of one connection, used by one thread.
 pub(super) struct ServerTransport {
     pub(super) socket: Arc<TcpStream>,
     clock: Clock,
@@ -30,7 +30,7 @@ impl ServerTransport {
         }
     }
 
-    /// Blocks until bytes arrive. Returns 0 at the end of the connection. Fails at the deadline with `TimedOut`.
+    /// Blocks until bytes arrive. Returns 0 at the end of the connection, or fails with `TimedOut` at the deadline.
     pub(super) fn read(&mut self, buffer: &mut [u8], deadline: Nanos) -> io::Result<usize> {
         let mut socket = DeadlineSocket { socket: &self.socket, clock: &self.clock, deadline };
         #[cfg(feature = "serve-tls")]
@@ -40,7 +40,7 @@ impl ServerTransport {
         socket.read(buffer)
     }
 
-    /// Writes all bytes. The client must take them within these limits.
+    /// Writes all bytes. Fails if the client does not read them within the limits.
     pub(super) fn write(&mut self, bytes: &[u8], limits: WriteLimits) -> io::Result<()> {
         let end = self.clock.nanos().after(limits.whole);
         for piece in bytes.chunks(PIECE) {
@@ -66,16 +66,16 @@ impl ServerTransport {
             // The connection ends in any case.
             let _ = flush_tls(tls, &mut socket);
         }
-        // Fails if the socket has ended.
+        // Fails if the socket is already closed.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
     #[cfg(feature = "serve-tls")]
-    /// Begins TLS. Returns the certificates of the client.
+    /// Starts TLS. Returns the client's certificates.
     ///
     /// # Errors
     ///
-    /// Returns `InvalidData` if the client does not speak TLS or presents an invalid certificate.
+    /// Returns `InvalidData` if the client does not speak TLS, or presents an invalid certificate.
     pub(super) fn handshake(
         &mut self,
         config: Arc<rustls::ServerConfig>,
@@ -92,7 +92,8 @@ impl ServerTransport {
     }
 
     #[cfg(feature = "serve-tls")]
-    /// Blocks until the first byte arrives, and returns it without reading it. Returns `None` at the end of the connection.
+    /// Blocks until the first byte arrives, and returns it without consuming it. Returns `None` at the end of the
+    /// connection.
     pub(super) fn first_byte(&self, deadline: Nanos) -> io::Result<Option<u8>> {
         let mut byte = [0];
         self.socket.set_read_timeout(Some(left(&self.clock, deadline)?))?;
@@ -107,10 +108,10 @@ struct DeadlineSocket<'a> {
     deadline: Nanos,
 }
 
-/// Returns the time to a deadline.
+/// Returns the time until a deadline.
 fn left(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
     let left = deadline.since(clock.nanos());
-    // A shorter timeout would be rounded to zero, which means none.
+    // A shorter timeout would be rounded to zero, which means "no timeout".
     if left < Duration::from_micros(10) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
@@ -170,7 +171,7 @@ fn receive_tls(tls: &mut rustls::ServerConnection, socket: &mut DeadlineSocket<'
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     if let Err(error) = tls.process_new_packets() {
-        // Tells the client the reason.
+        // Tell the client the reason.
         let _ = flush_tls(tls, socket);
         return Err(invalid(error));
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::json_path::JsonPath;
 use crate::objects::{SharedObject, ValueRef};
 
-/// A column of the table that `kubectl get` prints.
+/// A column in the output of `kubectl get`.
 ///
 /// # Examples
 ///
@@ -29,27 +29,28 @@ pub struct PrintColumn {
     source: CellSource,
 }
 
-/// The source of a cell.
+/// Where the values of a column come from.
 #[derive(Clone)]
 enum CellSource {
-    /// A path that is read when the kind is registered.
+    /// A path, which is parsed when the kind is registered.
     Unread(String),
     Path(JsonPath),
     Computed(fn(&SharedObject) -> Value),
 }
 
 impl PrintColumn {
-    /// Returns a column with this name, type and JSON path.
+    /// Creates a column with this name, type and JSON path.
     ///
-    /// The type is `string`, `integer`, `number`, `boolean` or `date`. A date is printed as an age. The path has the form of the
-    /// print columns of a Kubernetes definition: `.spec.title`, `.spec.ports[0]`, `.metadata.labels['app']`, or a condition as in
-    /// the example of the type. If it selects several values, the first is printed.
+    /// The type is `string`, `integer`, `number`, `boolean` or `date`. A date is shown as an age. The path has the
+    /// same form as in the print columns of a Kubernetes definition: `.spec.title`, `.spec.ports[0]`,
+    /// `.metadata.labels['app']`, or a condition as in the example above. If it selects several values, the first one
+    /// is shown.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: impl Into<String>, path: impl Into<String>) -> Self {
         Self::of(name, kind, CellSource::Unread(path.into()))
     }
 
-    /// Returns a column with computed values.
+    /// Creates a column with computed values.
     pub(super) fn computed(name: &str, kind: &str, value: fn(&SharedObject) -> Value) -> Self {
         Self::of(name, kind, CellSource::Computed(value))
     }
@@ -71,13 +72,13 @@ impl PrintColumn {
         Self { format: format.into(), ..self }
     }
 
-    /// Sets the priority. A column with a priority above 0 is printed only by `-o wide`.
+    /// Sets the priority. A column with a priority above 0 is shown only with `-o wide`.
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {
         Self { priority, ..self }
     }
 
-    /// Prints the column only by `-o wide`.
+    /// Shows the column only with `-o wide`.
     #[must_use]
     pub fn wide(self) -> Self {
         self.priority(1)
@@ -94,12 +95,12 @@ impl PrintColumn {
     /// Returns the head of the column in a table.
     pub(crate) fn head(&self) -> Value {
         let Self { name, kind, format, description, priority, .. } = self;
-        // A table has no dates: the server prints them.
+        // A table has no dates, because the server formats them.
         let kind = if self.is_date() { "string" } else { kind };
         serde_json::json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
     }
 
-    /// Returns the value of an object in this column; null if it is missing.
+    /// Returns an object's value in this column, or null if it is missing.
     pub(crate) fn value(&self, object: &SharedObject) -> Value {
         match &self.source {
             CellSource::Path(path) => path.first(object.as_value()).map_or(Value::Null, ValueRef::to_value),
@@ -108,7 +109,7 @@ impl PrintColumn {
         }
     }
 
-    /// Reads the path.
+    /// Parses the path.
     pub(super) fn read(mut self) -> Result<Self, String> {
         if let CellSource::Unread(path) = &self.source {
             let path = path.parse().map_err(|fault| format!("the path {path:?} of column {:?}: {fault}", self.name))?;

@@ -1,18 +1,19 @@
-//! The two forms of an event: of the core group, and of `events.k8s.io`, in which it is stored. A plain value.
+//! Converts events between the form of the core group and the form of `events.k8s.io`, in which they are stored. Plain
+//! values.
 //!
-//! Both forms have the same fields under different names, as in Kubernetes, so that no conversion loses anything.
+//! Both forms have the same fields under different names, as in Kubernetes, so no conversion loses anything.
 
 use serde_json::{Map, Value};
 
 use crate::objects::{EventRecorder, Kind};
 
-/// The kind of the events in the core group.
+/// The kind of events in the core group.
 pub(crate) const CORE_EVENT: Kind = Kind::namespaced("", "v1", "Event");
 
-/// The kind of the stored events.
+/// The kind of stored events.
 pub(crate) const STORED_EVENT: Kind = EventRecorder::KIND;
 
-/// The fields with two names: in the core group, and in `events.k8s.io`.
+/// The fields with two names: first in the core group, then in `events.k8s.io`.
 const RENAMED: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("firstTimestamp", "deprecatedFirstTimestamp"),
@@ -23,7 +24,7 @@ const RENAMED: [(&str, &str); 7] = [
     ("source", "deprecatedSource"),
 ];
 
-/// The fields by which events of the core group can be selected.
+/// The fields that field selectors for core events can use.
 pub(crate) const CORE_SELECTABLE: &[&str] = &[
     "involvedObject.apiVersion",
     "involvedObject.fieldPath",
@@ -38,7 +39,7 @@ pub(crate) const CORE_SELECTABLE: &[&str] = &[
     "type",
 ];
 
-/// The fields by which events of `events.k8s.io` can be selected.
+/// The fields that field selectors for `events.k8s.io` events can use.
 pub(crate) const SELECTABLE: &[&str] = &[
     "reason",
     "regarding.apiVersion",
@@ -52,19 +53,19 @@ pub(crate) const SELECTABLE: &[&str] = &[
     "type",
 ];
 
-/// Returns the path in `events.k8s.io` of the path of a field selector in the core group, such as
-/// `involvedObject.name`.
+/// Converts the path of a field selector in the core group, such as `involvedObject.name`, to a path in
+/// `events.k8s.io`.
 pub(crate) fn stored_selector(path: &str) -> String {
-    // The field selector `source` of Kubernetes means the component.
+    // In Kubernetes, the field selector `source` means the component.
     if path == "source" { "reportingController".to_owned() } else { stored_path(path) }
 }
 
-/// Returns the path in `events.k8s.io` of a path in the core group.
+/// Converts a path in the core group to a path in `events.k8s.io`.
 fn stored_path(path: &str) -> String {
     renamed_path(path, |(core, stored)| (core, stored))
 }
 
-/// Returns the path in the core group of a path in `events.k8s.io`.
+/// Converts a path in `events.k8s.io` to a path in the core group.
 pub(crate) fn core_path(path: &str) -> String {
     renamed_path(path, |(core, stored)| (stored, core))
 }
@@ -76,12 +77,12 @@ fn renamed_path(path: &str, order: impl Fn((&'static str, &'static str)) -> (&'s
     renamed.map_or_else(|| path.to_owned(), |(_, to)| format!("{to}{rest}"))
 }
 
-/// Returns an event of `events.k8s.io`, or a merge patch of one, in the form of the core group.
+/// Converts an event of `events.k8s.io`, or a merge patch of one, to the form of the core group.
 pub(crate) fn core_event(event: Value) -> Value {
     renamed(event, &CORE_EVENT, core_path)
 }
 
-/// Returns an event of the core group, or a merge patch of one, in the form of `events.k8s.io`.
+/// Converts an event of the core group, or a merge patch of one, to the form of `events.k8s.io`.
 pub(crate) fn stored_event(event: Value) -> Value {
     renamed(event, &STORED_EVENT, stored_path)
 }

@@ -1,4 +1,4 @@
-//! The JSON paths of print columns: the part of `kubectl`'s JSON path that definitions use.
+//! The JSON paths of print columns: the part of `kubectl`'s JSON paths that definitions use.
 
 use std::str::FromStr;
 
@@ -13,11 +13,11 @@ pub(super) struct JsonPath(Vec<PathStep>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PathStep {
     Field(String),
-    /// An element by its number, from the end if the number is negative.
+    /// An element by its index. A negative index counts from the end.
     Element(i64),
     /// All elements or all fields.
     All,
-    /// The elements that have this text (or do not have it) at a path.
+    /// The elements that have this text at a path, or those that do not have it.
     Having {
         path: JsonPath,
         equal: bool,
@@ -53,7 +53,7 @@ fn walk<'a>(steps: &[PathStep], value: ValueRef<'a>) -> Option<ValueRef<'a>> {
 fn is_text(value: ValueRef<'_>, text: &str) -> bool {
     match value.as_str() {
         Some(found) => found == text,
-        // The text of a number or a truth value is its JSON.
+        // For a number or boolean, compare the JSON text.
         None => serde_json::from_str::<Value>(text).is_ok_and(|wanted| value == wanted),
     }
 }
@@ -86,7 +86,7 @@ impl FromStr for JsonPath {
     }
 }
 
-/// Reads a name in which a backslash makes a dot part of the name. Returns the name and its length in the text.
+/// Reads a name. A backslash before a dot makes the dot part of the name. Returns the name and its length in the text.
 fn field(text: &str) -> (String, usize) {
     let (mut name, mut escaped) = (String::new(), false);
     for (at, letter) in text.char_indices() {
@@ -102,7 +102,7 @@ fn field(text: &str) -> (String, usize) {
     (name, text.len())
 }
 
-/// Returns the position of the bracket that closes a step. Quoted brackets and nested ones do not.
+/// Returns the position of the bracket that closes a step, ignoring quoted and nested brackets.
 fn closing(text: &str) -> Option<usize> {
     let (mut quote, mut depth) = (None, 0);
     for (at, letter) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! The served kinds: their names, columns, schemas and hooks.
+//! The served kinds, with their names, columns, schemas and hooks.
 
 mod column;
 mod core_event;

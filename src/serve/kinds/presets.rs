@@ -1,4 +1,4 @@
-//! Kinds that come with columns.
+//! Kinds with predefined columns.
 
 use serde_json::{Value, json};
 
@@ -11,28 +11,28 @@ use crate::objects::{Kind, SharedObject, ValueRef};
 pub(crate) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 
 impl ServedResource {
-    /// Returns the kind of the events that an [`EventRecorder`](crate::objects::EventRecorder) writes, with the columns of
+    /// Creates the kind of events that an [`EventRecorder`](crate::objects::EventRecorder) writes, with the columns of
     /// `kubectl`: `Event` in the group `events.k8s.io`.
     #[must_use]
     pub fn events() -> Self {
         event_columns(Self::new(STORED_EVENT), SELECTABLE)
     }
 
-    /// Returns the kind of the older events in the core group, with the columns of `kubectl`.
+    /// Creates the kind of older events in the core group, with the columns of `kubectl`.
     ///
-    /// These are objects of their own. [`serve_events`](crate::serve::ObjectApiBuilder::serve_events) serves the events
-    /// of a recorder in this form.
+    /// These are separate objects. To serve a recorder's events in this form, use
+    /// [`serve_events`](crate::serve::ObjectApiBuilder::serve_events).
     #[must_use]
     pub fn core_events() -> Self {
         event_columns(Self::new(CORE_EVENT), CORE_SELECTABLE)
     }
 
-    /// Returns the events of [`events`](Self::events) in the form of the core group.
+    /// Returns a view of [`events`](Self::events) in the form of the core group.
     pub(crate) fn core_event_view() -> Self {
         Self { source: ObjectSource::Events, ..Self::core_events() }
     }
 
-    /// Returns the namespaces of a server that stores none: a namespace exists as long as an object is in it.
+    /// Returns the namespaces of a server that stores none: a namespace exists while it contains an object.
     pub(crate) fn virtual_namespaces() -> Self {
         let status = PrintColumn::new("Status", "string", ".status.phase").description("The phase of the namespace.");
         let namespaces = Self::new(NAMESPACE).short_name("ns").with_status(false).column(status);
@@ -40,7 +40,7 @@ impl ServedResource {
     }
 }
 
-/// Adds the columns of events, which have their name last and no age, and the fields by which they can be selected.
+/// Adds the columns of events, with the name last and no age, and the selectable fields.
 fn event_columns(events: ServedResource, selectable: &'static [&'static str]) -> ServedResource {
     let text = |name: &str, value: fn(&SharedObject) -> Value| PrintColumn::computed(name, "string", value);
     let mut events = events
@@ -61,10 +61,10 @@ fn event_columns(events: ServedResource, selectable: &'static [&'static str]) ->
     events
 }
 
-/// The field with the object of an event, in both groups.
+/// The field for the object of an event, in each group.
 const REGARDING: &[&str] = &["involvedObject", "regarding"];
 
-/// Returns the first text that is not empty in these fields.
+/// Returns the first text in these fields that is not empty.
 fn text_of<'a>(event: &'a SharedObject, fields: &[&str]) -> &'a str {
     let texts = fields.iter().filter_map(|field| event.get(field)?.as_str());
     texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
@@ -97,7 +97,7 @@ fn last_seen(event: &SharedObject) -> Value {
 fn count(event: &SharedObject) -> Value {
     let in_series = event.get("series").and_then(|series| series.get("count"));
     let count = in_series.or_else(|| event.get("count")).or_else(|| event.get("deprecatedCount"));
-    // An event that happened once has no count in the newer form.
+    // In the newer form, an event that occurred once has no count.
     json!(count.and_then(ValueRef::as_i64).filter(|count| *count != 0).unwrap_or(1))
 }
 
@@ -112,7 +112,7 @@ fn source(event: &SharedObject) -> Value {
     if instance.is_empty() { component.into() } else { format!("{component}, {instance}").into() }
 }
 
-/// Returns the object of an event in the form `site/home`.
+/// Returns the object of an event, such as `site/home`.
 fn regarded(event: &SharedObject) -> Value {
     let kind = read(event, REGARDING, "kind").to_lowercase();
     match read(event, REGARDING, "name") {

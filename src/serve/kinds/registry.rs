@@ -34,7 +34,7 @@ impl fmt::Display for RegistryError {
 
 impl Error for RegistryError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message has the text of the fault already.
+        // The message already includes the text of the fault.
         None
     }
 }
@@ -88,7 +88,7 @@ impl KindRegistry {
         Ok(())
     }
 
-    /// Returns the kind at a place of URLs.
+    /// Returns the kind with this location in URLs.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&ServedResource> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
@@ -107,7 +107,7 @@ impl KindRegistry {
         self.iter().filter(move |resource| resource.kind.group() == group && resource.kind.version() == version)
     }
 
-    /// Returns the groups with their versions, the preferred version first. The core group is always there.
+    /// Returns the groups with their versions, preferred version first. Always includes the core group.
     pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut groups = BTreeMap::from([("", vec!["v1"])]);
         for (group, version, _) in self.resources.keys() {
@@ -123,7 +123,7 @@ impl KindRegistry {
     }
 }
 
-/// Adds a column with the name at the beginning, and one with the age at the end unless there is one.
+/// Adds a column with the name at the beginning. Adds one with the age at the end, unless there is one.
 fn with_name_and_age(mut columns: Vec<PrintColumn>) -> Vec<PrintColumn> {
     let name = PrintColumn::computed("Name", "string", |object| object.name().into())
         .format("name")
@@ -136,7 +136,7 @@ fn with_name_and_age(mut columns: Vec<PrintColumn>) -> Vec<PrintColumn> {
     columns
 }
 
-/// The rank of a version: stable ones first, then beta and alpha, then others, and newer ones first.
+/// The rank of a version: stable, then beta, then alpha, then others, and newer ones first.
 fn version_rank(version: &str) -> (u8, std::cmp::Reverse<u64>, std::cmp::Reverse<u64>, String) {
     let parsed = (|| {
         let rest = version.strip_prefix('v')?;

@@ -54,18 +54,18 @@ pub struct ServedResource {
     pub(super) categories: Vec<String>,
     pub(super) has_status: bool,
     pub(super) columns: Vec<PrintColumn>,
-    /// Whether the columns of the name and the age are among the columns, if they are shown at all.
+    /// Whether the columns already include the name and the age, if these are shown at all.
     pub(super) has_all_columns: bool,
-    /// The fields beside the name and namespace by which objects can be selected. `None`: those that the schema knows.
+    /// The fields besides name and namespace that field selectors can use. `None` means those that the schema knows.
     pub(super) selectable: Option<&'static [&'static str]>,
-    /// The schema as given, until the kind is registered.
+    /// The schema as given. It is compiled when the kind is registered.
     pub(super) given_schema: Option<Value>,
     pub(super) schema: Option<StructuralSchema>,
     pub(super) hooks: AdmissionHooks,
     pub(super) source: ObjectSource,
 }
 
-/// The fields of the metadata by which objects can be selected.
+/// The metadata fields that field selectors can use.
 const METADATA: [&str; 9] = [
     "annotations",
     "creationTimestamp",
@@ -78,20 +78,20 @@ const METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// The source of the objects of a kind.
+/// Where the objects of a kind come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ObjectSource {
     /// The client stores them.
     #[default]
     Stored,
-    /// They are the [core form](ServedResource::core_event_view) of events that the client stores in their newer form.
+    /// They are events in the [core form](ServedResource::core_event_view). The client stores them in the newer form.
     Events,
-    /// They are [virtual namespaces](ServedResource::virtual_namespaces). Nothing is stored for them.
+    /// They are [virtual namespaces](ServedResource::virtual_namespaces), which are not stored.
     Namespaces,
 }
 
 impl ServedResource {
-    /// Returns a kind with a status, without a schema. Its plural is the plural of the kind.
+    /// Creates a kind with a status and without a schema. Its plural is the plural of `kind`.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self {
@@ -110,27 +110,27 @@ impl ServedResource {
         }
     }
 
-    /// Returns the kind of a type. It has a status if the type has one.
+    /// Creates the kind of a type. It has a status if the type has one.
     #[must_use]
     pub fn of<T: Object>() -> Self {
         const { T::KIND.assert_known() };
         Self::new(T::KIND).with_status(TypeId::of::<T::Status>() != TypeId::of::<()>())
     }
 
-    /// Sets the singular. Default: the name of the kind in lower case.
+    /// Sets the singular name. Default: the kind's name in lower case.
     #[must_use]
     pub fn singular(self, singular: impl Into<String>) -> Self {
         Self { singular: singular.into(), ..self }
     }
 
-    /// Adds a short name, such as `si`, for `kubectl get si`.
+    /// Adds a short name. With `si`, `kubectl get si` works.
     #[must_use]
     pub fn short_name(mut self, name: impl Into<String>) -> Self {
         self.short_names.push(name.into());
         self
     }
 
-    /// Adds a category, such as `all`, for `kubectl get all`.
+    /// Adds a category. With `all`, `kubectl get all` includes this kind.
     #[must_use]
     pub fn category(mut self, category: impl Into<String>) -> Self {
         self.categories.push(category.into());
@@ -143,27 +143,27 @@ impl ServedResource {
         Self { has_status, ..self }
     }
 
-    /// Adds a column after the name. The last column is the age, unless a column has the name `Age`.
+    /// Adds a column after the name. The last column is the age, unless one of the columns is named `Age`.
     #[must_use]
     pub fn column(mut self, column: PrintColumn) -> Self {
         self.columns.push(column);
         self
     }
 
-    /// Sets the schema of the objects: a structural schema of Kubernetes, or the schema that the crate `schemars` makes of a type.
+    /// Sets the schema of the objects: a structural Kubernetes schema, or the schema that the crate `schemars`
+    /// generates for a type.
     ///
-    /// Fields that the schema does not know are not stored. Missing fields get the defaults of the schema. Objects that do not match
-    /// are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`.
+    /// Fields that the schema does not know are not stored. Missing fields get their defaults. Objects that violate
+    /// the schema are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`.
     ///
-    /// A keyword that would not be checked makes [`build`](crate::serve::ObjectApiBuilder::build) fail with its name:
-    /// rules in CEL, `if`, `dependentSchemas`, `unevaluatedItems`, and all unknown ones. Write a [hook](Self::validate)
-    /// instead. A `format` that is unknown, and extensions that begin with `x-` but not with `x-kubernetes-`, have no
-    /// effect.
+    /// If a keyword would not be checked, [`build`](crate::serve::ObjectApiBuilder::build) returns an error that names
+    /// it. This applies to CEL rules, `if`, `dependentSchemas`, `unevaluatedItems` and all unknown keywords. Write a
+    /// [hook](Self::validate) instead. An unknown `format`, and extensions that begin with `x-` but not with
+    /// `x-kubernetes-`, have no effect.
     ///
-    /// Clients can select objects by the fields that the schema knows:
-    /// `kubectl get sites --field-selector spec.title=Home`.
+    /// Field selectors can use the fields that the schema knows: `kubectl get sites --field-selector spec.title=Home`.
     ///
-    /// Without a schema, all fields are stored as they are.
+    /// Without a schema, all fields are stored unchanged.
     #[must_use]
     pub fn schema(self, schema: Value) -> Self {
         Self { given_schema: Some(schema), ..self }
@@ -171,8 +171,9 @@ impl ServedResource {
 
     /// Adds a hook that changes objects before they are checked and written.
     ///
-    /// Hooks run in the order of their registration, for each creation and change of an object or its status, also for dry runs. A
-    /// hook can run several times for one request. It must not change the kind, the namespace or the name.
+    /// Hooks run in the order of registration, for each creation and each change of an object or its status, and in
+    /// dry runs too. A hook may run several times for one request. It must not change the kind, the namespace or the
+    /// name.
     #[must_use]
     pub fn mutate(
         mut self,
@@ -182,8 +183,8 @@ impl ServedResource {
         self
     }
 
-    /// Adds a hook that checks objects before they are written, after the schema was checked. All hooks of a kind run, and all
-    /// invalid fields are reported together.
+    /// Adds a hook that checks objects before they are written, after the schema check. All hooks of a kind run, and
+    /// all invalid fields are reported together.
     #[must_use]
     pub fn validate(
         mut self,
@@ -193,9 +194,10 @@ impl ServedResource {
         self
     }
 
-    /// Adds a hook that is asked before a request deletes an object.
+    /// Adds a hook that checks each request to delete an object.
     ///
-    /// It is not asked about deletions by the program itself, nor about dependents that are deleted because their owner is gone.
+    /// It does not run for deletions by the program itself, or for dependents that are deleted because their owner is
+    /// gone.
     #[must_use]
     pub fn validate_deletion(
         mut self,
@@ -239,7 +241,7 @@ impl ServedResource {
         &self.columns
     }
 
-    /// Returns whether objects can be selected by the field at this path. Without a schema, by any field.
+    /// Returns whether field selectors can use the field at this path. Without a schema, they can use any field.
     pub(crate) fn is_selectable(&self, path: &str) -> bool {
         match (path.split_once('.'), self.selectable, &self.schema) {
             (Some(("metadata", field)), Some(_), _) => ["name", "namespace"].contains(&field),
@@ -256,7 +258,7 @@ impl ServedResource {
         self.source
     }
 
-    /// Returns whether a write must be admitted: it has a schema or hooks.
+    /// Returns whether writes need admission, because there are a schema or hooks.
     pub(crate) fn admits_writes(&self) -> bool {
         self.schema.is_some() || !self.hooks.ignore_writes()
     }

@@ -1,4 +1,4 @@
-//! The section *needs attention*: stuck runs, failing sources, and failed keys.
+//! The section *needs attention*: stuck runs, failing sources and failed keys.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,18 @@ use super::units::{size, span};
 use crate::controller::{ControllerStatus, FailedKey};
 use crate::watch::source::SourceStatus;
 
-/// The number of rows. The rest is counted.
+/// The largest number of rows. Further ones are only counted.
 const MOST_ROWS: usize = 40;
 
-/// The urgency of a parked key. Failing keys are less urgent, all other troubles more.
+/// The urgency of a parked key. Failing keys are less urgent, and all other troubles are more urgent.
 const PARKED: u8 = 3;
 
-/// A row: the most urgent come first.
+/// A row. The most urgent rows come first.
 struct Trouble<'a> {
     urgency: u8,
     chip: (Tone, &'static str),
     part: &'a str,
-    /// HTML.
+    /// As HTML.
     subject: String,
     tries: Option<u64>,
     lasts: Option<Duration>,
@@ -65,7 +65,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("</tbody></table></section>");
 }
 
-/// Returns the number of troubles, with the keys that have no row.
+/// Returns the number of troubles, including keys without a row.
 fn count(data: &PageData<'_>, rows: &[Trouble<'_>]) -> usize {
     let others = rows.iter().filter(|row| row.urgency < PARKED).count();
     let controllers = data.status.controllers.iter();

@@ -1,15 +1,15 @@
-//! Small charts as inline SVG. All charts of a column have one scale, so that their heights can be compared.
+//! Small charts as inline SVG. All charts in a column have the same scale, so their heights can be compared.
 
 use std::fmt::Write;
 
 use super::history::{HistorySample, SAMPLES};
 
-/// The width of one sample, in units of the chart.
+/// The width of one sample in chart units.
 const STEP: usize = 2;
 const WIDTH: usize = SAMPLES * STEP;
 const HEIGHT: f64 = 24.0;
 
-/// Draws bars: whole values, with a part of each in the colour of failures.
+/// Draws bars: the total, and in it the failures in their colour.
 pub(super) fn bars(samples: &[HistorySample], most: f64, label: &str) -> String {
     let (mut whole, mut failed) = (String::new(), String::new());
     for (x, sample) in places(samples) {
@@ -19,7 +19,7 @@ pub(super) fn bars(samples: &[HistorySample], most: f64, label: &str) -> String 
     frame(label, &format!("<path class=\"bar\" d=\"{whole}\"/><path class=\"bad\" d=\"{failed}\"/>"))
 }
 
-/// Draws an area below the values.
+/// Draws the area below the values.
 pub(super) fn area(samples: &[HistorySample], of: fn(&HistorySample) -> f64, most: f64, label: &str) -> String {
     let mut path = String::new();
     for (x, sample) in places(samples) {
@@ -28,7 +28,7 @@ pub(super) fn area(samples: &[HistorySample], of: fn(&HistorySample) -> f64, mos
     frame(label, &format!("<path class=\"area\" d=\"{path}\"/>"))
 }
 
-/// Draws a mark for each sample with a value.
+/// Draws a mark for each sample that has a value.
 pub(super) fn marks(
     samples: &[HistorySample],
     of: fn(&HistorySample) -> Option<f64>,
@@ -39,14 +39,14 @@ pub(super) fn marks(
     for (x, sample) in places(samples) {
         if let Some(value) = of(sample) {
             let y = (HEIGHT - height(value, most)).min(HEIGHT - 2.0);
-            // A `String` takes any text.
+            // Writing to a `String` cannot fail.
             let _ = write!(path, "M{x} {y:.1}h{STEP}v2h-{STEP}z");
         }
     }
     frame(label, &format!("<path class=\"mark\" d=\"{path}\"/>"))
 }
 
-/// Returns the samples with their left edges. The newest one is at the right.
+/// Returns the samples with their left edges. The newest is on the right.
 fn places(samples: &[HistorySample]) -> impl Iterator<Item = (usize, &HistorySample)> {
     let first = SAMPLES - samples.len().min(SAMPLES);
     samples.iter().enumerate().map(move |(number, sample)| ((first + number) * STEP, sample))
@@ -64,7 +64,7 @@ fn height(value: f64, most: f64) -> f64 {
     if value > 0.0 && most > 0.0 { (value / most * HEIGHT).clamp(1.0, HEIGHT) } else { 0.0 }
 }
 
-/// `label` is escaped.
+/// `label` must already be escaped.
 fn frame(label: &str, content: &str) -> String {
     format!(
         "<svg class=\"spark\" role=\"img\" aria-label=\"{label}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

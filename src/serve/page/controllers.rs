@@ -9,7 +9,7 @@ use super::history::HistorySample;
 use super::units::{count, percent, rate, size, span};
 use crate::controller::{ControllerPhase, ControllerStatus, RecentRun};
 
-/// The highest values over all controllers: the scale of each column of charts.
+/// The highest values over all controllers, which give each chart column its scale.
 #[derive(Default)]
 struct Scales {
     depth: f64,
@@ -103,7 +103,7 @@ fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[Histo
     out.push_str("</tr>");
 }
 
-/// Adds a cell with a value and its chart. `is_empty` if the chart shows nothing either.
+/// Adds a cell with a value and its chart. `is_empty` is true if the chart shows nothing.
 fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty: bool) {
     let class = if is_empty && value.contains("class=\"none\"") { "c empty" } else { "c" };
     cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
@@ -119,7 +119,7 @@ fn phase(phase: ControllerPhase) -> String {
     chip(tone, phase)
 }
 
-/// Returns the active runs of the possible ones, as a bar and as numbers.
+/// Returns the active runs out of the possible ones, as a bar and as numbers.
 fn load(active: usize, most: usize) -> String {
     let percent = (active * 100).checked_div(most).unwrap_or_default().min(100);
     format!(

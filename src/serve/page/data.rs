@@ -1,4 +1,4 @@
-//! The facts that a page shows, and small parts that several sections use.
+//! The data that a page shows, and small parts that several sections use.
 
 use std::fmt::{Display, Write};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::history::History;
 use crate::manager::ManagerStatus;
 use crate::serve::status::{CheckResult, ProcessFacts};
 
-/// The facts of one moment.
+/// The data of one point in time.
 pub(super) struct PageData<'a> {
     pub(super) status: &'a ManagerStatus,
     pub(super) live: &'a [CheckResult],
@@ -23,7 +23,7 @@ impl PageData<'_> {
     }
 }
 
-/// The tone of a chip. The text of a chip must be clear without its colour.
+/// The colour class of a chip. Its text must be clear without the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -43,30 +43,30 @@ impl Tone {
     }
 }
 
-/// Returns a short state with a frame.
+/// Returns a framed label.
 pub(super) fn chip(tone: Tone, text: impl Display) -> String {
     format!("<span class=\"chip {}\">{}</span>", tone.class(), Esc(text))
 }
 
-/// Returns the link to a key's page.
+/// Returns a link to a key's page.
 pub(super) fn key_link(controller: &str, shown: &str) -> String {
     format!("<a class=\"key\" href=\"{}\">{}</a>", key_path(controller, shown), key(shown))
 }
 
-/// Stands for a value that there is not.
+/// A placeholder for a missing value.
 pub(super) const DASH: &str = "<span class=\"none\">–</span>";
 
-/// Adds a cell of a table. On narrow screens its label stands before it, and a cell without a value is left out. `content` is
-/// HTML.
+/// Adds a table cell. On narrow screens its label is shown before it, and a cell without a value is hidden. `content`
+/// is HTML.
 pub(super) fn cell(out: &mut String, class: &str, label: &str, content: impl Display) {
     let content = content.to_string();
     let is_empty = content.is_empty() || (content.starts_with("<span class=\"none\">") && !content.contains("<svg"));
     let class = [class, if is_empty { "empty" } else { "" }].join(" ");
-    // A `String` takes any text.
+    // Writing to a `String` cannot fail.
     let _ = write!(out, "<td class=\"{}\" data-label=\"{label}\">{content}</td>", class.trim());
 }
 
-/// Begins a table with a caption for people who cannot see where it stands, and the heads of its columns: class and HTML.
+/// Begins a table with a caption for screen readers and its column heads, each with class and HTML.
 pub(super) fn table(out: &mut String, class: &str, caption: &str, heads: &[(&str, &str)]) {
     let _ = write!(out, "<table class=\"cards {class}\"><caption class=\"unseen\">{caption}</caption><thead><tr>");
     for (class, head) in heads {
@@ -80,7 +80,7 @@ pub(super) fn row_name(out: &mut String, content: impl Display) {
     let _ = write!(out, "<tr><th scope=\"row\">{content}</th>");
 }
 
-/// Returns a number, in a quiet colour if it is zero, and with this tone otherwise.
+/// Returns a number, in a muted colour if it is zero, and with this tone otherwise.
 pub(super) fn number(count: usize, tone: Tone) -> String {
     let class = match (count, tone) {
         (0, _) => "none",
@@ -93,7 +93,8 @@ pub(super) fn number(count: usize, tone: Tone) -> String {
 /// The longest text that a table shows without a click.
 const SHORT: usize = 72;
 
-/// Returns a text that may be long: its beginning, and the rest after a click. `id` finds the detail again after a refresh.
+/// Returns a text that may be long: its beginning, and the rest after a click. `id` identifies the detail after a
+/// refresh.
 pub(super) fn detail(id: &str, text: &str) -> String {
     let is_short = text.chars().count() <= SHORT && !text.contains('\n');
     if is_short {

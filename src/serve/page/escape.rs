@@ -1,4 +1,4 @@
-//! Text of users in HTML: keys, names and errors.
+//! Escapes text from users in HTML: keys, names and errors.
 
 use std::fmt::{self, Write};
 
@@ -6,8 +6,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::base::text::one_line;
 
-/// Displays a value as text of HTML or as the value of an attribute in double quotes. Every text of a page that this crate does
-/// not write itself passes through here.
+/// Displays a value as HTML text, or as an attribute value in double quotes. Every text on a page that this crate does
+/// not write itself must pass through here.
 pub(super) struct Esc<T>(pub(super) T);
 
 impl<T: fmt::Display> fmt::Display for Esc<T> {
@@ -34,7 +34,7 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
-/// Escapes a name or an error as a part of one line. Control characters and marks of text direction become visible.
+/// Escapes a name or an error for a single line. Control characters and text direction marks become visible.
 pub(super) fn line(text: &str) -> Esc<String> {
     Esc(one_line(text))
 }
@@ -44,17 +44,17 @@ pub(super) fn lines(text: &str) -> Esc<String> {
     Esc(text.lines().map(one_line).collect::<Vec<_>>().join("\n"))
 }
 
-/// Escapes a key for people: the quotes that `Debug` puts around a plain text are left out.
+/// Escapes a key for people. Removes the quotes that `Debug` puts around a plain text.
 pub(super) fn key(shown: &str) -> Esc<String> {
     let inner = shown.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let plain = inner.filter(|inner| !inner.is_empty() && !inner.contains(['"', '\\']));
     line(plain.unwrap_or(shown))
 }
 
-/// Characters that need no escape in a part of a path.
+/// The characters that need no escape in a path segment.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Returns the path of a key's page. The result needs no escape in HTML.
+/// Returns the path of a key's page. It needs no further escape in HTML.
 pub(super) fn key_path(controller: &str, shown: &str) -> String {
     format!("/keys/{}/{}", utf8_percent_encode(controller, PART), utf8_percent_encode(shown, PART))
 }

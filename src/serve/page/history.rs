@@ -1,8 +1,8 @@
 //! The last five minutes of each controller: depth, runs and run times.
 //!
-//! A thread samples them every five seconds, also while nobody looks: a person opens the page after something has gone wrong, and
-//! wants to see how it began. A sample costs one lock of each queue, and visits no keys. Five minutes of one controller take
-//! 4 KiB.
+//! A thread takes a sample every five seconds, even if no page is open: people open the page after a problem has
+//! begun, and need to see the beginning. A sample takes one lock per queue, and does not visit keys. Five minutes of
+//! one controller take 4 KiB.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::manager::{Manager, NamedMetrics, WeakManager};
 
-/// The time between two samples.
+/// The interval of samples.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The number of samples that are kept, for five minutes.
+/// How many samples are kept, which is five minutes of them.
 pub(super) const SAMPLES: usize = 60;
 
-/// The changes of one controller within one period.
+/// One controller's activity within one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HistorySample {
-    /// The number of ready keys at the end of the period.
+    /// The number of ready keys at the end of the interval.
     pub(super) depth: usize,
     /// Runs per second.
     pub(super) runs: f64,
     /// Failed runs per second.
     pub(super) errors: f64,
-    /// The mean duration of the runs that ended. `None` if none did.
+    /// The mean duration of the runs that ended. `None` if no run ended.
     pub(super) run_time: Option<Duration>,
 }
 
-/// The counters of a controller at a sample.
+/// A controller's counters at the time of a sample.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     at: Nanos,
@@ -46,7 +46,7 @@ struct Totals {
     run_time: Duration,
 }
 
-/// The samples of one controller, the oldest first.
+/// The samples of one controller, oldest first.
 #[derive(Debug)]
 struct Samples {
     last: Totals,
@@ -60,7 +60,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Starts a thread that samples until the handle is dropped or the manager is gone.
+    /// Starts a thread that takes samples until the handle is dropped or the manager is gone.
     pub(super) fn start(manager: &Manager) -> Result<(Arc<Self>, Running<()>), StartError> {
         let history = Arc::new(Self::default());
         let (clock, name) = (manager.clock().clone(), format!("{}-history", manager.name()));
@@ -77,13 +77,13 @@ impl History {
         Ok((history, Running::new((), handle, Duration::MAX)))
     }
 
-    /// Returns the samples of a controller, the oldest first.
+    /// Returns the samples of a controller, oldest first.
     pub(super) fn of(&self, controller: &str) -> Vec<HistorySample> {
         let controllers = self.controllers.lock();
         controllers.get(controller).map(|known| known.samples.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Adds a sample of each controller. Forgets controllers that are gone.
+    /// Adds a sample of each controller. Forgets removed controllers.
     fn add(&self, controllers: &[NamedMetrics], now: Nanos) {
         let mut known = self.controllers.lock();
         known.retain(|name, _| controllers.iter().any(|controller| controller.name == *name));
@@ -190,7 +190,7 @@ mod tests {
         samples.add(totals(15, 110, 10, 70), 3);
         let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time: Some(Duration::from_secs(2)) };
         assert_eq!(samples.samples, [expected]);
-        // A counter that begins again shows nothing, not a negative rate.
+        // A counter that starts again shows zero, not a negative rate.
         samples.add(totals(20, 0, 0, 0), 0);
         assert_eq!(samples.samples[1], HistorySample::default());
     }

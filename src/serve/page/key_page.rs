@@ -1,4 +1,4 @@
-//! The page of one key: its state, why it ran, its last runs, its next run.
+//! The page of one key: its state, why it ran, its last runs and its next run.
 
 use std::fmt::Write;
 use std::time::{Instant, SystemTime};
@@ -9,7 +9,7 @@ use super::units::{span, stamp, time_of_day};
 use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
 use crate::queue::{KeyState, PendingRerun};
 
-/// The moment that a page shows, and the name of the manager.
+/// The time that a page shows, and the name of the manager.
 pub(super) struct Moment<'a> {
     pub(super) manager: &'a str,
     pub(super) now: Instant,
@@ -17,12 +17,12 @@ pub(super) struct Moment<'a> {
     pub(super) time: SystemTime,
 }
 
-/// Returns the changing part of the page.
+/// Returns the part of the page that changes.
 pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, moment: &Moment<'_>) -> String {
     let now = moment.now;
     let (state, tone) = state(status);
     let mut out = String::new();
-    // A `String` takes any text.
+    // Writing to a `String` cannot fail.
     let _ = write!(
         out,
         "<header data-health=\"{}\"><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><div class=\"title\">\
@@ -44,7 +44,7 @@ pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, moment: &M
     out
 }
 
-/// Returns the changing part of the page of a key that is not known.
+/// Returns the changing part of an unknown key's page.
 pub(super) fn unknown(controller: &str, shown: &str, moment: &Moment<'_>) -> String {
     format!(
         "<header><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><h1 class=\"key\">{}</h1></header>\
@@ -90,7 +90,7 @@ fn about(out: &mut String, status: &KeyStatus<String>, now: Instant) {
     }
 }
 
-/// Tells when the key runs next.
+/// Describes when the key runs next.
 fn next(status: &KeyStatus<String>, now: Instant) -> String {
     let at = |due: Option<Instant>| match due {
         Some(due) if due <= now => "now".to_owned(),

@@ -1,4 +1,4 @@
-//! The status page for people, and the handler of all pages about a manager.
+//! The status page for people, and the handler for all pages about a manager.
 
 mod attention;
 mod chart;

@@ -1,4 +1,4 @@
-//! The handler of all pages about a manager: health, metrics, status, and the pages for people.
+//! The handler for all pages about a manager: health, metrics, status and the pages for people.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,10 +26,10 @@ use crate::serve::status::{
     reply_to_group, reply_to_one, status_json,
 };
 
-/// The number of keys and runs of each kind in `/statusz`, unless the request says otherwise.
+/// The default number of keys and runs of each kind in `/statusz`.
 const MOST_KEYS: usize = 1000;
 
-/// The name of the check of the objects' store.
+/// The name of the object store's check.
 const STORE_CHECK: &str = "objects";
 
 /// The path of the status. Users who may read it may also read why checks fail.
@@ -48,16 +48,17 @@ const STATUS_PATH: &str = "/statusz";
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
-/// The health pages take `?verbose`, which lists all checks, and `?exclude=<name>`, which leaves one out. They show reasons to users who
-/// may read `/statusz`. Others see the names of checks and their results, and `reason withheld` as in Kubernetes.
+/// The health pages support `?verbose`, which lists all checks, and `?exclude=<name>`, which skips one. Users with
+/// access to `/statusz` see the reasons of failures. Others see only names, results and `reason withheld`, as in
+/// Kubernetes.
 ///
-/// The check `objects` fails if the last read or the last write of the store failed, not more than a minute ago. So a
-/// server that gets no requests while it is not ready becomes ready again, and its next request tells.
+/// The check `objects` fails if the store's last read or write failed within the last minute. A server that gets no
+/// requests while it is not ready therefore becomes ready again, and its next request shows whether the store works.
 ///
 /// # Metrics of the server
 ///
-/// The server that has the pages counts under the names of a Kubernetes API server, where it has one. The feature
-/// `metrics` does not export these.
+/// The server counts under the names of a Kubernetes API server, where these exist. The feature `metrics` does not
+/// export them.
 ///
 /// | metric | labels | value |
 /// |---|---|---|
@@ -71,15 +72,15 @@ const STATUS_PATH: &str = "/statusz";
 /// | `homeostat_server_refused_connections_total` | `limit`: of the `server` or of one `client` address | refused ones |
 /// | `homeostat_server_reply_bytes` | | [memory](ServerBuilder::reply_memory) of large replies that are being sent |
 ///
-/// The value does not keep the manager, so it may belong to a component of the same manager. It lets all controllers
-/// [record their runs](Manager::record_runs), and its thread, `<manager>-history-0`, samples their counters every five seconds for
-/// the charts. The thread ends when the value is dropped.
+/// This value does not keep the manager alive, so it may belong to a component of the same manager. It makes all
+/// controllers [record their runs](Manager::record_runs). Its thread, `<manager>-history-0`, samples their counters
+/// every five seconds for the charts, and ends when this value is dropped.
 ///
 /// # The fields of `/statusz`
 ///
-/// Names are stable: fields may be added, but do not change. Names are lowerCamelCase. A field with the suffix `Seconds` is a number of
-/// seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the beginning of 1970; all others are
-/// durations. A field without a value is null. Keys are formatted with `Debug`.
+/// Names are stable and in lowerCamelCase: fields may be added, but existing ones do not change. A field with the
+/// suffix `Seconds` has seconds. `timeSeconds`, `startTimeSeconds` and `sinceSeconds` count from the start of 1970,
+/// and all others are durations. A field without a value is null. Keys are formatted with `Debug`.
 ///
 /// | field | value |
 /// |---|---|
@@ -111,8 +112,8 @@ const STATUS_PATH: &str = "/statusz";
 /// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
 /// | `sources` | its sources |
 ///
-/// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`, `listingForSeconds`,
-/// `overdue`, `undecodable`, `undecodableError`.
+/// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`,
+/// `listingForSeconds`, `overdue`, `undecodable`, `undecodableError`.
 ///
 /// # Examples
 ///
@@ -133,10 +134,10 @@ pub struct StatusPages {
     checks: HealthChecks,
     history: Arc<History>,
     objects: Option<ObjectApi>,
-    /// The server that has the pages. Its authorizer decides about access to the reasons of failed checks and to the
-    /// kinds of objects. `None`: everyone may see all.
+    /// The server of these pages. Its authorizer decides who may see the reasons of failed checks and the kinds of
+    /// objects. `None` means that everyone may see everything.
     server: Option<PageContext>,
-    /// Ends the sampling thread.
+    /// Ends the sampling thread on drop.
     _sampler: Running<()>,
 }
 
@@ -145,7 +146,7 @@ impl StatusPages {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the system refuses the thread that samples.
+    /// Returns a [`StartError`] if the system cannot start the sampling thread.
     pub fn new(manager: &Manager) -> Result<Self, StartError> {
         let (history, sampler) = History::start(manager)?;
         manager.record_runs();
@@ -160,15 +161,15 @@ impl StatusPages {
         })
     }
 
-    /// Shows the kinds of these objects on the status page, each with the number of its objects and a command that lists them.
+    /// Shows these objects' kinds on the status page, with the number of objects and the command that lists them.
     ///
-    /// A user sees the kinds whose objects they may `list`. The objects are counted for each view of the page if the client is
-    /// [local](crate::objects::Capabilities::local). Otherwise the page shows no numbers.
+    /// A user sees only kinds that they may `list`. If the client is [local](crate::objects::Capabilities::local), the
+    /// objects are counted each time the page is viewed. Otherwise the page shows no numbers.
     pub fn objects(self, api: &ObjectApi) -> Self {
         Self { objects: Some(api.clone()), ..self }
     }
 
-    /// Adds a check to `/livez`. It should return at once: it is called for each request.
+    /// Adds a check to `/livez`. It runs on each request and must return quickly.
     ///
     /// An error or a panic fails the check. A process that is not live is usually restarted.
     pub fn live_check<E: Into<BoxError>>(
@@ -179,9 +180,9 @@ impl StatusPages {
         self.with_check(CheckKind::Live, name.into(), check)
     }
 
-    /// Adds a check to `/readyz`. It should return at once: it is called for each request.
+    /// Adds a check to `/readyz`. It runs on each request and must return quickly.
     ///
-    /// An error or a panic fails the check. A process that is not ready usually gets no work.
+    /// An error or a panic fails the check. A process that is not ready usually receives no work.
     pub fn ready_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
@@ -211,7 +212,7 @@ impl StatusPages {
                 Reply::new(StatusCode::OK, CONTENT_TYPE, text)
             }
             ["statusz"] => self.status(request, manager),
-            // A slash in a key is a part of its segment.
+            // A slash in a key belongs to the segment.
             ["keys", controller, key] => key_reply(request, manager, controller, key),
             _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
         }
@@ -239,7 +240,7 @@ impl StatusPages {
         self.server.as_ref().map(|server| &server.authorizer)
     }
 
-    /// Runs the checks of one kind. The store of the objects is not ready while its calls fail.
+    /// Runs the checks of one kind. The object store is not ready while its calls fail.
     fn run_checks(&self, kind: CheckKind, manager: &Manager) -> Vec<CheckResult> {
         let mut results = self.checks.run(kind, manager);
         let shown = self.objects.as_ref().map(ObjectApi::store);
@@ -252,7 +253,7 @@ impl StatusPages {
         results
     }
 
-    /// Returns whether a user may read the reasons of failed checks. Does not ask the authorizer if no check has failed.
+    /// Returns whether a user may see why checks fail. Does not ask the authorizer if no check has failed.
     fn reasons_for(&self, user: &UserInfo, results: &[CheckResult]) -> FailureReasons {
         let Some(authorizer) = self.authorizer().filter(|_| !all_ok(results)) else {
             return FailureReasons::Shown;
@@ -263,7 +264,7 @@ impl StatusPages {
         }
     }
 
-    /// Returns the kinds whose objects a user may list.
+    /// Returns the kinds that a user may list.
     fn counts_for(&self, user: &UserInfo) -> Vec<KindCount> {
         let may_list = |kind: &Kind| {
             let target = AccessTarget::objects(kind.group(), kind.plural(), "", "");
@@ -320,21 +321,21 @@ fn key_reply(request: &IncomingRequest, manager: &Manager, controller: &str, sho
     }
 }
 
-/// Returns a whole page, or only its changing part if the request asks for that.
+/// Returns a complete page, or only its changing part if the request asks for it.
 fn page(request: &IncomingRequest, status: StatusCode, title: &str, live: String) -> Reply {
     match request.parameter("live") {
-        // The script of the page shows also the part of a key that is no longer known.
+        // The page's script also shows the part about a key that is no longer known.
         Some(_) => live_part(StatusCode::OK, live),
         None => whole_page(status, title, &live),
     }
 }
 
 impl ServerBuilder {
-    /// Serves these pages, at all paths that are not paths of objects.
+    /// Serves these pages at all paths that do not belong to objects.
     ///
-    /// The pages show names and errors of the program to every user who may `get` their paths. To let probes ask without credentials, add
-    /// `/livez` and `/readyz` to the [public paths](Self::public_path). There, clients without the right to `get` `/statusz` see which checks
-    /// fail, but not why.
+    /// The pages show the program's names and errors to every user who may `get` their paths. To let probes ask
+    /// without credentials, add `/livez` and `/readyz` to the [public paths](Self::public_path). Clients without the
+    /// right to `get` `/statusz` then see which checks fail, but not why.
     ///
     /// # Examples
     ///
@@ -362,7 +363,7 @@ impl Handler for StatusPages {
         }
         let mut reply = match self.manager.upgrade() {
             None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the manager has ended\n"),
-            // Formatting a key is user code.
+            // Formatting a key runs user code.
             Some(manager) => catch_unwind(AssertUnwindSafe(|| self.reply(request, &manager))).unwrap_or_else(|panic| {
                 let (manager, path, message) = (self.name.as_str(), request.path.as_str(), panic_message(&*panic));
                 log::error!(manager, path, panic = message; "{manager}: the page {path} panicked: {message}");

@@ -9,13 +9,13 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The policy allows this style and this script alone, by their hashes. A test computes the hashes.
+/// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-RgBlDLLVJnuTyU4eiSsOAUbzIFQS1urHV131cBRjFfc='; \
     script-src 'sha256-0GPV9sBSOq6RGhcAxOTv1neHHZxaFYwaKfJ4M41b/0w='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Returns a whole page. `live` is the HTML of its changing part.
+/// Returns a complete page. `live` is the HTML of its changing part.
 pub(super) fn whole_page(status: StatusCode, title: &str, live: &str) -> Reply {
     let title = line(title).to_string();
     let parts = [("{{title}}", title.as_str()), ("{{style}}", STYLE), ("{{live}}", live), ("{{script}}", SCRIPT)];
@@ -30,7 +30,7 @@ pub(super) fn whole_page(status: StatusCode, title: &str, live: &str) -> Reply {
     html(status, page)
 }
 
-/// Returns the changing part of a page alone.
+/// Returns only the changing part of a page.
 pub(super) fn live_part(status: StatusCode, live: String) -> Reply {
     html(status, live)
 }
@@ -43,7 +43,7 @@ fn html(status: StatusCode, page: String) -> Reply {
     reply
 }
 
-/// Adds the headers of every reply. They forbid caches, guesses of the content type, and referrers.
+/// Adds headers to every reply that forbid caching, content type guessing and referrers.
 pub(super) fn protect(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -37,7 +37,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), span));
         let error = source.last_error.as_deref().unwrap_or_default();
         let error = detail(&format!("source {controller} {}", source.name), error);
-        // An error of the past is kept, in a quiet colour.
+        // An error of the past stays visible, in a muted colour.
         let tone = if source.failing_for.is_some() { "why" } else { "why none" };
         cell(out, tone, "last error", error);
         out.push_str("</tr>");

@@ -1,4 +1,4 @@
-//! The top of the status page: phase, health with reasons, leadership, and a line of figures.
+//! The top of the status page: phase, health with reasons, leadership and a line of figures.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::controller::ControllerStatus;
 use crate::manager::ManagerStatus;
 use crate::serve::status::{CheckResult, all_ok};
 
-/// Adds the header of the page.
+/// Adds the page's header.
 pub(super) fn header(out: &mut String, data: &PageData<'_>) {
     let PageData { status, live, ready, .. } = data;
-    // A `String` takes any text.
+    // Writing to a `String` cannot fail.
     let _ = write!(
         out,
         "<header data-health=\"{}\"><div class=\"title\"><h1>{}</h1><p class=\"chips\">{}{}{}</p></div>",
@@ -28,7 +28,7 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>) {
     out.push_str("</header>");
 }
 
-/// Returns the health as a sentence, for announcements when it changes.
+/// Returns the health as words, to be announced when it changes.
 fn in_words(live: &[CheckResult], ready: &[CheckResult]) -> String {
     match (all_ok(live), all_ok(ready)) {
         (true, true) => "live and ready".to_owned(),
@@ -51,7 +51,7 @@ fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
     if all_ok(results) { chip(Tone::Good, good) } else { chip(Tone::Bad, bad) }
 }
 
-/// Adds the failed checks with their reasons. A check that fails under both kinds is listed once.
+/// Adds the failed checks with their reasons. A check that fails in both groups is listed once.
 fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
     if all_ok(live) && all_ok(ready) {
         return;
@@ -101,7 +101,7 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     })
 }
 
-/// Adds a line of figures over all controllers.
+/// Adds a line of figures for all controllers together.
 pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     let sum = |of: fn(&ControllerStatus<String>) -> usize| status.controllers.iter().map(of).sum::<usize>();
     let oldest = status.controllers.iter().filter_map(|controller| controller.oldest_waiting.as_ref());

@@ -9,16 +9,16 @@ use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, MOST_RUNS, RunningKey};
 
-/// The time that the timeline shows.
+/// The time span of the timeline.
 const SHOWN: Duration = Duration::from_secs(60);
 
-/// The least width of a bar, in percent of the timeline.
+/// The smallest width of a bar in percent of the timeline.
 const LEAST: f64 = 0.4;
 
-/// The number of active runs in the table. The rest is counted.
+/// The largest number of active runs in the table. Further ones are only counted.
 const MOST_ROWS: usize = 20;
 
-/// A run in the timeline. Places are in percent, from the left.
+/// A run in the timeline. Positions are in percent from the left.
 struct Bar {
     from: f64,
     to: f64,
@@ -26,7 +26,7 @@ struct Bar {
     title: String,
 }
 
-/// The kinds of bars. If two runs share a place, the bar has the later kind.
+/// The kinds of bars. If two runs overlap, the bar has the later kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum BarKind {
     Good,
@@ -114,7 +114,7 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
     forgotten(out, data);
 }
 
-/// Tells which controllers had more runs than are kept.
+/// Names the controllers that had more runs than are kept.
 fn forgotten(out: &mut String, data: &PageData<'_>) {
     for controller in &data.status.controllers {
         let mut others = controller.recent_runs.iter().filter(|run| run.result.error().is_none());
@@ -127,7 +127,7 @@ fn forgotten(out: &mut String, data: &PageData<'_>) {
     }
 }
 
-/// Names of threads are sorted by their number.
+/// Thread names are sorted by their number.
 type Threads = BTreeMap<(String, Option<u32>), Vec<Bar>>;
 
 fn threads(data: &PageData<'_>) -> Threads {
@@ -154,12 +154,12 @@ fn threads(data: &PageData<'_>) -> Threads {
     threads
 }
 
-/// Returns the place of a time in the past, in percent from the left.
+/// Returns the position of a past time in percent from the left.
 fn place(ago: Duration) -> f64 {
     (1.0 - ago.as_secs_f64() / SHOWN.as_secs_f64()).clamp(0.0, 1.0) * 100.0
 }
 
-/// Splits the number from the end of a thread's name.
+/// Splits the number off the end of a thread's name.
 fn sortable(thread: &str) -> (String, Option<u32>) {
     match thread.rsplit_once('-').map(|(name, number)| (name, number.parse())) {
         Some((name, Ok(number))) => (name.to_owned(), Some(number)),
@@ -168,14 +168,14 @@ fn sortable(thread: &str) -> (String, Option<u32>) {
 }
 
 impl Bar {
-    /// Returns the bar with the least width at least, within the drawing.
+    /// Returns the bar with at least the smallest width, within the drawing.
     fn widened(self) -> Self {
         let from = self.from.min(100.0 - LEAST);
         Self { from, to: self.to.max(from + LEAST), ..self }
     }
 }
 
-/// Joins bars that cover each other, so that a thread with many short runs takes a bounded number of bars.
+/// Joins overlapping bars, so that a thread with many short runs needs a limited number of bars.
 fn merged(bars: Vec<Bar>) -> Vec<Bar> {
     let mut merged: Vec<Bar> = Vec::new();
     for bar in bars {

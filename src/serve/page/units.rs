@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-/// Returns a duration with its unit: `38 ms`, `1.2 s`, `12 s`, `4 m 10 s`, `3 h 12 m`, `2 d 4 h`.
+/// Formats a duration with its unit: `38 ms`, `1.2 s`, `12 s`, `4 m 10 s`, `3 h 12 m`, `2 d 4 h`.
 pub(super) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -20,7 +20,7 @@ pub(super) fn span(duration: Duration) -> String {
     }
 }
 
-/// Returns a count with commas between thousands: `18,231`.
+/// Formats a count with commas between thousands: `18,231`.
 pub(super) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -33,17 +33,17 @@ pub(super) fn count(count: u64) -> String {
     text
 }
 
-/// Like [`count`], for a size.
+/// Formats a size like [`count`].
 pub(super) fn size(size: usize) -> String {
     count(u64::try_from(size).unwrap_or(u64::MAX))
 }
 
-/// Returns a rate with one or two digits: `0.4`, `12`.
+/// Formats a rate with one or two digits: `0.4`, `12`.
 pub(super) fn rate(per_second: f64) -> String {
     if per_second < 9.95 && per_second > 0.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 
-/// Returns `part` of `whole` as percent: `2.4 %`. An en dash if `whole` is zero.
+/// Formats `part` of `whole` as percent, such as `2.4 %`. Returns an en dash if `whole` is zero.
 #[expect(clippy::cast_precision_loss, reason = "a ratio of counts, shown with two digits")]
 pub(super) fn percent(part: u64, whole: u64) -> String {
     match (part, whole) {
@@ -56,12 +56,12 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Returns the time of day in UTC: `07:03:22`.
+/// Formats the time of day in UTC: `07:03:22`.
 pub(super) fn time_of_day(time: SystemTime) -> String {
     stamp(time).get(11..19).unwrap_or_default().to_owned()
 }
 
-/// Returns the date and time in UTC: `2026-01-30T07:03:22Z`.
+/// Formats the date and time in UTC: `2026-01-30T07:03:22Z`.
 pub(super) fn stamp(time: SystemTime) -> String {
     Timestamp::try_from(time).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
 }

@@ -18,19 +18,19 @@ use crate::base::error::StartError;
 use crate::base::thread::ThreadOptions;
 use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
 use crate::serve::api::StoreHealth;
-use crate::serve::damper::Damper;
 #[cfg(feature = "serve-tls")]
 use crate::serve::http::TlsFiles;
 use crate::serve::http::{ConnectionRegistry, Handler, HttpLimits};
+use crate::serve::log_limiter::LogLimiter;
 
-/// The default limit of a body if the server answers reviews. A review has two objects, each with up to 3 MiB.
+/// The default body limit if the server answers reviews. A review has two objects, each with up to 3 MiB.
 const BODY_WITH_REVIEWS: usize = 7 << 20;
-/// The stack of a connection's thread. Handlers run on it.
+/// The stack size of a connection's thread, on which handlers run.
 const STACK: usize = 512 << 10;
 
-/// Makes the handler of objects, which asks this authorizer.
+/// Creates the handler of objects, which asks this authorizer.
 type ObjectHandlerFactory = Box<dyn FnOnce(&Authorizer) -> Arc<dyn Handler> + Send>;
-/// Makes the handler of pages.
+/// Creates the handler of pages.
 type PageHandlerFactory = Box<dyn FnOnce(PageContext) -> Arc<dyn Handler> + Send>;
 
 /// The settings of a [`Server`].
@@ -75,9 +75,9 @@ pub struct ServerBuilder {
 }
 
 impl Server {
-    /// Begins the settings of a server that listens on this address.
+    /// Creates the settings of a server that listens on this address.
     ///
-    /// Port 0 lets the system choose a port; see [`ServerControl::addresses`](super::ServerControl::addresses).
+    /// With port 0 the system chooses a port, see [`ServerControl::addresses`](super::ServerControl::addresses).
     pub fn builder(address: impl Into<SocketAddr>) -> ServerBuilder {
         ServerBuilder::new(address.into())
     }
@@ -116,7 +116,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds an address to listen on.
+    /// Adds another address to listen on.
     pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
         self.addresses.push(address.into());
         self
@@ -124,17 +124,17 @@ impl ServerBuilder {
 
     /// Allows addresses other than loopback.
     ///
-    /// Then the server needs users, or [`allow_anonymous`](Self::allow_anonymous). Without TLS, others on the network can read tokens
-    /// and objects.
+    /// The server then needs users, or [`allow_anonymous`](Self::allow_anonymous). Without TLS, others on the network
+    /// can read tokens and objects.
     pub fn listen_on_network(mut self) -> Self {
         self.on_network = true;
         self
     }
 
-    /// Allows clients to call the server by this host name, without a port.
+    /// Allows clients to use this host name for the server. Give it without a port.
     ///
-    /// Loopback names and the addresses of the server are always allowed. All other names are refused: a foreign page could give its
-    /// own name the address of this server.
+    /// Loopback names and the server's addresses are always allowed. All other names are refused, because a foreign
+    /// page could point its own name to this server's address.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.hosts.0.push(host.into().to_ascii_lowercase());
         self
@@ -142,9 +142,9 @@ impl ServerBuilder {
 
     /// Adds a user with this bearer token: `Authorization: Bearer <token>`.
     ///
-    /// Guesses are slowed: after ten wrong credentials from one address, further ones get their answer up to 3.2 s
-    /// later. The server forgets one failure in ten seconds. Valid credentials are always served at once, so nobody can
-    /// lock out others. Use long random tokens nevertheless, because many addresses can guess at the same time.
+    /// Guessing is slowed down: after ten wrong credentials from one address, each further wrong answer is delayed by
+    /// up to 3.2 s. The server forgets one failure every ten seconds. Valid credentials are always served at once, so
+    /// nobody can lock out others. Still, use long random tokens, because many addresses can guess at the same time.
     pub fn token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
         self.users.add_token(token.into(), user);
         self
@@ -152,135 +152,139 @@ impl ServerBuilder {
 
     /// Adds a user with this password: `Authorization: Basic …`.
     ///
-    /// Passwords are accepted on loopback and over TLS only. Guesses are slowed as for a [`token`](Self::token).
+    /// Passwords are accepted only on loopback and over TLS. Guessing is slowed down as for a [`token`](Self::token).
     pub fn password(mut self, password: impl AsRef<str>, user: UserInfo) -> Self {
         self.users.add_password(password.as_ref(), user);
         self
     }
 
-    /// Serves requests without credentials too, although the server has users. Their user has an empty name.
+    /// Also serves requests without credentials, although the server has users. Their user has an empty name.
     pub fn allow_anonymous(mut self) -> Self {
         self.allows_anonymous = true;
         self
     }
 
-    /// Lets everyone read this path, without credentials and without authorization: `/livez`.
+    /// Allows everyone to read this path, such as `/livez`, without credentials or authorization.
     ///
-    /// At a path of [admission reviews](Self::admission_reviews), everyone may send reviews.
+    /// If this is a path of [admission reviews](Self::admission_reviews), everyone may send reviews.
     pub fn public_path(mut self, path: impl Into<String>) -> Self {
         self.public_paths.push(path.into());
         self
     }
 
-    /// Sets the authorization: a function that decides about each request. Default: each known user may do everything.
+    /// Sets the authorization function, which decides about each request. Default: each known user may do everything.
     ///
-    /// It runs on the threads of connections. If it panics, the request is answered with status 500.
+    /// It runs on the threads of connections. If it panics, the request gets status 500.
     pub fn authorize(mut self, authorize: impl Fn(&AccessRequest) -> Access + Send + Sync + 'static) -> Self {
         self.authorizer = Arc::new(authorize);
         self
     }
 
-    /// Serves HTTPS only, with the certificates and the key of these PEM files.
+    /// Serves only HTTPS, with the certificates and the key in these PEM files.
     ///
-    /// The files are read again when they change. If the new ones cannot be used, the server logs a warning and keeps the old ones.
+    /// Changed files are read again. If the new ones are unusable, the server logs a warning and keeps the old ones.
     #[cfg(feature = "serve-tls")]
     pub fn tls(mut self, certificates: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls = Some((certificates.into(), key.into()));
         self
     }
 
-    /// Adds the users with a certificate of an authority in this PEM file.
+    /// Adds the users with a certificate from an authority in this PEM file.
     ///
-    /// The common name of a certificate is the user's name, and its organizations are the groups. A certificate without
-    /// a common name, or with several, gets status 401. A certificate of another authority ends within TLS. The file is
-    /// read again when it changes. Requires [`tls`](Self::tls).
+    /// The certificate's common name is the user's name, and its organizations are the groups. A certificate with no
+    /// common name, or with several, gets status 401. A certificate from another authority is refused by TLS. A
+    /// changed file is read again. Requires [`tls`](Self::tls).
     #[cfg(feature = "serve-tls")]
     pub fn client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.client_authority = Some(authorities.into());
         self
     }
 
-    /// Sets the time for the head of a request, from its first byte. Default: 10 s.
+    /// Sets the timeout for the head of a request, from its first byte. Default: 10 s.
     ///
-    /// A client that is slower gets status 408. A new connection without a byte in this time is closed without an answer.
+    /// A slower client gets status 408. A new connection that sends nothing in this time is closed without a reply.
     pub fn head_timeout(mut self, timeout: Duration) -> Self {
         self.limits.head_time = timeout;
         self
     }
 
-    /// Sets the time for the body of a request, from the end of its head. Default: 30 s.
+    /// Sets the timeout for the body of a request, from the end of its head. Default: 30 s.
     ///
-    /// A client that is slower gets status 408.
+    /// A slower client gets status 408.
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.limits.body_time = timeout;
         self
     }
 
-    /// Sets the time between two requests of a connection. Default: 90 s. Then the server closes the connection.
+    /// Sets how long a connection may be idle between two requests before the server closes it. Default: 90 s.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.limits.idle_time = timeout;
         self
     }
 
-    /// Sets the time in which a client must take each 64 KiB of a reply. Default: 30 s. Then the server closes the connection.
+    /// Sets how long a client may take to read each 64 KiB of a reply before the server closes the connection.
+    /// Default: 30 s.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.limits.write_time = timeout;
         self
     }
 
-    /// Sets the longest life of a stream, for example of a watch, and the longest time to send a reply. Default: 30 min.
+    /// Sets the longest duration of a stream, such as a watch, and of sending a reply. Default: 30 min.
     ///
-    /// A client without power or network cannot close its connection. The server would keep its stream for ever. A connection that is
-    /// older serves no further requests, so that the certificate of a client is checked again.
+    /// A client that loses power or network cannot close its connection, and the server would keep its stream forever.
+    /// An older connection serves no further requests, so that a client's certificate is checked again.
     pub fn stream_life(mut self, life: Duration) -> Self {
         self.limits.stream_life = life;
         self
     }
 
-    /// Sets the most bytes of a request's body. Larger bodies get status 413.
+    /// Sets the largest body of a request in bytes. Larger bodies get status 413.
     ///
-    /// All bodies that are read or handled have at most 96 MiB together, or a request gets status 503. The bodies of one client address have
-    /// at most half of that, or a request gets status 429.
+    /// All bodies that are read or handled may use 96 MiB together. Beyond that, a request gets status 503. The bodies
+    /// from one client address may use half of that. Beyond that, a request gets status 429.
     ///
-    /// Default: 3 MiB; 7 MiB if the server answers [admission reviews](Self::admission_reviews), because a review has the new and the
-    /// old object.
+    /// Default: 3 MiB, or 7 MiB if the server answers [admission reviews](Self::admission_reviews), because a review
+    /// has both the new and the old object.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = Some(bytes);
         self
     }
 
-    /// Sets how many bytes of memory the replies may keep that are being sent. Default: 256 MiB.
+    /// Sets how much memory the replies that are being sent may use, in bytes. Default: 256 MiB.
     ///
-    /// A list keeps its objects until the client has read them, as does a watch that begins with all objects. Their
-    /// texts are made part by part. While the replies being sent keep this many bytes, further large ones get status
-    /// 503. The replies to one client address have half of that; beyond it, further ones get status 429. A reply is
-    /// served whole once it begins, so all replies together keep at most this many bytes and one reply more. A write is
-    /// answered in any case. A watch ends early if its next object needs memory that is not free; its client resumes
-    /// it. Replies of up to 64 KiB do not count.
+    /// A list keeps its objects until the client has read them, and a watch that starts with all objects does the
+    /// same. Their text is created in parts. Replies of up to 64 KiB do not count.
+    ///
+    /// While the replies use this much memory, further large ones get status 503. The replies to one client address
+    /// may use half of it. Beyond that, further ones get status 429. A reply that has begun is always completed, so
+    /// all replies together use at most this memory plus one reply. Writes are always answered. A watch ends early if
+    /// its next object needs memory that is not free, and its client resumes it.
     pub fn reply_memory(mut self, bytes: usize) -> Self {
         self.limits.replies = bytes;
         self
     }
 
-    /// Sets the most open connections. Default: 512. Each has a thread and a file descriptor. Further connections get status 503.
+    /// Sets the largest number of open connections. Default: 512. Each uses a thread and a file descriptor. Further
+    /// ones get status 503.
     pub fn connections(mut self, count: usize) -> Self {
         self.limits.connections = count;
         self
     }
 
-    /// Sets the most open connections of one client address. Further connections get status 429, or end within TLS.
+    /// Sets the largest number of open connections from one client address. Further ones get status 429, or are
+    /// refused by TLS.
     ///
-    /// Default: a quarter of all [`connections`](Self::connections), so 128. Then one address cannot keep others away.
-    /// IPv6 addresses with the same first 64 bits count as one. All loopback addresses count as one too. Raise it if
-    /// all clients come through one proxy, or if one client has many watches: each watch has a connection.
+    /// Default: a quarter of all [`connections`](Self::connections), which is 128, so that one address cannot exclude
+    /// others. IPv6 addresses with the same first 64 bits count as one, and all loopback addresses count as one. Raise
+    /// this if all clients use one proxy, or if a client has many watches, because each watch needs a connection.
     pub fn connections_per_client(mut self, count: usize) -> Self {
         self.connections_per_client = Some(count);
         self
     }
 
-    /// Sets the most open streams of one client address, for example watches. Further streams get status 429.
+    /// Sets the largest number of open streams, such as watches, to one client address. Further ones get status 429.
     ///
-    /// Default: three quarters of its connections, so 96.
+    /// Default: three quarters of its connections, which is 96.
     pub fn streams_per_client(mut self, count: usize) -> Self {
         self.streams_per_client = Some(count);
         self
@@ -292,13 +296,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the options of the threads. Default: a stack of 512 KiB. Handlers and the authorization run on these threads.
+    /// Sets the options of the threads. Default: a stack of 512 KiB. Handlers and the authorization run on these
+    /// threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets the handler of the paths below `/api`, `/apis`, `/openapi` and `/version`. It asks the authorizer itself.
+    /// Sets the handler for paths below `/api`, `/apis`, `/openapi` and `/version`. It asks the authorizer itself.
     pub(crate) fn object_handler(
         mut self,
         make: impl FnOnce(&Authorizer) -> Arc<dyn Handler> + Send + 'static,
@@ -313,14 +318,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the handler of all other paths. The server asks the authorizer before it calls the handler, but not at
+    /// Sets the handler for all other paths. The server asks the authorizer before it calls the handler, except at
     /// public paths.
     pub(crate) fn page_handler(mut self, make: impl FnOnce(PageContext) -> Arc<dyn Handler> + Send + 'static) -> Self {
         self.pages = Some(Box::new(make));
         self
     }
 
-    /// Sets the handler of reviews at exactly this path. The server asks the authorizer before it calls the handler.
+    /// Sets the handler for reviews at exactly this path. The server asks the authorizer before it calls the handler.
     pub(crate) fn review_handler(mut self, path: String, handler: Arc<dyn Handler>) -> Self {
         self.reviews.push((path, handler));
         self
@@ -330,7 +335,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a setting is invalid. The message names the setting.
+    /// Returns an error that names the setting if a setting is invalid.
     pub fn build(mut self) -> Result<Server, StartError> {
         StartError::check_name(&self.name)?;
         #[cfg(feature = "serve-tls")]
@@ -383,7 +388,7 @@ impl ServerBuilder {
             reviews: self.reviews,
             authorizer,
             counts,
-            refusals: Damper::new(clock.clone()),
+            refusals: LogLimiter::new(clock.clone()),
             clock,
             guesses: GuessThrottle::default(),
         };
@@ -399,7 +404,7 @@ impl ServerBuilder {
     }
 }
 
-/// Returns an authorizer that denies everything to anonymous users. They reach handlers at public paths only.
+/// Returns an authorizer that denies everything to anonymous users, who reach handlers only at public paths.
 fn without_strangers(authorizer: &Authorizer) -> Authorizer {
     let authorizer = Arc::clone(authorizer);
     Arc::new(move |request: &AccessRequest| match &*request.user.name {

@@ -1,4 +1,4 @@
-//! Checks the settings of a server: its addresses, its limits and its paths.
+//! Checks the settings of a server: addresses, limits and paths.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,8 @@ use super::service::is_object_root;
 use crate::base::error::StartError;
 use crate::serve::http::HttpLimits;
 
-/// Checks that a server listens on loopback only, unless it may serve a network and knows whom it serves.
+/// Checks that a server listens only on loopback, unless it may serve a network and has users or allows anonymous
+/// ones.
 pub(super) fn check_addresses(
     addresses: &[SocketAddr],
     on_network: bool,
@@ -28,7 +29,7 @@ pub(super) fn check_addresses(
     Ok(())
 }
 
-/// Checks that times and counts are above zero, and that each body has room.
+/// Checks that times and counts are above zero, and that there is room for each body.
 pub(super) fn check_limits(limits: &HttpLimits) -> Result<(), StartError> {
     let times = [
         ("head_timeout", limits.head_time),
@@ -84,7 +85,7 @@ pub(super) fn check_review_paths(paths: &[&str]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Returns whether a request can have this path, in the form that is compared.
+/// Returns whether this path is in canonical form, so that requests can match it.
 fn is_plain_path(path: &str) -> bool {
     let Some(inner) = path.strip_prefix('/') else { return false };
     inner.is_empty() || inner.split('/').all(|part| !["", ".", ".."].contains(&part) && !part.contains(['?', '#', '%']))

@@ -23,7 +23,7 @@ use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, Threa
 /// ```
 #[derive(Clone)]
 pub struct ServerControl {
-    // It does not hold the handlers: a clone may outlive the server, but must not keep clients and pages.
+    // It must not hold the handlers: a clone may outlive the server, and would keep clients and pages alive.
     name: String,
     is_tls: bool,
     registry: Arc<ConnectionRegistry>,
@@ -35,27 +35,28 @@ pub struct ServerControl {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerCounts {
-    /// The connections that are open now.
+    /// The number of connections that are open now.
     pub open_connections: usize,
-    /// The streams that are open now, for example watches. Each has a connection.
+    /// The number of streams that are open now, such as watches. Each has a connection.
     pub open_streams: usize,
-    /// The connections that were accepted.
+    /// The number of accepted connections.
     pub accepted_connections: u64,
-    /// The connections that were refused, because there were too many.
+    /// The number of connections refused because there were too many.
     pub refused_connections: u64,
-    /// The streams that have ended early, because other replies used the memory for replies.
+    /// The number of streams that ended early because other replies used the memory.
     pub dropped_streams: u64,
-    /// The connections that ended before TLS was set up, for example because of a wrong client certificate.
+    /// The number of connections that ended before TLS was established, for example because of a wrong client
+    /// certificate.
     pub failed_handshakes: u64,
-    /// The requests with wrong credentials.
+    /// The number of requests with wrong credentials.
     pub failed_authentications: u64,
-    /// The replies with a status from 200 to 299.
+    /// The number of replies with a status from 200 to 299.
     pub succeeded: u64,
-    /// The replies with a status from 300 to 399.
+    /// The number of replies with a status from 300 to 399.
     pub redirected: u64,
-    /// The replies with a status from 400 to 499: the client made an error.
+    /// The number of replies with a status from 400 to 499, which mean that the client made an error.
     pub client_errors: u64,
-    /// The replies with a status from 500 to 599: the server failed.
+    /// The number of replies with a status from 500 to 599, which mean that the server failed.
     pub server_errors: u64,
 }
 
@@ -65,13 +66,13 @@ impl ServerControl {
         Self { name: shared.name.clone(), is_tls: shared.is_tls(), registry, counts, addresses: addresses.into() }
     }
 
-    /// Returns the addresses that the server listens on, with their ports.
+    /// Returns the addresses that the server listens on, including their ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Returns the URL of the first address, for example `https://127.0.0.1:8443`.
+    /// Returns the URL of the first address, such as `https://127.0.0.1:8443`.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.is_tls { "https" } else { "http" };

@@ -1,4 +1,5 @@
-//! The names of the server, and the pages that may call it. Both protect people from foreign pages in their browser.
+//! Which host names reach the server, and which pages may call it. Both protect people from foreign pages in their
+//! browser.
 
 use std::net::IpAddr;
 
@@ -10,21 +11,21 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// The host names by which clients may reach the server, besides loopback and its addresses. In lower case.
+/// The allowed host names besides loopback and the server's addresses. In lower case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllowedHosts(pub(super) Vec<String>);
 
 impl AllowedHosts {
-    /// Returns a name that no request can have.
+    /// Returns a configured name that no request could have.
     pub(super) fn fault(&self) -> Option<&String> {
         let is_host = |name: &str| split_port(name).is_some_and(|(host, port)| port.is_none() && !host.ends_with('.'));
         self.0.iter().find(|name| !is_host(name))
     }
 
-    /// Checks the host that the client asks for. A foreign page can give its own name the address of this server, but a browser
-    /// still sends that name.
+    /// Checks the host that the client asks for. A foreign page can point its own name to this server's address, but
+    /// the browser still sends that name.
     pub(super) fn check(&self, head: &RequestHead, local: IpAddr) -> Result<(), String> {
-        // Clients of HTTP/1.0 are no browsers.
+        // HTTP/1.0 clients are not browsers.
         let Some(sent) = &head.host else { return Ok(()) };
         let Some((host, _)) = split_port(sent) else { return Err("the host of the request is invalid".to_owned()) };
         let is_own = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
@@ -41,11 +42,11 @@ impl AllowedHosts {
     }
 }
 
-/// Checks that no page of another site has caused the request.
+/// Checks that the request was not caused by a page of another site.
 pub(super) fn check_origin(head: &RequestHead, peer: &PeerInfo) -> Result<(), &'static str> {
     match head.single(&FETCH_SITE) {
         None | Some("same-origin" | "none") => {}
-        // A link to a page.
+        // Following a link to a page is allowed.
         Some(_) if head.method == Method::GET && is_navigation(head) => {}
         Some(_) => return Err("pages of other sites may not use this server"),
     }
@@ -65,7 +66,7 @@ fn is_navigation(head: &RequestHead) -> bool {
 fn is_own_origin(origin: &str, head: &RequestHead, peer: &PeerInfo) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else { return false };
     let default = match scheme {
-        // A proxy before the server may end TLS.
+        // A proxy in front of the server may terminate TLS.
         "https" => 443,
         "http" if !peer.is_tls => 80,
         _ => return false,
@@ -76,7 +77,7 @@ fn is_own_origin(origin: &str, head: &RequestHead, peer: &PeerInfo) -> bool {
     host == own_host && port.unwrap_or(default) == own_port.unwrap_or(default)
 }
 
-/// Divides a host and its port. Returns `None` if they are invalid.
+/// Splits an authority into host and port. Returns `None` if they are invalid.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let end = if authority.starts_with('[') {
         authority.find(']')? + 1

@@ -1,4 +1,4 @@
-//! Checks users and their rights, finds the handler, and logs writes.
+//! Authenticates and authorizes users, finds the handler and logs writes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::verb::metric_verb;
 use crate::base::clock::Clock;
 use crate::base::text::one_line;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
-use crate::serve::damper::{Damper, missing_lines};
 use crate::serve::http::{
     Handler, HttpCounts, IncomingRequest, LoggedOutcome, PeerInfo, RefusedRequest, Reply, RequestHead, RequestTarget,
     Service, canonical_path, client_of, increment,
 };
+use crate::serve::log_limiter::{LogLimiter, omitted_lines};
 
-/// The first segments of the paths of objects.
+/// The first segments of the paths for objects.
 const OBJECT_ROOTS: [&str; 4] = ["api", "apis", "openapi", "version"];
-/// The headers with which a user of Kubernetes acts as another user, or drops rights, begin with this.
+/// The prefix of the headers with which a Kubernetes user acts as another user or drops rights.
 const IMPERSONATION: &str = "impersonate-";
 const IMPERSONATED_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
@@ -44,14 +44,14 @@ pub(super) struct ServerService {
     pub(super) reviews: Vec<(String, Arc<dyn Handler>)>,
     pub(super) counts: Arc<HttpCounts>,
     pub(super) clock: Clock,
-    /// Damps the lines about refused reads and unknown users, by the address of the client and the status.
-    pub(super) refusals: Damper<(IpAddr, u16)>,
+    /// Limits the log lines about refused reads and unknown users, by client address and status.
+    pub(super) refusals: LogLimiter<(IpAddr, u16)>,
     pub(super) guesses: GuessThrottle,
 }
 
 impl Service for ServerService {
     fn admit(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Box<RefusedRequest>> {
-        self.decide(head, peer).map_err(|Decline { status, user, message, is_guess }| {
+        self.decide(head, peer).map_err(|AccessRefusal { status, user, message, is_guess }| {
             let RequestTarget { path, query, .. } = &head.target;
             let (client, mut delay, mut late) = (peer.peer.ip(), Duration::ZERO, "");
             if is_guess {
@@ -59,14 +59,14 @@ impl Service for ServerService {
                 late = if delay.is_zero() { "" } else { "; answered late, because its address has failed often" };
             }
             let is_read = is_read(&head.method);
-            let damps = is_read || user.name.is_empty();
-            if let Some(missing) = if damps { self.damped(client, status) } else { Some(0) } {
-                let (reason, missing) = (one_line(&format!("{message}{late}")), missing_lines(missing));
+            let is_limited = is_read || user.name.is_empty();
+            if let Some(missing) = if is_limited { self.omitted_before(client, status) } else { Some(0) } {
+                let (reason, missing) = (one_line(&format!("{message}{late}")), omitted_lines(missing));
                 let line = LoggedRequest { user: &user, method: &head.method, path, client, status };
                 if is_read {
                     self.log_read(&line, &format!(": {reason}{missing}"));
                 } else {
-                    self.log_write(&line, is_rehearsal(query), &missing);
+                    self.log_write(&line, asks_for_dry_run(query), &missing);
                 }
             }
             let reply = refusal(head, status, &message, self.challenge(status, peer));
@@ -80,9 +80,9 @@ impl Service for ServerService {
 
     #[cfg(feature = "serve-tls")]
     fn log_handshake(&self, peer: IpAddr, error: &std::io::Error) {
-        let Some(missing) = self.refusals.pass((client_of(peer), 0)) else { return };
+        let Some(missing) = self.refusals.allow((client_of(peer), 0)) else { return };
         let (component, client, error) = (self.name.as_str(), peer.to_canonical(), one_line(&error.to_string()));
-        let (error, more) = (error.as_str(), missing_lines(missing));
+        let (error, more) = (error.as_str(), omitted_lines(missing));
         log::info!(component, client:%, error; "{component}: TLS refuses the client at {client}: {error}{more}");
     }
 
@@ -98,7 +98,8 @@ impl Service for ServerService {
         };
         if !is_own_review(&request.segments) {
             let IncomingRequest { method, path, query, user, peer, .. } = &request;
-            let dry_run = || is_rehearsal(query) || (*method == Method::DELETE && is_rehearsed_deletion(&request.body));
+            let dry_run =
+                || asks_for_dry_run(query) || (*method == Method::DELETE && deletion_asks_for_dry_run(&request.body));
             let by_status = || LoggedOutcome { status: reply.status, dry_run: dry_run() };
             let LoggedOutcome { status, dry_run } = reply.logged.unwrap_or_else(by_status);
             let client = peer.ip();
@@ -106,9 +107,9 @@ impl Service for ServerService {
             if !is_read(method) {
                 self.log_write(&line, dry_run, "");
             } else if status == StatusCode::FORBIDDEN
-                && let Some(missing) = self.damped(client, status)
+                && let Some(missing) = self.omitted_before(client, status)
             {
-                self.log_read(&line, &missing_lines(missing));
+                self.log_read(&line, &omitted_lines(missing));
             }
         }
         reply
@@ -116,16 +117,16 @@ impl Service for ServerService {
 }
 
 /// Why a request is refused.
-struct Decline {
+struct AccessRefusal {
     status: StatusCode,
-    /// The user as far as known.
+    /// The user, as far as known.
     user: UserInfo,
     message: String,
     /// Whether the client may be guessing credentials.
     is_guess: bool,
 }
 
-impl Decline {
+impl AccessRefusal {
     fn new(status: StatusCode, user: UserInfo, message: String) -> Self {
         Self { status, user, message, is_guess: false }
     }
@@ -139,23 +140,23 @@ struct NoUser {
 }
 
 impl ServerService {
-    /// Uses this clock.
+    /// Sets the clock.
     pub(super) fn on(self, clock: &Clock) -> Self {
-        Self { clock: clock.clone(), refusals: Damper::new(clock.clone()), ..self }
+        Self { clock: clock.clone(), refusals: LogLimiter::new(clock.clone()), ..self }
     }
 
-    fn decide(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, Decline> {
-        let forbid = |message: String| Decline::new(StatusCode::FORBIDDEN, UserInfo::default(), message);
+    fn decide(&self, head: &RequestHead, peer: &PeerInfo) -> Result<UserInfo, AccessRefusal> {
+        let forbid = |message: String| AccessRefusal::new(StatusCode::FORBIDDEN, UserInfo::default(), message);
         self.hosts.check(head, peer.local).map_err(forbid)?;
         check_origin(head, peer).map_err(|message| forbid(message.to_owned()))?;
         if head.headers.contains_key(&IMPERSONATED_USER) {
             return Err(forbid("the server does not let users act as other users".to_owned()));
         }
-        // The request would have rights that its user meant to drop.
+        // Otherwise the request would have rights that its user meant to drop.
         if let Some(name) = head.headers.keys().find(|name| name.as_str().starts_with(IMPERSONATION)) {
             let message =
                 format!("the header {name} needs Impersonate-User, and users may not act as other users here");
-            return Err(Decline::new(StatusCode::BAD_REQUEST, UserInfo::default(), message));
+            return Err(AccessRefusal::new(StatusCode::BAD_REQUEST, UserInfo::default(), message));
         }
         let path = canonical_path(&head.target.segments);
         let can_be_public = match head.method {
@@ -170,12 +171,12 @@ impl ServerService {
             Err(_) if is_public => UserInfo::default(),
             Err(NoUser { message, is_guess }) => {
                 let (user, message) = (UserInfo::default(), message.to_owned());
-                return Err(Decline { status: StatusCode::UNAUTHORIZED, user, message, is_guess });
+                return Err(AccessRefusal { status: StatusCode::UNAUTHORIZED, user, message, is_guess });
             }
         };
         if head.has_body() && is_encoded(head) {
             let message = "the body has a Content-Encoding: send it without one".to_owned();
-            return Err(Decline::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, user, message));
+            return Err(AccessRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, user, message));
         }
         if is_public || is_object_path(&head.target.segments) {
             return Ok(user);
@@ -185,12 +186,12 @@ impl ServerService {
             Access::Allow => Ok(request.user),
             Access::Deny(reason) => {
                 let message = format!("{request} is forbidden: {reason}");
-                Err(Decline::new(StatusCode::FORBIDDEN, request.user, message))
+                Err(AccessRefusal::new(StatusCode::FORBIDDEN, request.user, message))
             }
         }
     }
 
-    /// Returns the handler of the reviews at a path.
+    /// Returns the handler for reviews at a path.
     fn reviewer(&self, path: &str) -> Option<&Arc<dyn Handler>> {
         self.reviews.iter().find(|(known, _)| known == path).map(|(_, handler)| handler)
     }
@@ -216,7 +217,7 @@ impl ServerService {
             (ClientCredentials::Of(user), _) => known(user),
             (ClientCredentials::Wrong(message), _) => unknown(message, true),
             (ClientCredentials::Missing, Some(Ok(user))) => known(user.clone()),
-            // An authority has signed it, so this is no guess.
+            // An authority has signed the certificate, so this is not a guess.
             (ClientCredentials::Missing, Some(Err(message))) => unknown(message, false),
             (ClientCredentials::Missing, None) if self.allows_anonymous => Ok(UserInfo::default()),
             (ClientCredentials::Missing, None) => {
@@ -232,13 +233,13 @@ impl ServerService {
         (status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
     }
 
-    /// Returns how many lines about refusals are missing before this one, or `None` if this one is left out too. They
-    /// are damped, because anybody can cause them.
-    fn damped(&self, client: IpAddr, status: StatusCode) -> Option<u64> {
-        self.refusals.pass((client_of(client), status.as_u16()))
+    /// Returns how many lines about refusals were omitted before this one. Returns `None` if this line must be omitted
+    /// too. The lines are limited because anybody can cause them.
+    fn omitted_before(&self, client: IpAddr, status: StatusCode) -> Option<u64> {
+        self.refusals.allow((client_of(client), status.as_u16()))
     }
 
-    /// Logs a write. `more` is what the line tells beyond the fields.
+    /// Logs a write. `more` is the text after the fields.
     fn log_write(&self, request: &LoggedRequest<'_>, dry_run: bool, more: &str) {
         let LoggedRequest { client, status, .. } = request;
         let (component, client, status) = (self.name.as_str(), client.to_canonical(), status.as_u16());
@@ -249,7 +250,7 @@ impl ServerService {
         );
     }
 
-    /// Logs a refused read. `more` is what the line tells beyond the fields.
+    /// Logs a refused read. `more` is the text after the fields.
     fn log_read(&self, request: &LoggedRequest<'_>, more: &str) {
         let LoggedRequest { client, status, .. } = request;
         let (component, client, status) = (self.name.as_str(), client.to_canonical(), status.as_u16());
@@ -261,7 +262,7 @@ impl ServerService {
     }
 }
 
-/// A request in the log. It has no query and no header, because they may have secrets.
+/// A request in the log. It has no query and no headers, because they may contain secrets.
 struct LoggedRequest<'a> {
     user: &'a UserInfo,
     method: &'a Method,
@@ -280,24 +281,24 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Returns whether the body of a request is compressed or encoded in another way.
+/// Returns whether the body of a request is compressed or otherwise encoded.
 fn is_encoded(head: &RequestHead) -> bool {
     let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
     encodings.any(|encoding| !encoding.is_empty() && !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// Returns whether the query asks to store nothing.
-fn is_rehearsal(query: &[(String, String)]) -> bool {
+/// Returns whether the query asks for a dry run.
+fn asks_for_dry_run(query: &[(String, String)]) -> bool {
     query.iter().any(|(name, value)| name == "dryRun" && value == "All")
 }
 
-/// Returns whether the options in the body of a deletion ask to store nothing.
-fn is_rehearsed_deletion(body: &[u8]) -> bool {
+/// Returns whether the options in a deletion's body ask for a dry run.
+fn deletion_asks_for_dry_run(body: &[u8]) -> bool {
     let options: Value = serde_json::from_slice(body).unwrap_or_default();
     options["dryRun"].as_array().is_some_and(|runs| runs.iter().any(|run| run == "All"))
 }
 
-/// Returns whether a user asks for the own name or access. Such a request writes nothing.
+/// Returns whether a user asks about their own name or access. Such a request writes nothing.
 fn is_own_review(segments: &[String]) -> bool {
     let names: Vec<_> = segments.iter().map(String::as_str).collect();
     matches!(
@@ -316,7 +317,7 @@ pub(super) fn is_object_root(segment: &str) -> bool {
     OBJECT_ROOTS.contains(&segment)
 }
 
-/// Returns the verb of Kubernetes for a method.
+/// Returns the Kubernetes verb for a method.
 fn verb(method: &Method) -> &'static str {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => "get",
@@ -327,7 +328,7 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// Returns the reply to a request that is not served. Clients of Kubernetes get a `Status`, other clients get text.
+/// Returns the reply to a refused request. Kubernetes clients get a `Status`, and other clients get text.
 fn refusal(head: &RequestHead, status: StatusCode, message: &str, challenge: Option<HeaderValue>) -> Reply {
     let reply = if is_object_path(&head.target.segments) {
         let reason = match status {

@@ -1,4 +1,4 @@
-//! The users of a server, and their tokens and passwords.
+//! The users of a server, with their tokens and passwords.
 
 use std::fmt;
 use std::hint::black_box;
@@ -13,11 +13,11 @@ use crate::serve::access::UserInfo;
 #[derive(Clone, Default)]
 pub(super) struct KnownUsers {
     tokens: Vec<(Vec<u8>, UserInfo)>,
-    /// The name, a colon and the password, as HTTP sends them.
+    /// Name, colon and password, as HTTP sends them.
     passwords: Vec<(Vec<u8>, UserInfo)>,
 }
 
-/// The result of looking at the header `Authorization`.
+/// The result of checking the header `Authorization`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ClientCredentials {
     /// The request has no credentials.
@@ -44,13 +44,13 @@ impl KnownUsers {
         !self.passwords.is_empty()
     }
 
-    /// Finds an error of the settings.
+    /// Returns the first error in the settings.
     pub(super) fn fault(&self) -> Option<StartError> {
         let mut users = self.tokens.iter().chain(&self.passwords).map(|(_, user)| user);
         if users.any(|user| user.name.is_empty()) {
             return Some(StartError::setting("user", &"", "a name"));
         }
-        // An empty secret is no secret. A token goes into a header.
+        // An empty secret is no secret. A token must fit into a header.
         let is_token = |token: &[u8]| !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
         if self.tokens.iter().any(|(token, _)| !is_token(token)) {
             return Some(StartError::setting("token", &HiddenSecret, "one or more printable ASCII characters"));
@@ -65,7 +65,7 @@ impl KnownUsers {
         None
     }
 
-    /// Checks the value of the header `Authorization`. `is_private` tells whether nobody can read the connection.
+    /// Checks the value of the header `Authorization`. `is_private` says whether nobody else can read the connection.
     pub(super) fn check(&self, authorization: Option<&str>, is_private: bool) -> ClientCredentials {
         let Some(authorization) = authorization else { return ClientCredentials::Missing };
         let (scheme, value) = authorization.split_once(' ').unwrap_or((authorization, ""));
@@ -74,7 +74,7 @@ impl KnownUsers {
             return find(&self.tokens, value.as_bytes(), "the token is wrong");
         }
         if !scheme.eq_ignore_ascii_case("basic") {
-            return ClientCredentials::Wrong("the server knows only Bearer and Basic");
+            return ClientCredentials::Wrong("the server supports only Bearer and Basic");
         }
         if !is_private {
             return ClientCredentials::Wrong("the server accepts passwords only on loopback and over TLS");
@@ -86,7 +86,7 @@ impl KnownUsers {
     }
 }
 
-/// Compares a secret with all known secrets. The time does not tell which one is similar.
+/// Compares a secret with all known secrets. The time does not reveal which one is similar.
 fn find(known: &[(Vec<u8>, UserInfo)], secret: &[u8], wrong: &'static str) -> ClientCredentials {
     let mut found = ClientCredentials::Wrong(wrong);
     for (expected, user) in known {
@@ -107,7 +107,7 @@ fn is_equal(expected: &[u8], sent: &[u8]) -> bool {
     black_box(difference) == 0
 }
 
-/// Stands for a secret in messages.
+/// A placeholder for a secret in messages.
 struct HiddenSecret;
 
 impl fmt::Debug for HiddenSecret {

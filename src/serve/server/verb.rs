@@ -1,11 +1,11 @@
-//! The verbs of requests for metrics, as Kubernetes names them.
+//! The verbs of requests in metrics, as Kubernetes names them.
 
 use http::{Method, header};
 
 use crate::serve::http::RequestHead;
 
-/// Returns the verb of a request: for objects also `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION`. There are few, so
-/// that a client cannot fill the memory with new ones.
+/// Returns the verb of a request. Objects also have `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION`. The set is fixed,
+/// so that clients cannot fill the memory with new verbs.
 pub(super) fn metric_verb(head: &RequestHead) -> &'static str {
     let target = RequestedPart::of(head);
     match (&head.method, target) {
@@ -28,7 +28,7 @@ enum RequestedPart {
         is_one: bool,
         is_watch: bool,
     },
-    /// Another page.
+    /// Any other page.
     Page,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct ServerVitals {
 
 /// The parts of a server that the handler of its pages needs.
 pub(crate) struct PageContext {
-    /// Allows nothing to a client without credentials, unless the server serves such clients.
+    /// Denies everything to a client without credentials, unless the server serves such clients.
     pub(crate) authorizer: Authorizer,
     pub(crate) vitals: ServerVitals,
     /// The store of the objects that the server serves.

@@ -1,4 +1,4 @@
-//! Health checks by name: the parts of a manager, and the checks of the program.
+//! Health checks by name: the parts of a manager, and the program's own checks.
 
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,13 +24,13 @@ pub(crate) enum CheckKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckResult {
     pub(crate) name: String,
-    /// The reason for a failure, as one line.
+    /// The reason of a failure in one line.
     pub(crate) failure: Option<String>,
 }
 
 type AddedCheck = Box<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 
-/// The checks of a program, in addition to the checks of its manager.
+/// The program's own checks, in addition to its manager's checks.
 #[derive(Default)]
 pub(crate) struct HealthChecks {
     added: Vec<(CheckKind, String, AddedCheck)>,
@@ -66,7 +66,7 @@ fn of_manager(health: &Health, manager: &Manager) -> Vec<CheckResult> {
     let mut names = vec![own.to_owned()];
     names.extend(manager.components().into_iter().filter(|name| name != own));
     for (name, _) in health.by_name() {
-        // The component of a failure may have been removed since.
+        // The failed component may have been removed meanwhile.
         if !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
         }
@@ -80,16 +80,16 @@ fn of_manager(health: &Health, manager: &Manager) -> Vec<CheckResult> {
     names.into_iter().map(result).collect()
 }
 
-/// Whether a client may read why checks fail.
+/// Whether a client may see why checks fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureReasons {
     Shown,
-    /// The client gets the names and results of checks only.
+    /// The client sees only the names and results of checks.
     Withheld,
 }
 
 impl FailureReasons {
-    /// Returns the reason of a failure, or the words of kube-apiserver in its place.
+    /// Returns the reason of a failure, or kube-apiserver's placeholder for it.
     fn of(self, failure: &str) -> &str {
         match self {
             Self::Shown => failure,
@@ -103,7 +103,8 @@ pub(crate) fn all_ok(results: &[CheckResult]) -> bool {
     results.iter().all(|result| result.failure.is_none())
 }
 
-/// Answers a request for a group of checks (`/readyz`), in the format of kube-apiserver. A failure lists all checks.
+/// Answers a request for a group of checks, such as `/readyz`, in the format of kube-apiserver. A failure lists all
+/// checks.
 pub(crate) fn reply_to_group(
     group: &str,
     results: &[CheckResult],
@@ -120,7 +121,7 @@ pub(crate) fn reply_to_group(
     let mut text = String::new();
     for result in results {
         let name = OneLine(&result.name);
-        // A `String` takes any text.
+        // Writing to a `String` cannot fail.
         let _ = match &result.failure {
             _ if left_out.contains(result) => writeln!(text, "[+]{name} excluded: ok"),
             None => writeln!(text, "[+]{name} ok"),
@@ -137,7 +138,7 @@ pub(crate) fn reply_to_group(
     Reply::text(status, text)
 }
 
-/// Answers a request for one check (`/readyz/vm`).
+/// Answers a request for one check, such as `/readyz/vm`.
 pub(crate) fn reply_to_one(name: &str, results: &[CheckResult], reasons: FailureReasons) -> Reply {
     match results.iter().find(|result| result.name == name) {
         None => Reply::text(StatusCode::NOT_FOUND, format!("there is no check {name:?}\n")),

@@ -8,7 +8,7 @@ use crate::run::histogram::Histogram;
 /// The content type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of a family of metrics.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FamilyType {
     Counter,
@@ -16,10 +16,10 @@ pub(super) enum FamilyType {
     Histogram,
 }
 
-/// Labels of a sample: names and values. The names are constants of this crate.
+/// The labels of a sample, as names and values. The names are constants of this crate.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// A text of metrics. All samples of a family must be written after its head, before the next head.
+/// A metrics text. All samples of a family must follow its head, before the next head.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     text: String,
@@ -62,7 +62,7 @@ impl Exposition {
         self.sample("", labels, None, format_args!("{value}"));
     }
 
-    /// Adds the samples of a histogram: its buckets, each with all smaller ones, its sum in seconds, and its count.
+    /// Adds the samples of a histogram: cumulative buckets, the sum in seconds, and the count.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
         let mut below = 0;
         for (bound, in_bucket) in histogram.buckets() {
@@ -92,12 +92,13 @@ impl Exposition {
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
-        // A `String` takes any text.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 }
 
-/// Adds the value of a label. The format escapes backslashes, double quotes and line feeds, and takes all other characters.
+/// Adds the value of a label. The format escapes backslashes, double quotes and line feeds, and allows all other
+/// characters.
 fn escape(line: &mut String, label: &str) {
     for character in label.chars() {
         match character {

@@ -11,8 +11,8 @@ use crate::manager::ManagerStatus;
 use crate::run::histogram::Histogram;
 use crate::watch::source::SourceStatus;
 
-/// Returns the status as JSON, with at most `most` failing keys, parked keys, suspended keys and recent runs of each controller.
-/// [`StatusPages`](crate::serve::StatusPages) documents the fields.
+/// Returns the status as JSON. For each controller, it has at most `most` failing keys, parked keys, suspended keys
+/// and recent runs. [`StatusPages`](crate::serve::StatusPages) documents the fields.
 pub(crate) fn status_json(
     status: &ManagerStatus,
     live: &[CheckResult],
@@ -153,7 +153,7 @@ fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
 }
 
 fn of_histogram(histogram: &Histogram) -> Value {
-    // The last bound is infinite, which JSON writes as null.
+    // The last bound is infinite, which becomes null in JSON.
     let bucket = |(bound, count): (f64, u64)| json!({ "upToSeconds": bound, "count": count });
     json!({
         "count": histogram.count(),

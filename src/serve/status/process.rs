@@ -1,12 +1,12 @@
-//! Facts about this process, as far as they are cheap to get.
+//! Facts about this process that are cheap to read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Facts about this process. Linux tells all of them, other systems only the id.
+/// Facts about this process. Linux provides all of them, and other systems only the id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessFacts {
     pub(crate) id: u32,
-    /// Processor time, in user and system mode.
+    /// CPU time in user and system mode.
     pub(crate) cpu: Option<Duration>,
     pub(crate) resident_bytes: Option<u64>,
     pub(crate) virtual_bytes: Option<u64>,
@@ -16,11 +16,11 @@ pub(crate) struct ProcessFacts {
     pub(crate) started: Option<SystemTime>,
 }
 
-/// The unit of times in `/proc/<pid>/stat`. It is 100 on all architectures of Linux that Rust supports.
+/// The unit of times in `/proc/<pid>/stat`. It is 100 on all Linux architectures that Rust supports.
 const TICKS_PER_SECOND: u64 = 100;
 
 impl ProcessFacts {
-    /// Reads the facts of this process.
+    /// Reads the facts about this process.
     pub(crate) fn read() -> Self {
         let facts = Self { id: std::process::id(), ..Self::default() };
         if cfg!(target_os = "linux") { facts.with_proc() } else { facts }
@@ -39,11 +39,11 @@ impl ProcessFacts {
         }
     }
 
-    /// Adds the facts of `/proc/self/stat`. `system` is the text of `/proc/stat`, which tells when the machine started.
+    /// Adds the facts in `/proc/self/stat`. `system` is the text of `/proc/stat`, which has the machine's start time.
     fn with_stat(self, stat: &str, system: &str) -> Self {
-        // The name of the program comes before, in parentheses, and may contain any character.
+        // The program's name is in parentheses before these fields, and may contain any character.
         let fields: Vec<&str> = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
-        // Field 3 of the manual is the first one here.
+        // Field 3 in the manual is the first one here.
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
         let boot = system.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
         let started = field(22).zip(boot).and_then(|(ticks, boot): (u64, u64)| {
@@ -58,7 +58,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND))
 }
 
-/// Returns a size of `/proc/self/status`, in bytes.
+/// Returns a size from `/proc/self/status` in bytes.
 fn kibibytes(status: &str, name: &str) -> Option<u64> {
     let size = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = size.trim().strip_suffix(" kB")?.trim().parse().ok()?;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_texts_tell_nothing() {
+    fn foreign_texts_are_ignored() {
         for text in ["", ") ", "1 (a) S", "1 (a) S x y z"] {
             assert_eq!(ProcessFacts::default().with_stat(text, "btime x"), ProcessFacts::default());
         }

@@ -1,4 +1,4 @@
-//! The metrics of a manager as text. Names and labels equal the export to the `metrics` facade.
+//! The metrics of a manager as text. Names and labels are the same as in the export to the `metrics` facade.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -118,7 +118,7 @@ fn runs(text: &mut Exposition, controllers: &Controllers) {
     histograms(text, controllers, |metrics| &metrics.work_time, false);
 }
 
-/// The label `controller` is empty if the source belongs to no single controller.
+/// The label `controller` is empty if the source does not belong to exactly one controller.
 fn source_metrics(text: &mut Exposition, sources: &[(&str, &SourceStatus)]) {
     let mut each = |name, of_type, help, add: &dyn Fn(&mut Exposition, Labels<'_>, &SourceStatus)| {
         text.family(name, of_type, help);
@@ -212,7 +212,7 @@ fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts }: &Ser
     }
 }
 
-/// Writes the usual metrics of a process, as far as the system tells them.
+/// Writes the usual metrics of a process, as far as the system provides them.
 fn process_metrics(text: &mut Exposition, process: &ProcessFacts) {
     let ProcessFacts { cpu, resident_bytes, virtual_bytes, open_files, max_files, threads, started, .. } = *process;
     let mut number = |name, of_type, help, value: Option<u64>| {

@@ -44,7 +44,7 @@ impl Open {
         self.server.addresses()[0]
     }
 
-    /// Sends a request, and returns the stream of the answer.
+    /// Sends a request, and returns the stream of its answer.
     fn send(&self, line: &str, token: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         let length = body.len();
@@ -57,7 +57,7 @@ impl Open {
         BufReader::new(stream)
     }
 
-    /// Sends a request, and returns the status and the body.
+    /// Sends a request, and returns the answer's status and body.
     fn call(&self, line: &str, token: &str, body: &str) -> (u16, Value) {
         let mut text = String::new();
         self.send(line, token, body).read_to_string(&mut text).unwrap();
@@ -99,7 +99,7 @@ fn a_watch_sends_each_event_at_once() {
     let mut next = || loop {
         let mut line = String::new();
         assert!(events.read_line(&mut line).unwrap() > 0, "the watch has ended");
-        // Other lines belong to the head and to the chunks.
+        // Other lines belong to the head or to the chunk format.
         if let Ok(event @ Value::Object(_)) = serde_json::from_str(&line) {
             return event;
         }

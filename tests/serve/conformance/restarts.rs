@@ -1,4 +1,4 @@
-//! A controller behind the server, which stops and starts again on the same port.
+//! A controller behind a server that stops and starts again on the same port.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -30,7 +30,7 @@ fn resize(objects: &MemoryClient, name: &str, size: u64) {
     objects.patch(&WIDGET, &key(name), &patch, PatchTarget::Object).unwrap();
 }
 
-/// Returns all stored widgets. The test runner ends a test in which they never have a state that it waits for.
+/// Returns all stored widgets. If they never reach an expected state, the test runner ends the test.
 fn widgets(objects: &MemoryClient) -> Vec<Value> {
     objects.list(&WIDGET, &Query::all()).unwrap().items.iter().map(SharedObject::to_value).collect()
 }
@@ -41,7 +41,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Starts a server on the port of another one. A connection of another process may have the port for a while.
+/// Starts a server on the port of a previous one. For a while, a connection of another process may occupy the port.
 fn serve_again(objects: &MemoryClient, address: SocketAddr) -> Running<ServerControl> {
     loop {
         let api = ObjectApi::builder(Arc::new(objects.clone())).serve(ServedResource::new(WIDGET)).build().unwrap();
@@ -53,7 +53,7 @@ fn serve_again(objects: &MemoryClient, address: SocketAddr) -> Running<ServerCon
     }
 }
 
-/// Runs a controller that writes the status of each widget, and restarts its server while widgets change.
+/// Runs a controller that writes each widget's status, and restarts its server while the widgets change.
 fn a_controller_survives_restarts(history: usize) {
     let objects = MemoryClient::builder().history(history).build();
     let mut server = serve(objects.clone(), kinds(), (Ipv4Addr::LOCALHOST, 0).into());
@@ -106,7 +106,7 @@ fn a_controller_survives_restarts(history: usize) {
         server = serve_again(&objects, address);
         resize(&objects, "steady", round);
         until(is_equal);
-        // A run that the stop has made fail is repeated, and finds earlier widgets gone again.
+        // A run that failed because of the stop is repeated, and then finds that earlier widgets are gone.
         while deleted.recv().unwrap() != name {}
     }
     assert_eq!(widgets(&objects).len(), 7);

@@ -15,7 +15,7 @@ use crate::fleet::{Ground, JOB, drive, works};
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
 fn connect(address: &str) -> Arc<dyn Client> {
-    // A silent connection is given up soon.
+    // Give up silent connections soon.
     let (builder, silence) = (KubernetesClient::builder(ClusterConfig::new(address).unwrap()), Duration::from_secs(2));
     Arc::new(builder.connect_timeout(silence).read_timeout(silence).watch_read_timeout(silence).build().unwrap())
 }

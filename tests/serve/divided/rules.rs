@@ -1,4 +1,4 @@
-//! The rules for the records of workers, with records that break them.
+//! The rules for the workers' records, tested with records that violate them.
 
 use crate::fleet::check::faults;
 use crate::fleet::record::{RunEnd, RunRecord, WriteOutcome, WriteRecord, parse};
@@ -25,7 +25,7 @@ fn two_processes_run_a_key_one_after_the_other() {
     breaks(&[run(0, 1, 10, 100, Some((20, true))), run(1, 2, 19, 100, Some((30, true)))], rule);
     // The order of the records does not matter.
     breaks(&[run(1, 2, 19, 100, Some((30, true))), run(0, 1, 10, 100, Some((20, true)))], rule);
-    // Its process was killed, but its term lasted longer.
+    // Its process was killed, but its term had not ended.
     breaks(&[run(0, 1, 10, 100, None), run(1, 2, 99, 200, None)], rule);
 }
 
@@ -62,7 +62,7 @@ fn a_write_after_one_with_a_greater_number_is_refused() {
     let next = wrote(run(1, 2, 100, 200, Some((120, true))), 110, 120, Made);
     breaks(&[late(Made), next.clone()], "writes after");
     assert_eq!(faults(&[late(Refused), next.clone()]), [""; 0]);
-    // Sent before the answer to the other one.
+    // Sent before the answer to the other write.
     let crossing = wrote(run(0, 1, 10, 100, Some((140, false))), 115, 140, Made);
     assert_eq!(faults(&[crossing, next]), [""; 0]);
 }

@@ -133,7 +133,7 @@ fn encoded_bodies_are_refused() {
 }
 
 #[test]
-fn refused_reads_leave_a_damped_line() {
+fn refused_reads_are_logged_a_limited_number_of_times() {
     let logs = Logs::of("refusing");
     let server = start(|builder| {
         let builder = builder.name("refusing").token("my-secret", UserInfo::new("ada"));
@@ -155,7 +155,7 @@ fn refused_reads_leave_a_damped_line() {
             "refusing: anonymous at 127.0.0.1: GET /page%20forged: 401: the token is wrong",
             "refusing: ada at 127.0.0.1: GET /page: 403: ada: get /page is forbidden: nothing is allowed",
             // Anybody can send such a write.
-            "refusing: anonymous at 127.0.0.1: POST /page: 400, dry run: false (4 similar lines before this one are left out)",
+            "refusing: anonymous at 127.0.0.1: POST /page: 400, dry run: false (4 similar lines omitted before this one)",
         ]
     );
     let fields = ["user", "client", "method", "path", "status"].map(|field| lines[1].field(field));
@@ -164,7 +164,7 @@ fn refused_reads_leave_a_damped_line() {
 }
 
 #[test]
-fn the_log_of_writes_tells_rehearsals_and_leaves_out_reviews() {
+fn the_log_of_writes_marks_dry_runs_and_omits_reviews() {
     let logs = Logs::of("rehearsed");
     let server = start(|builder| builder.name("rehearsed"));
     logs.wait_for(Level::Info, "the server listens on 127.0.0.1:");

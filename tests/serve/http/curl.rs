@@ -1,4 +1,4 @@
-//! `curl` as a client, where it is installed.
+//! `curl` as a client, if it is installed.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use homeostat::serve::UserInfo;
 
 use super::*;
 
-/// Runs `curl`. Returns the status of the reply, and the number of bytes that were sent. Returns `None` if there is no `curl`.
+/// Runs `curl`. Returns the reply's status and the number of bytes sent, or `None` without `curl`.
 #[expect(clippy::print_stdout, reason = "the test says that it tests nothing")]
 pub(super) fn curl(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
@@ -40,16 +40,16 @@ fn curl_reads_and_writes() {
         (&["--user", "bob:wrong", &url], "401 0"),
         (&["--user", "bob:word", "--http1.0", &url], "404 0"),
         (&["--user", "bob:word", "--head", &url], "404 0"),
-        // It waits for `100 Continue`.
+        // `curl` waits for `100 Continue`.
         (&["--user", "bob:word", "--header", "Expect: 100-continue", "--data-binary", &body, &url], "404 2097152"),
         (&["--user", "bob:word", "--header", "Transfer-Encoding: chunked", "--upload-file", file, &url], "404 2097"),
     ];
     for (arguments, expected) in cases {
         let Some(output) = curl(arguments) else { return };
-        // Some versions count the lines of the chunks.
+        // Some versions also count the chunk lines.
         assert!(output.starts_with(expected), "{arguments:?}: {output}");
     }
-    // It sends no body to a server that refuses it.
+    // `curl` sends no body if the server refuses it.
     let refused = curl(&["--header", "Expect: 100-continue", "--data-binary", &body, &url]);
     assert_eq!(refused.as_deref(), Some("401 0"));
 }

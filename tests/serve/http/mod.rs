@@ -13,7 +13,7 @@ use std::time::Duration;
 use homeostat::Running;
 use homeostat::serve::{Server, ServerBuilder, ServerControl};
 
-/// The time after which a test has hung.
+/// A test that takes longer hangs.
 const LONG: Duration = Duration::from_secs(60);
 
 fn start(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
@@ -26,7 +26,7 @@ fn connect(server: &ServerControl) -> TcpStream {
     stream
 }
 
-/// Sends one request, and returns the whole reply.
+/// Sends one request, and returns the complete reply.
 fn ask(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> String {
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
     let mut reply = String::new();

@@ -18,7 +18,7 @@ use super::curl::curl;
 use super::*;
 use crate::logs::Logs;
 
-/// An authority and the certificates that it issues. All are PEM.
+/// An authority and the certificates that it issues, in PEM.
 struct Authority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Authority {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// Issues a certificate for this host and this subject. Returns it with its key.
+    /// Issues a certificate for this host and subject. Returns it with its key.
     fn issue(&self, host: &str, subject: &[(DnType, &str)]) -> [String; 2] {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
@@ -71,7 +71,7 @@ fn start_tls(folder: &TempDir, change: impl FnOnce(ServerBuilder) -> ServerBuild
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Connects. Trusts this authority, and presents this certificate.
+/// Connects, trusting this authority and presenting this certificate.
 fn connect_tls(
     server: &ServerControl,
     authority: &Authority,
@@ -105,7 +105,7 @@ fn requests_are_served_over_tls() {
     let folder = folder(&authority);
     let server = start_tls(&folder, |builder| builder.token("token", UserInfo::new("ada")));
     for (header, expected) in [("", "401"), ("Authorization: Bearer token\r\n", "404")] {
-        // A reply that ends without TLS' own end is an error of the client.
+        // The client reports an error if a reply ends without TLS' closing message.
         let reply = ask(connect_tls(&server, &authority, None).unwrap(), "GET", "/", header);
         assert_eq!(status(&reply), expected);
     }
@@ -130,7 +130,7 @@ fn a_client_without_tls_is_told_to_use_it() {
     let reply = ask(connect(&server), "GET", "/", "");
     assert!(reply.starts_with("HTTP/1.1 400") && reply.ends_with("the server speaks HTTPS\n"), "{reply}");
     let server = start_tls(&folder, |builder| builder.head_timeout(Duration::from_millis(200)));
-    // Neither rubbish nor silence keeps a thread.
+    // Neither rubbish nor silence occupies a thread.
     for bytes in [&b"\x16\x03\x01\xff\xff"[..], b"\0\0\0\0\0\0\0\0", b""] {
         let mut stream = connect(&server);
         stream.write_all(bytes).unwrap();
@@ -168,7 +168,7 @@ fn certificates_name_users() {
 
     let stranger = Authority::new().user("ada", "admins");
     let refused = connect_tls(&server, &authority, Some(&stranger)).and_then(|mut stream| {
-        // With TLS 1.3 the client learns of the refusal when it reads.
+        // With TLS 1.3, the client learns about the refusal when it reads.
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         stream.read(&mut [0])
     });
@@ -247,7 +247,7 @@ fn certificates_are_read_again_when_their_files_change() {
 
     let path = folder.path().join("server.pem");
     std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nhalf").unwrap();
-    // The server looks at its files when a client connects.
+    // The server checks its files when a client connects.
     while logs.at(Level::Warn).is_empty() {
         connect_tls(&server, &old, None).unwrap();
     }

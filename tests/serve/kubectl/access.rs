@@ -27,7 +27,7 @@ fn faults_name_the_field() {
 }
 
 #[test]
-fn can_i_tells_the_own_access() {
+fn can_i_shows_a_users_own_access() {
     let door = Door::new();
     assert_eq!(door.run(&["auth", "can-i", "create", "sites"]).ok().trim(), "yes");
     let no = door.run(&["auth", "can-i", "get", "secrets"]);

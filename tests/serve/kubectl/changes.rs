@@ -129,7 +129,7 @@ fn a_namespace_is_applied_with_its_objects() {
     assert_eq!(door.run(&["create", "namespace", "red"]).ok(), "namespace/red created\n");
 }
 
-/// From version 1.32 on, kubectl sends protocol buffers here.
+/// Since version 1.32, kubectl sends protocol buffers here.
 #[test]
 fn create_makes_config_maps() {
     let door = Door::new();

@@ -6,7 +6,7 @@ use super::*;
 
 const RACK: Kind = Kind::cluster("example.com", "v1", "Rack");
 
-/// A server of events, with a recorder that stores its events there.
+/// Returns a server of events, and a recorder that stores its events there.
 fn recorded() -> (Door, EventRecorder) {
     let door = Door::with(|api| api.serve(ServedResource::new(RACK)).serve_events());
     let recorder = EventRecorder::builder("painter").client(Arc::new(door.client.clone())).log(false).build();
@@ -23,7 +23,7 @@ fn sites_of(door: &Door) -> Api<DynamicObject> {
     Api::of_kind(Arc::new(door.client.clone()), SITE)
 }
 
-/// Returns the events that a description shows.
+/// Returns the events in the output of `kubectl describe`.
 fn described(door: &Door, arguments: &[&str]) -> String {
     let text = door.run(&[&["describe"], arguments].concat()).ok();
     text.split_once("\nEvents:").unwrap_or_else(|| panic!("{text}")).1.to_owned()
@@ -42,7 +42,7 @@ fn describe_shows_the_events_of_a_recorder() {
     recorder.flush();
     assert!(described(&door, &["site", "blue"]).contains("(x2 over "));
 
-    // Events of an object with the same name that existed before are of another object.
+    // Events from before belong to another object with the same name.
     sites_of(&door).delete(&ObjectKey::new("default", "blue"), &homeostat::objects::DeleteOptions::default()).unwrap();
     door.create("blue", "Blue");
     assert_eq!(described(&door, &["site", "blue"]).trim(), "<none>");

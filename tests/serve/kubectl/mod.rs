@@ -1,4 +1,4 @@
-//! `kubectl` against a server in this process. `KUBECTL` names another program than the one in the path.
+//! `kubectl` against a server in this process. The variable `KUBECTL` can name another program.
 
 mod access;
 mod changes;
@@ -22,14 +22,14 @@ use tempfile::TempDir;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
-/// A server with sites, and the home of a user with a kubeconfig.
+/// A server with sites, and a user's home directory with a kubeconfig.
 pub(crate) struct Door {
     client: MemoryClient,
     home: TempDir,
     server: Running<ServerControl>,
 }
 
-/// The outcome of a command.
+/// The result of a command.
 #[derive(Debug)]
 struct Outcome {
     success: bool,
@@ -115,7 +115,7 @@ impl Door {
         command
     }
 
-    /// Returns a command that runs a program as the user.
+    /// Returns a command that runs a program as this user.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let (mut command, home) = (Command::new(program), self.home.path());
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -141,7 +141,7 @@ impl Door {
         Outcome { success: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Starts a command that writes lines until it is stopped.
+    /// Starts a command that prints lines until it is stopped.
     fn follow(&self, arguments: &[&str]) -> Followed {
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| missing(&error));
@@ -149,7 +149,7 @@ impl Door {
         Followed { child, lines }
     }
 
-    /// Writes a file into the home, and returns its path.
+    /// Writes a file into the home directory, and returns its path.
     fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.home.path().join(name);
         std::fs::write(&path, content).unwrap();
@@ -179,7 +179,7 @@ impl Door {
     }
 }
 
-/// A command that goes on.
+/// A command that keeps running.
 struct Followed {
     child: Child,
     lines: BufReader<ChildStdout>,

@@ -9,7 +9,7 @@ use crate::kubectl::Door;
 /// The packages that `.ci/python` installs.
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
-/// Returns the Python that `.ci/python` has set up.
+/// Returns the Python that `.ci/python` has installed.
 fn python() -> PathBuf {
     let below = |name: &str, folder: &str| Some(Path::new(&std::env::var_os(name)?).join(folder));
     let cache = below("HOMEOSTAT_CACHE", "")
@@ -26,11 +26,11 @@ fn python() -> PathBuf {
     python
 }
 
-/// Runs a program with a server of its own.
+/// Runs a program with its own server.
 fn run(program: &str) {
     let door = Door::with(ObjectApiBuilder::serve_events);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/python").join(program);
-    // The checkout stays free of compiled modules.
+    // Leave no compiled modules in the checkout.
     let output = door.program(python()).arg("-B").arg(path).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{program}: {}\n{}", text(&output.stdout), text(&output.stderr));

@@ -1,11 +1,11 @@
-//! A strict reader of the text format of Prometheus, version 0.0.4.
+//! A strict parser for the Prometheus text format, version 0.0.4.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Labels by name.
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// The samples of a family, by the suffix of their names.
+/// The samples of a family by the suffix of their names.
 #[derive(Debug, Default)]
 pub(super) struct Family {
     pub(super) of_type: String,
@@ -13,7 +13,7 @@ pub(super) struct Family {
     pub(super) samples: Vec<(String, Labels, f64)>,
 }
 
-/// Reads a text. Panics if it breaks a rule of the format.
+/// Parses a text. Panics if it violates a rule of the format.
 pub(super) fn read(text: &str) -> BTreeMap<String, Family> {
     assert!(text.ends_with('\n'), "the last line has no end");
     let mut families = BTreeMap::<String, Family>::new();
@@ -45,7 +45,7 @@ pub(super) fn read(text: &str) -> BTreeMap<String, Family> {
     }
     for (name, family) in &families {
         assert!(["counter", "gauge", "histogram"].contains(&&*family.of_type), "{name}: {}", family.of_type);
-        // Kubernetes gives this counter another name.
+        // Kubernetes names this counter differently.
         let is_count = name.ends_with("_total") || name == "authentication_attempts";
         assert_eq!(family.of_type == "counter", is_count, "{name}");
         if family.of_type == "histogram" {
@@ -55,7 +55,7 @@ pub(super) fn read(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// Each set of labels has rising buckets that end with infinity, a sum, and the count of the last bucket.
+/// Checks that each label set has rising buckets that end with infinity, a sum, and the count of the last bucket.
 fn check_histogram(name: &str, family: &Family) {
     let without_bound = |labels: &Labels| {
         let mut labels = labels.clone();
@@ -79,7 +79,7 @@ fn check_histogram(name: &str, family: &Family) {
     }
 }
 
-/// Splits a sample: name, labels, value. There is no time.
+/// Splits a sample into name, labels and value. There is no timestamp.
 fn sample(line: &str) -> (String, Labels, f64) {
     let end = line.find(['{', ' ']).unwrap();
     let (name, mut rest) = line.split_at(end);

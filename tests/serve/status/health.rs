@@ -40,7 +40,7 @@ fn the_failure_of_a_component_fails_its_check() {
     let manager = Manager::builder().name("appliance").build().unwrap();
     let site = Site::of(&manager);
     manager.add(Component::function("door", |_cx: &Context| Err::<(), _>("the port is\nin use"))).unwrap();
-    // A component that fails early fails the start itself.
+    // If a component fails early, the start itself fails.
     if let Ok(running) = manager.start() {
         running.wait().unwrap_err();
     }
@@ -51,7 +51,7 @@ fn the_failure_of_a_component_fails_its_check() {
 const SHOWN: &str = "[+]appliance ok\n[-]disk failed: it is full\nlivez check failed\n";
 const WITHHELD: &str = "[+]appliance ok\n[-]disk failed: reason withheld\nlivez check failed\n";
 
-/// A site with a failed check. Everyone may read `/livez` and `/livez/disk`.
+/// Returns a site with a failed check. Everyone may read `/livez` and `/livez/disk`.
 fn failing(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> (Manager, Site) {
     let manager = Manager::builder().name("appliance").build().unwrap();
     let pages = StatusPages::new(&manager).unwrap().live_check("disk", || Err::<(), _>("it is full"));
@@ -72,7 +72,7 @@ fn clients_without_credentials_do_not_see_reasons() {
         assert_eq!((wrong.status, wrong.body.as_str()), (503, withheld), "{target}");
         assert_eq!((ada.status, ada.body.as_str()), (503, shown), "{target}");
     }
-    // Results are for everyone.
+    // Everyone may see the results.
     assert_eq!((site.get("/livez?exclude=disk").status, site.get("/livez?exclude=disk").body.as_str()), (200, "ok"));
     let verbose = "[+]appliance ok\n[+]disk excluded: ok\nlivez check passed\n";
     assert_eq!(site.get("/livez?verbose&exclude=disk").body, verbose);
@@ -97,7 +97,7 @@ fn reasons_are_for_users_who_may_read_the_status() {
         (WITHHELD, 403)
     );
     assert_eq!(site.get("/livez").body, WITHHELD);
-    // A path that is not public.
+    // This path is not public.
     assert!(site.get_as("second", "/readyz").body.contains("[-]appliance failed: reason withheld\n"));
 }
 
@@ -170,7 +170,7 @@ fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
     assert_eq!(create().status, 201);
     logs.wait_for(Level::Info, "objects: writes of the store work again");
 
-    // A read, a list and a watch that fail.
+    // A read, a list and a watch fail.
     client.react(&Reactor::fail(Verb::List).error(move |object| full(object)).times(2));
     for target in [THINGS.to_owned(), format!("{THINGS}?watch=true")] {
         let answer = site.get(&target);

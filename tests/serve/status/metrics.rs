@@ -7,7 +7,7 @@ use homeostat::{Action, BoxError, Context, Controller, FileElector, Manager, Pol
 use super::Site;
 use super::exposition::{Family, Labels, read};
 
-/// A manager that has run three keys of its controller, one of which has failed.
+/// Returns a manager with one controller that has run three keys, one of which failed.
 fn measured(name: &str, folder: &std::path::Path) -> (Manager, homeostat::Running<Manager>) {
     let elector = FileElector::new(folder.join("lock")).name("box-3");
     let manager = Manager::builder().name(name).elector(elector).build().unwrap();
@@ -127,7 +127,7 @@ fn the_text_has_the_counts_of_the_server() {
     }
 }
 
-/// The same metrics reach the `metrics` facade: names, types and labels.
+/// The `metrics` facade receives the same metrics: names, types and labels.
 #[cfg(feature = "metrics")]
 #[test]
 fn the_names_types_and_labels_are_those_of_the_facade() {

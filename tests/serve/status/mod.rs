@@ -12,12 +12,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use homeostat::serve::{Server, ServerBuilder, ServerControl, StatusPages};
 use homeostat::{Manager, Running};
 
-/// A server of the pages of a manager.
+/// A server with the pages of a manager.
 struct Site {
     server: Running<ServerControl>,
 }
 
-/// A reply, as it came.
+/// A reply as received.
 struct Answer {
     status: u16,
     head: String,
@@ -33,7 +33,7 @@ impl Site {
         Self::served(pages, |builder| builder)
     }
 
-    /// A site of a server with other settings.
+    /// Serves the pages from a server with other settings.
     fn served(pages: StatusPages, change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
         let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).status_pages(pages);
         Self { server: change(builder).build().unwrap().start().unwrap() }

@@ -8,18 +8,18 @@ use serde_json::Value;
 use super::fault::{FaultReason, FieldFault};
 use super::{ContainedItems, JsonType, SchemaNode, Uniqueness, ValuePath};
 
-/// The most faults that are reported.
+/// The largest number of faults that are reported.
 const MOST_FAULTS: usize = 50;
 
-/// The fields of an object that no schema describes.
+/// The fields of an object that schemas do not describe.
 pub(super) const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Returns the first faults of a whole object, without the faults of its old state.
+/// Returns the first faults of a complete object, without the faults of its old state.
 pub(super) fn faults(schema: &SchemaNode, object: &Value, old: Option<&Value>) -> Vec<FieldFault> {
     let mut check = SchemaCheck::default();
     check.value(schema, object);
     if let (false, Some(old)) = (check.faults.is_empty(), old) {
-        // All old faults: the first ones of the new state may be others.
+        // Collect all old faults, because the first ones of the new state may differ.
         let mut known = SchemaCheck { most: usize::MAX, ..SchemaCheck::default() };
         known.value(schema, old);
         check = SchemaCheck { known: known.faults.into_iter().collect(), ..SchemaCheck::default() };
@@ -31,9 +31,9 @@ pub(super) fn faults(schema: &SchemaNode, object: &Value, old: Option<&Value>) -
 struct SchemaCheck {
     path: ValuePath,
     faults: Vec<FieldFault>,
-    /// The most faults that are collected.
+    /// The largest number of faults that are collected.
     most: usize,
-    /// The faults that do not count.
+    /// Faults to ignore.
     known: HashSet<FieldFault>,
 }
 
@@ -44,7 +44,7 @@ impl Default for SchemaCheck {
 }
 
 impl SchemaCheck {
-    /// Returns a check of the value at a path.
+    /// Creates a check of the value at a path.
     fn at(path: &str) -> Self {
         Self { path: ValuePath(path.to_owned()), ..Self::default() }
     }
@@ -125,7 +125,7 @@ impl SchemaCheck {
         }
         if let Some(step) = schema.multiple_of {
             let times = number / step;
-            // A tenth has no exact form, so three tenths are nearly a multiple of it.
+            // A tenth has no exact binary form, so three tenths are only nearly a multiple of a tenth.
             let holds = (times - times.round()).abs() <= f64::EPSILON * times.abs().max(1.0);
             self.require(holds, value, || format!("must be a multiple of {step}"));
         }
@@ -137,7 +137,7 @@ impl SchemaCheck {
             let length = text.chars().count() as u64;
             if let Some(most) = most.filter(|most| length > *most) {
                 self.add(FaultReason::TooLong, value, format_args!("must have at most {most} characters"));
-                // The bound protects the pattern from long texts.
+                // A pattern must not be matched against a text that is too long.
                 return;
             }
             if let Some(least) = least {
@@ -169,7 +169,7 @@ impl SchemaCheck {
         }
     }
 
-    /// Finds repeated elements by their text, in sorted order of the object's fields.
+    /// Compares elements by a text in which an object's fields are sorted.
     fn unique(&mut self, unique: &Uniqueness, items: &[Value]) {
         let mut known = HashSet::new();
         for (at, item) in items.iter().enumerate() {
@@ -249,7 +249,7 @@ impl SchemaCheck {
         }
     }
 
-    /// Reports that no alternative matches, with the fault of the alternative that has the fewest.
+    /// Reports that no alternative matches, with the faults of the alternative that has the fewest.
     fn nearest(&mut self, branches: &[SchemaNode], value: &Value) {
         let faults = branches.iter().map(|branch| {
             let mut check = Self::at(&self.path.0);
@@ -283,18 +283,18 @@ impl SchemaCheck {
 }
 
 fn is_valid(schema: &SchemaNode, value: &Value) -> bool {
-    // At an empty path, `apiVersion`, `kind` and `metadata` would be left out.
+    // With an empty path, `apiVersion`, `kind` and `metadata` would be ignored.
     let mut check = SchemaCheck::at("x");
     check.value(schema, value);
     check.faults.is_empty()
 }
 
-/// Returns whether two values are equal. Numbers are equal if their values are: 1 and 1.0.
+/// Returns whether two values are equal. Numbers are equal if their values are, such as 1 and 1.0.
 fn is_equal(one: &Value, other: &Value) -> bool {
     one == other || one.as_f64().zip(other.as_f64()).is_some_and(|(one, other)| (one - other).abs() == 0.0)
 }
 
-/// Returns a text that two values share if they are equal.
+/// Returns a text that is the same for equal values.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {

@@ -1,4 +1,4 @@
-//! Faults of schemas and of values.
+//! Faults in schemas and values.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::base::text::bounded;
 
-/// The error for a schema that cannot be used.
+/// The error for an unusable schema.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ impl fmt::Display for SchemaFault {
 
 impl Error for SchemaFault {}
 
-/// The reason of a [`FieldFault`], as Kubernetes names it.
+/// The reason of a [`FieldFault`], under its name in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FaultReason {
     Duplicate,
@@ -59,18 +59,18 @@ pub(crate) enum FaultReason {
     WrongType,
 }
 
-/// A field that breaks a rule.
+/// A field that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FieldFault {
-    /// The path of the field; empty for the whole object.
+    /// The path of the field. Empty for the whole object.
     pub(crate) field: String,
     pub(crate) reason: FaultReason,
-    /// The reason with the value and the rule.
+    /// The reason, the value and the rule.
     pub(crate) message: String,
 }
 
 impl FaultReason {
-    /// Returns the reason in the cause of a `Status`.
+    /// Returns the reason as it appears in a cause of a `Status`.
     pub(crate) fn cause(self) -> &'static str {
         match self {
             Self::Duplicate => "FieldValueDuplicate",
@@ -83,7 +83,7 @@ impl FaultReason {
         }
     }
 
-    /// Returns the words in front of a message.
+    /// Returns the words at the start of a message.
     fn words(self) -> &'static str {
         match self {
             Self::Duplicate => "Duplicate value",
@@ -97,7 +97,7 @@ impl FaultReason {
 }
 
 impl FieldFault {
-    /// Returns the fault of a value.
+    /// Creates the fault of a value.
     pub(crate) fn new(field: &str, reason: FaultReason, value: &Value, rule: impl fmt::Display) -> Self {
         let words = reason.words();
         let message = match reason {
@@ -107,7 +107,7 @@ impl FieldFault {
         Self { field: bounded(field.to_owned()), reason, message }
     }
 
-    /// Returns the fault of a field from the text of its value.
+    /// Creates the fault of a field, given its value as text.
     pub(crate) fn of_text(field: &str, value: &str, rule: &str) -> Self {
         let message = match value {
             "" => format!("Invalid value: {rule}"),

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::objects::validate::is_subdomain;
 
-/// A format that is checked. Other formats only describe.
+/// A format that is checked. All other formats are only descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextFormat {
     Bytes,
@@ -30,7 +30,7 @@ pub(super) enum TextFormat {
 }
 
 impl TextFormat {
-    /// Returns the format of this name, if it is checked.
+    /// Returns the format with this name, if it is checked.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "byte" => Self::Bytes,
@@ -50,7 +50,7 @@ impl TextFormat {
         })
     }
 
-    /// Returns the rule that a value breaks. A value of another type breaks no rule.
+    /// Returns the rule that a value violates. A value of another type violates none.
     pub(super) fn broken_rule(self, value: &Value) -> Option<&'static str> {
         let (holds, rule) = match (self, value) {
             (Self::Int32, Value::Number(_)) => {
@@ -92,7 +92,7 @@ fn is_cidr(text: &str) -> bool {
     length.bytes().all(|digit| digit.is_ascii_digit()) && length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
-/// Returns whether a text is a time of RFC 3339. `jiff` also reads other forms, which have other letters.
+/// Returns whether a text is an RFC 3339 time. `jiff` also accepts other forms, which have other letters.
 fn is_date_time(text: &str) -> bool {
     let is_written = text.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TtZz".contains(&byte));
     is_written

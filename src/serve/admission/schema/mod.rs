@@ -1,7 +1,7 @@
-//! Schemas of objects: the structural subset of JSON schema that Kubernetes uses, and the alternatives of Rust enums.
+//! Schemas of objects: Kubernetes' structural subset of JSON schema, and the alternatives of Rust enums.
 //!
-//! `normal` turns the schema of a Rust type into a structural one. `parse` compiles it, `check` finds faults, `prune` removes unknown
-//! fields and fills in defaults. All are plain values.
+//! `normal` converts the schema of a Rust type to a structural one. `parse` compiles it, `check` finds faults, and
+//! `prune` removes unknown fields and fills in defaults. All are plain values.
 
 mod check;
 mod fault;
@@ -34,40 +34,40 @@ pub(crate) struct StructuralSchema {
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a keyword of its own")]
 struct SchemaNode {
-    /// Whether the schema says nothing about the value.
+    /// Whether the schema does not restrict the value.
     is_any: bool,
-    /// Empty for a value of any type.
+    /// The allowed types. Empty for any type.
     types: Vec<JsonType>,
     nullable: bool,
     int_or_string: bool,
     /// Whether unknown fields are kept.
     preserve: bool,
-    /// Whether the value is a whole object, with `apiVersion`, `kind` and `metadata`.
+    /// Whether the value is a complete object with `apiVersion`, `kind` and `metadata`.
     embedded: bool,
     properties: BTreeMap<String, SchemaNode>,
-    /// The schemas of the fields whose names match patterns.
+    /// The schemas of fields with names that match a pattern.
     patterns: Vec<(Regex, SchemaNode)>,
     /// The schema of the names of fields.
     names: Option<Box<SchemaNode>>,
-    /// The schema of the fields that neither `properties` nor `patterns` describe.
+    /// The schema of fields that neither `properties` nor `patterns` describe.
     additional: Option<Box<SchemaNode>>,
     /// The schemas of the first elements.
     first_items: Vec<SchemaNode>,
-    /// The schema of the other elements.
+    /// The schema of all further elements.
     items: Option<Box<SchemaNode>>,
     contains: Option<ContainedItems>,
     required: Vec<String>,
-    /// The fields that are required if a field is there.
+    /// The fields that are required if another field is present.
     dependent_required: Vec<(String, Vec<String>)>,
     values: Option<Vec<Value>>,
     minimum: Option<NumberBound>,
     maximum: Option<NumberBound>,
     multiple_of: Option<f64>,
-    /// The least and the most characters of a text.
+    /// The smallest and largest number of characters in a text.
     length: (Option<u64>, Option<u64>),
-    /// The least and the most elements of an array.
+    /// The smallest and largest number of elements in an array.
     count: (Option<u64>, Option<u64>),
-    /// The least and the most fields of an object.
+    /// The smallest and largest number of fields in an object.
     size: (Option<u64>, Option<u64>),
     unique: Option<Uniqueness>,
     pattern: Option<Regex>,
@@ -91,15 +91,15 @@ enum JsonType {
     Text,
 }
 
-/// A bound of a number.
+/// A bound for a number.
 #[derive(Clone, Copy, Debug)]
 struct NumberBound {
     bound: f64,
-    /// Whether the bound itself is outside.
+    /// Whether the bound itself is excluded.
     exclusive: bool,
 }
 
-/// The elements that an array must have beside others.
+/// Elements that an array must contain among others.
 #[derive(Clone, Debug)]
 struct ContainedItems {
     schema: Box<SchemaNode>,
@@ -107,17 +107,17 @@ struct ContainedItems {
     most: Option<u64>,
 }
 
-/// The elements of an array that must differ.
+/// The elements of an array that must be distinct.
 #[derive(Clone, Debug)]
 enum Uniqueness {
-    /// All elements differ.
+    /// All elements must be distinct.
     Elements,
-    /// All elements differ in these fields.
+    /// The elements must differ in these fields.
     Keys(Vec<String>),
 }
 
 impl StructuralSchema {
-    /// Compiles the schema of a whole object. References to definitions inside the schema are resolved.
+    /// Compiles the schema of a complete object. Resolves references to definitions inside the schema.
     pub(crate) fn new(schema: &Value) -> Result<Self, SchemaFault> {
         let json = normal::of_object(schema)?;
         let root = parse::parse(&json, &mut Vec::new())?;
@@ -129,17 +129,18 @@ impl StructuralSchema {
         &self.json
     }
 
-    /// Returns the first 50 faults of an object that its old state does not have. Does not look at `apiVersion`, `kind` and `metadata`.
+    /// Returns the first 50 faults of an object, without the faults of its old state. Does not check `apiVersion`,
+    /// `kind` and `metadata`.
     pub(crate) fn faults(&self, object: &Value, old: Option<&Value>) -> Vec<FieldFault> {
         check::faults(&self.root, object, old)
     }
 
-    /// Removes the fields that the schema does not know, and returns the bounded paths of the first 50.
+    /// Removes the fields that the schema does not know. Returns the shortened paths of the first 50.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::prune(&self.root, object)
     }
 
-    /// Returns whether the schema knows a field at this path: names that are separated by dots.
+    /// Returns whether the schema knows a field at this path, which consists of names separated by dots.
     pub(crate) fn knows(&self, path: &str) -> bool {
         prune::knows(&[&self.root], path.split('.'))
     }
@@ -160,14 +161,14 @@ impl SchemaNode {
         described.into_iter().chain(others)
     }
 
-    /// Returns the schema of an element of an array.
+    /// Returns the schema of an array's element.
     fn of_item(&self, at: usize) -> Option<&Self> {
         self.first_items.get(at).or(self.items.as_deref())
     }
 }
 
 impl JsonType {
-    /// Returns whether a value has this type. A number without a fraction is an integer too.
+    /// Returns whether a value has this type. A number without a fraction also counts as an integer.
     fn is_of(self, value: &Value) -> bool {
         match self {
             Self::Array => value.is_array(),
@@ -195,7 +196,7 @@ impl JsonType {
     }
 }
 
-/// The path of a value: `spec.disks[0].size`.
+/// The path of a value, such as `spec.disks[0].size`.
 #[derive(Debug, Default)]
 struct ValuePath(String);
 
@@ -212,7 +213,7 @@ impl ValuePath {
         result
     }
 
-    /// Runs a function with the path of an entry of a map. Its key may have dots.
+    /// Runs a function with the path of a map's entry. The entry's key may contain dots.
     fn in_entry<T>(&mut self, key: &str, run: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.0.len();
         self.0.extend(["[", key, "]"]);

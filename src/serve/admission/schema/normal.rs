@@ -1,5 +1,5 @@
-//! Turns the schema of a Rust type, as `schemars` makes it, into the form of Kubernetes: no references, one type for each value,
-//! `nullable` instead of the type `null`. A schema in that form stays as it is.
+//! Converts the schema that `schemars` generates for a Rust type to the Kubernetes form. That form has no references,
+//! one type for each value, and `nullable` instead of the type `null`. A schema in this form does not change.
 
 use serde_json::{Map, Value, json};
 
@@ -26,10 +26,10 @@ const DROPPED: [&str; 17] = [
     "writeOnly",
 ];
 
-/// Keywords that describe a value for people, or set it. They say nothing about which values are valid.
+/// Keywords that describe a value for people, or set it. They do not affect which values are valid.
 const ANNOTATIONS: [&str; 4] = ["default", "description", "example", "title"];
 
-/// Keywords that mean something else beside each other than apart.
+/// Keywords that change each other's meaning when they appear together.
 const RELATED: [&[&str]; 5] = [
     &["additionalProperties", "patternProperties", "properties"],
     &["items", "prefixItems"],
@@ -38,7 +38,7 @@ const RELATED: [&[&str]; 5] = [
     &["exclusiveMinimum", "minimum"],
 ];
 
-/// Returns the normal form of the schema of a whole object.
+/// Returns the normal form of a complete object's schema.
 pub(super) fn of_object(schema: &Value) -> Result<Value, SchemaFault> {
     let mut normal = Normal { root: schema, open: Vec::new(), path: Vec::new() }.normal(schema)?;
     let Some(fields) = normal.as_object_mut() else { return Ok(normal) };
@@ -185,19 +185,19 @@ fn is_null(schema: &Value) -> bool {
     schema["type"] == "null" || schema.get("const") == Some(&Value::Null) || schema["enum"] == json!([null])
 }
 
-/// Returns whether a schema of the crate `schemars` describes an object with any fields: it says nothing about them. In
-/// a structural schema of Kubernetes, which does not name its version, such an object has no fields.
+/// Returns whether a schema of the crate `schemars` describes an object with any fields, by not describing any. In a
+/// structural Kubernetes schema, which does not name its version, such an object has no fields.
 fn is_open_object(schema: &Map<String, Value>) -> bool {
     let types_only = |name: &String| name == "type" || ANNOTATIONS.contains(&name.as_str());
     schema.get("type").is_some_and(|of| of == "object") && schema.keys().all(types_only)
 }
 
-/// Returns whether a keyword is an extension that other programs use.
+/// Returns whether a keyword is an extension for other programs.
 fn is_foreign(keyword: &str) -> bool {
     keyword.starts_with("x-") && !keyword.starts_with("x-kubernetes-")
 }
 
-/// Turns an exclusive bound that is a number into the form of Kubernetes: the stricter of two bounds, and whether it is
+/// Converts a numeric exclusive bound to the Kubernetes form: the stricter of the two bounds, and whether it is
 /// exclusive.
 fn unite_bounds(out: &mut Map<String, Value>, bound: &str, exclusive: &str, is_stricter: fn(&f64, &f64) -> bool) {
     let Some(limit @ Value::Number(_)) = out.get(exclusive).cloned() else { return };
@@ -210,8 +210,8 @@ fn unite_bounds(out: &mut Map<String, Value>, bound: &str, exclusive: &str, is_s
     }
 }
 
-/// Adds another schema, so that both hold. If they say different things about one matter, the other becomes a part of
-/// `allOf`.
+/// Adds another schema, so that both apply. If both have the same keyword or related ones, the other schema becomes
+/// part of `allOf`.
 fn add(out: &mut Map<String, Value>, mut other: Map<String, Value>) {
     for name in ANNOTATIONS {
         if let Some(value) = other.remove(name) {
@@ -233,7 +233,7 @@ fn add(out: &mut Map<String, Value>, mut other: Map<String, Value>) {
     }
 }
 
-/// Moves to the first schema what both say together as well as apart.
+/// Moves the parts of `other` into `out` that mean the same there, and drops the parts that `out` already has.
 fn unite(out: &mut Map<String, Value>, other: &mut Map<String, Value>) {
     other.retain(|name, value| {
         out.get(name) != Some(value) || RELATED.iter().any(|names| names.contains(&name.as_str()))
@@ -258,8 +258,8 @@ fn unite(out: &mut Map<String, Value>, other: &mut Map<String, Value>) {
     }
 }
 
-/// Turns alternatives into one schema where that says the same: a single alternative, or alternative values of one type. Gives
-/// alternatives that are all objects that type, so that readers see it.
+/// Replaces alternatives with one equivalent schema if possible: a single alternative, or alternative values of one
+/// type. If all alternatives are objects, also states that type, so that readers see it.
 fn simplify(out: &mut Map<String, Value>, keyword: &str) {
     let Some(Value::Array(branches)) = out.get(keyword) else { return };
     if let [Value::Object(only)] = &branches[..] {

@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use super::format::TextFormat;
 use super::{ContainedItems, JsonType, NumberBound, SchemaFault, SchemaNode, Uniqueness};
 
-/// Keywords that say nothing about a value.
-const SILENT: [&str; 6] =
+/// Keywords that do not restrict a value.
+const WITHOUT_RULES: [&str; 6] =
     ["default", "description", "nullable", "title", "x-kubernetes-preserve-unknown-fields", "example"];
 
-/// Keywords that say something about a value. All others are refused, so that none is ignored.
+/// Keywords that restrict a value. All others are refused, so that none is ignored.
 const KNOWN: [&str; 37] = [
     "additionalProperties",
     "allOf",
@@ -48,11 +48,11 @@ const KNOWN: [&str; 37] = [
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-list-type",
-    // How clients merge a map. This server merges maps field by field.
+    // Tells clients how to merge a map. This server merges maps field by field.
     "x-kubernetes-map-type",
 ];
 
-/// The most levels of a schema.
+/// The largest number of levels in a schema.
 const MOST_DEPTH: usize = 100;
 
 /// Compiles the schema at a path.
@@ -77,7 +77,7 @@ impl<'a> Parse<'a, '_> {
             let fault = "it has rules in CEL (x-kubernetes-validations), which are not evaluated here; use a validate hook instead";
             return Err(self.fault(fault));
         }
-        let is_known = |keyword: &str| SILENT.contains(&keyword) || KNOWN.contains(&keyword);
+        let is_known = |keyword: &str| WITHOUT_RULES.contains(&keyword) || KNOWN.contains(&keyword);
         if let Some(unknown) = self.fields.keys().find(|keyword| !is_known(keyword)) {
             let fault =
                 format!("the keyword {unknown:?} is not supported; leave it out and use a validate hook instead");
@@ -87,7 +87,7 @@ impl<'a> Parse<'a, '_> {
             (self.flag("x-kubernetes-int-or-string")?, self.flag("x-kubernetes-embedded-resource")?);
         let (nullable, preserve) = (self.flag("nullable")?, self.flag("x-kubernetes-preserve-unknown-fields")?);
         Ok(SchemaNode {
-            is_any: self.fields.keys().all(|keyword| SILENT.contains(&keyword.as_str())),
+            is_any: self.fields.keys().all(|keyword| WITHOUT_RULES.contains(&keyword.as_str())),
             types: self.types()?,
             nullable,
             int_or_string,

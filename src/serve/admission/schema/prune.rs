@@ -6,10 +6,11 @@ use super::check::HEAD;
 use super::{SchemaNode, ValuePath};
 use crate::base::text::bounded;
 
-/// The most removed fields that are named.
+/// The largest number of removed fields that are named.
 const MOST_NAMED: usize = 50;
 
-/// Removes the fields of a whole object that the schema does not know. Returns the bounded paths of the first ones.
+/// Removes the fields of a complete object that the schema does not know. Returns the shortened paths of the first
+/// ones.
 pub(super) fn prune(schema: &SchemaNode, object: &mut Value) -> Vec<String> {
     let mut pruned = Pruned::default();
     pruned.value(&[schema], object, true);
@@ -23,7 +24,7 @@ struct Pruned {
 }
 
 impl Pruned {
-    /// Prunes a value that all these schemas, and their alternatives, describe.
+    /// Prunes a value that all these schemas and their alternatives describe.
     fn value(&mut self, schemas: &[&SchemaNode], value: &mut Value, is_root: bool) {
         let mut all = Vec::new();
         for schema in schemas {
@@ -76,8 +77,8 @@ impl Pruned {
     }
 }
 
-/// Returns the schemas of a field in schemas with all their alternatives. A schema that names the field goes before
-/// those of all others.
+/// Returns the schemas of a field in these schemas and all their alternatives. A schema that names the field takes
+/// precedence over schemas for all other fields.
 fn of_field<'a>(all: &[&'a SchemaNode], name: &str) -> Vec<&'a SchemaNode> {
     let describes = |schema: &SchemaNode| {
         schema.properties.contains_key(name) || schema.patterns.iter().any(|(pattern, _)| pattern.is_match(name))
@@ -98,7 +99,7 @@ pub(super) fn knows<'p>(schemas: &[&SchemaNode], mut path: impl Iterator<Item = 
         return true;
     }
     let fields = of_field(&all, name);
-    // A trait object, because the type of a path must not grow with each level.
+    // A trait object keeps the path's type from growing with each level.
     !fields.is_empty() && knows(&fields, &mut path as &mut dyn Iterator<Item = &'p str>)
 }
 
@@ -109,7 +110,7 @@ fn expand<'a>(schema: &'a SchemaNode, all: &mut Vec<&'a SchemaNode>) {
     branches.into_iter().flatten().for_each(|branch| expand(branch, all));
 }
 
-/// Sets missing fields to their defaults, from the outside in.
+/// Sets missing fields to their defaults, outer fields first.
 pub(super) fn fill_in(schema: &SchemaNode, value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -6,7 +6,7 @@ pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Objec
 pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const OWNER_REFERENCE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference";
 
-/// Returns the shared schemas by their names.
+/// Returns the shared schemas by name.
 pub(super) fn schemas() -> Map<String, Value> {
     Map::from_iter([
         (OBJECT_META.to_owned(), object_meta()),
@@ -37,8 +37,8 @@ fn object_meta() -> Value {
         "generateName": text("The beginning of a generated name, for an object that is created without a name."),
         "namespace": text("The namespace of the object. It cannot be changed."),
         "labels": texts("Names and values by which objects are selected."),
-        "annotations": texts("Names and values for tools. They cannot be selected by."),
-        "uid": text("A unique identifier, also over time. Set by the server."),
+        "annotations": texts("Names and values for tools. Selectors cannot use them."),
+        "uid": text("A unique identifier that is never used again. Set by the server."),
         "resourceVersion": text("The version of the object. An update must name the version that it replaces. Set by the server."),
         "generation": {"type": "integer", "format": "int64", "description": generation},
         "creationTimestamp": time("The time of the creation. Set by the server."),
@@ -46,7 +46,7 @@ fn object_meta() -> Value {
         "deletionGracePeriodSeconds": grace,
         "finalizers": {
             "type": "array", "items": {"type": "string", "default": ""}, "x-kubernetes-list-type": "set",
-            "description": "Names that must be removed before a deleted object goes away.",
+            "description": "Names that must all be removed before the server removes a deleted object.",
         },
         "ownerReferences": {
             "type": "array", "items": {"allOf": [super::reference(OWNER_REFERENCE)], "default": {}},

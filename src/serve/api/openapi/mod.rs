@@ -1,4 +1,4 @@
-//! `OpenAPI` documents: `kubectl explain` reads the schemas, and `kubectl apply` the parameters of a patch.
+//! `OpenAPI` documents. `kubectl explain` reads the schemas, and `kubectl apply` the parameters of a patch.
 
 mod meta;
 mod paths;
@@ -15,8 +15,8 @@ use crate::objects::Kind;
 use crate::serve::http::{IncomingRequest, Reply};
 use crate::serve::kinds::{KindRegistry, ServedResource};
 
-/// The media types by which clients ask for the second version in protocol buffers, and the type of the answer. A media type with `@` is
-/// malformed, so clients that parse the answer's type refuse it.
+/// The media types by which clients request the second version in protocol buffers. The second one is also the type of
+/// the answer: a media type with `@` is malformed, so clients that parse the answer's type would refuse it.
 const V2_ACCEPTED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", V2_MEDIA];
 const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
@@ -24,9 +24,9 @@ const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 #[derive(Debug)]
 pub(super) struct OpenApiDocuments {
     index: String,
-    /// The texts by their place: `api/v1`, `apis/example.com/v1`.
+    /// The documents by their location, such as `api/v1` or `apis/example.com/v1`.
     documents: BTreeMap<String, String>,
-    /// All schemas and paths in the second version, as JSON and in protocol buffers.
+    /// The second version with all schemas and paths, as JSON and in protocol buffers.
     second: (String, Vec<u8>),
 }
 
@@ -51,7 +51,7 @@ impl OpenApiDocuments {
         Self { index: json!({"paths": paths}).to_string(), documents, second }
     }
 
-    /// Returns the answer for the parts of a path after `/openapi`; `None` if the path is unknown.
+    /// Returns the answer for the segments after `/openapi`, or `None` for an unknown path.
     pub(super) fn reply(&self, request: &IncomingRequest, segments: &[String]) -> Option<Reply> {
         let text = match segments.split_first() {
             Some((first, [])) if first == "v2" => return Some(self.second_version(request)),
@@ -75,7 +75,7 @@ impl OpenApiDocuments {
     }
 }
 
-/// Returns a number that changes with the text: the 64-bit hash FNV-1a.
+/// Returns the 64-bit FNV-1a hash of a text.
 pub(super) fn hash(text: &[u8]) -> u64 {
     text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -96,7 +96,7 @@ fn document(kinds: &KindRegistry, group: &str, version: &str) -> Value {
     })
 }
 
-/// Returns the name of a kind's schema: `com.example.v1.Site`.
+/// Returns the name of a kind's schema, such as `com.example.v1.Site`.
 fn schema_name(kind: &Kind) -> String {
     if kind.group().is_empty() {
         return format!("core.{}.{}", kind.version(), kind.name());
@@ -188,7 +188,7 @@ mod tests {
         for name in ["dryRun", "fieldManager", "fieldValidation", "force"] {
             assert!(names.contains(&json!(name)), "{name}");
         }
-        // A client that finds strategic merge patches here sends them.
+        // A client that finds strategic merge patches here would send them.
         assert_eq!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json"), None);
     }
 

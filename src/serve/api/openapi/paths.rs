@@ -7,9 +7,9 @@ use crate::serve::kinds::{ObjectSource, ServedResource};
 
 /// The parameters of writes.
 const WRITE: [(&str, &str); 3] = [
-    ("dryRun", "`All`: nothing is stored."),
+    ("dryRun", "`All` stores nothing."),
     ("fieldManager", "The name of the writer."),
-    ("fieldValidation", "The treatment of unknown fields: `Ignore`, `Warn` or `Strict`."),
+    ("fieldValidation", "How to treat unknown fields: `Ignore`, `Warn` or `Strict`."),
 ];
 
 /// The parameters of lists.

@@ -1,8 +1,8 @@
-//! The second version of `OpenAPI` as JSON and in protocol buffers, for clients before Kubernetes 1.29 and for
-//! generators of clients: the schemas for `kubectl explain` and the checks of `kubectl`, and the operations that tell
-//! whether a kind has dry runs.
+//! The second version of `OpenAPI`, as JSON and in protocol buffers, for clients before Kubernetes 1.29 and for client
+//! generators. It has the schemas that `kubectl explain` and the checks of `kubectl` need, and the operations that
+//! show whether a kind supports dry runs.
 //!
-//! The numbers of the fields come from the message definitions of the project `gnostic`.
+//! The field numbers come from the message definitions of the project `gnostic`.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::serve::api::protobuf::WireBuffer;
 /// The prefix of references in the third version.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// The methods of paths, with the numbers of their fields.
+/// The methods of paths, with their field numbers.
 const METHODS: [(u64, &str); 5] = [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")];
 
 /// The extensions of operations.
@@ -24,11 +24,11 @@ fn named(name: &str, value: &WireBuffer) -> WireBuffer {
 }
 
 fn extension(name: &str, value: &Value) -> WireBuffer {
-    // JSON is YAML.
+    // JSON is valid YAML.
     named(name, &WireBuffer::default().text(2, &value.to_string()))
 }
 
-/// Returns the document of the second version with the schemas and paths of documents of the third version.
+/// Converts documents of the third version to one document of the second version.
 pub(super) fn document<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
     let (mut schemas, mut paths) = (Map::new(), Map::new());
     let empty = Map::new();
@@ -69,7 +69,7 @@ fn operation(third: &Value) -> Value {
     operation
 }
 
-/// Returns a schema of the second version. It can say less than the third one.
+/// Converts a schema to the second version, which is less expressive.
 fn schema(third: &Value) -> Value {
     let kept = |names: &[&str]| -> Map<String, Value> {
         names.iter().filter_map(|name| Some(((*name).to_owned(), third.get(name)?.clone()))).collect()
@@ -81,7 +81,7 @@ fn schema(third: &Value) -> Value {
         return schema.into();
     }
     let is = |name: &str| third[name] == true;
-    // The second version cannot express a value of several types, so it says nothing about the value.
+    // The second version cannot express a value of several types, so the schema does not restrict it.
     if is("nullable") || is("x-kubernetes-int-or-string") || third["type"].is_array() {
         return kept(&["format", "description", "x-kubernetes-group-version-kind"]).into();
     }
@@ -91,7 +91,7 @@ fn schema(third: &Value) -> Value {
     for name in ["additionalProperties", "items"] {
         schema.extend(each(&third[name]).map(|of| (name.to_owned(), of)));
     }
-    // Clients refuse unknown fields of an object that has known ones.
+    // Clients refuse unknown fields in an object with known fields.
     let is_open = is("x-kubernetes-preserve-unknown-fields")
         || is("x-kubernetes-embedded-resource")
         || third["patternProperties"].is_object();
@@ -121,7 +121,7 @@ fn path_message(item: &Value) -> WireBuffer {
         .fold(WireBuffer::default(), |all, (field, method)| all.message(*field, &operation_message(&item[*method])))
 }
 
-/// Writes the parameters of the query and the extensions. Clients read no more.
+/// Writes the query parameters and the extensions. Clients read nothing else.
 fn operation_message(operation: &Value) -> WireBuffer {
     let mut message = WireBuffer::default();
     let parameters = operation["parameters"].as_array().into_iter().flatten();

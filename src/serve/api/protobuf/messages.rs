@@ -1,29 +1,29 @@
-//! The messages that are read and written: the numbers and forms of their fields, from the definitions of Kubernetes.
+//! The fields of the supported messages, with numbers and forms from the definitions of Kubernetes.
 
 /// The form of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FieldForm {
-    /// A text. An empty one is the same as a missing one.
+    /// A text. Empty means missing.
     Text,
     /// A text that may be empty.
     OptionalText,
-    /// A number. Zero is the same as a missing one.
+    /// A number. Zero means missing.
     Number,
     /// A number that may be zero.
     OptionalNumber,
-    /// A truth value.
+    /// A boolean.
     Flag,
-    /// A time in whole seconds.
+    /// A time with a resolution of one second.
     Time,
-    /// A time in microseconds.
+    /// A time with a resolution of one microsecond.
     MicroTime,
     /// Several texts.
     List,
     /// A map from text to text.
     Texts,
-    /// A map from text to bytes, which JSON has in base64.
+    /// A map from text to bytes, which are base64 in JSON.
     Bytes,
-    /// A message whose only field has JSON text.
+    /// A message with a single field that contains JSON text.
     Json,
     /// A message with these fields.
     Message(MessageFields),
@@ -38,10 +38,10 @@ use FieldForm::{
     Time,
 };
 
-/// The fields of a message: number, name and form.
+/// The fields of a message, each with its number, name and form.
 pub(super) type MessageFields = &'static [(u64, &'static str, FieldForm)];
 
-/// Returns the fields of a kind; `None` if the kind is not read and written.
+/// Returns the fields of a kind, or `None` if the kind is not supported.
 pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<MessageFields> {
     Some(match (api_version, kind) {
         ("v1", "ConfigMap") => CONFIG_MAP,

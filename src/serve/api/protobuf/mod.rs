@@ -1,7 +1,7 @@
-//! Objects in protocol buffers, as typed Go clients send and ask for them: `kubectl create` of built-in kinds, and
+//! Objects in protocol buffers, which typed Go clients send and request: `kubectl create` for built-in kinds, and
 //! client-go for leases and events.
 //!
-//! `wire` has the messages, `messages` the fields of each kind, and this file turns both into JSON and back.
+//! `wire` encodes messages, `messages` has the fields of each kind, and this file converts them to JSON and back.
 
 mod messages;
 #[cfg(all(test, not(loom)))]
@@ -19,32 +19,32 @@ use self::wire::{WireMessage, number};
 use crate::objects::Kind;
 use crate::objects::json::whole_seconds;
 
-/// The media type of a message of Kubernetes.
+/// The media type of a Kubernetes message.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 
 /// The media type of a watch with such messages.
 pub(super) const STREAM_MEDIA: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// The first bytes of a message of Kubernetes.
+/// The first bytes of a Kubernetes message.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The reason why a message cannot be read.
+/// Why a message cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReadFault {
-    /// The bytes are no message, or a field has another type.
+    /// The bytes are not a message, or a field has the wrong type.
     Malformed,
-    /// Messages of this kind are not read.
+    /// Messages of this kind are not supported.
     UnknownKind(String),
     /// The message has a field that would be lost.
     UnknownField(String),
 }
 
-/// Returns whether objects of this kind are read and written as protocol buffers.
+/// Returns whether objects of this kind can be read and written as protocol buffers.
 pub(super) fn is_known(kind: &Kind) -> bool {
     messages::of_kind(&kind.api_version(), kind.name()).is_some()
 }
 
-/// Reads an object of a known kind. Fails unless all its fields are known, so that none is lost.
+/// Reads an object of a supported kind. Fails if any of its fields is unknown, so that none is lost.
 pub(super) fn object(bytes: &[u8]) -> Result<Value, ReadFault> {
     let malformed = ReadFault::Malformed;
     let envelope = bytes.strip_prefix(MAGIC).and_then(WireMessage::read).ok_or(malformed.clone())?;
@@ -59,7 +59,7 @@ pub(super) fn object(bytes: &[u8]) -> Result<Value, ReadFault> {
     Ok(object.into())
 }
 
-/// Writes an object or a list of a known kind. Fields that the kind does not have are left out.
+/// Writes an object or list of a supported kind. Omits fields that the kind does not have.
 pub(super) fn encoded(object: &Value) -> Option<Vec<u8>> {
     let text = |name: &str| object[name].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -77,7 +77,7 @@ pub(super) fn encoded(object: &Value) -> Option<Vec<u8>> {
     Some([MAGIC, &envelope.into_bytes()].concat())
 }
 
-/// Returns a frame of a watch: its length, and an event with an encoded object.
+/// Returns a watch frame: its length, and an event with an encoded object.
 pub(super) fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let raw = WireBuffer::default().bytes(1, object);
     let event = WireBuffer::default().text(1, event).message(2, &raw).into_bytes();
@@ -85,7 +85,7 @@ pub(super) fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], &event].concat()
 }
 
-/// Returns the fields of a message as JSON, without those that are empty.
+/// Converts the fields of a message to JSON, without empty ones.
 fn json_of(message: &WireMessage<'_>, known: MessageFields) -> Result<Map<String, Value>, ReadFault> {
     let mut json = Map::new();
     for (number, is_number, bytes) in message.fields() {
@@ -114,7 +114,7 @@ fn add(json: &mut Map<String, Value>, name: &str, form: FieldForm, bytes: &[u8])
         FieldForm::Text | FieldForm::OptionalText => text(bytes)?.into(),
         FieldForm::Time | FieldForm::MicroTime => {
             let message = read(bytes)?;
-            // A message without fields is the zero of times.
+            // A message without fields means that there is no time.
             if message == WireMessage::default() {
                 return Ok(());
             }
@@ -165,7 +165,7 @@ fn add(json: &mut Map<String, Value>, name: &str, form: FieldForm, bytes: &[u8])
     Ok(())
 }
 
-/// Returns JSON as a message. Values of other types than the fields are left out.
+/// Converts JSON to a message. Omits values with the wrong type.
 fn message_of(json: &Value, known: MessageFields) -> WireBuffer {
     known.iter().fold(WireBuffer::default(), |message, (number, name, form)| match json.get(name) {
         None | Some(Value::Null) => message,
@@ -184,7 +184,7 @@ fn put(message: WireBuffer, field: u64, form: FieldForm, value: &Value) -> WireB
         (FieldForm::Text | FieldForm::OptionalText, Value::String(text)) => message.bytes(field, text.as_bytes()),
         (FieldForm::Time | FieldForm::MicroTime, Value::String(text)) => {
             let Ok(time) = text.parse::<Timestamp>() else { return message };
-            // Times before 1970 count their nanoseconds backwards here, but forwards in messages.
+            // The nanoseconds of times before 1970 are negative here, but positive in messages.
             let nanos = time.as_nanosecond().rem_euclid(1_000_000_000);
             let seconds = i64::try_from(time.as_nanosecond().div_euclid(1_000_000_000)).unwrap_or_default();
             let seconds = WireBuffer::default().number(1, seconds);

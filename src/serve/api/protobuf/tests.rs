@@ -44,7 +44,7 @@ fn objects_that_kubectl_creates_are_read() {
     }
 }
 
-/// The bytes of a lease as client-go makes them when it begins to lead.
+/// The bytes of a lease that client-go creates when it starts to lead.
 #[test]
 fn a_lease_of_client_go_is_read() {
     let time = field(4, &[0x08, 0xc0, 0xe8, 0xf5, 0xd0, 0x06, 0x10, 0x80, 0x94, 0xef, 0x3a]);
@@ -123,7 +123,7 @@ fn samples() -> [Value; 7] {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn written_messages_are_read_back_unchanged() {
     for sample in samples() {
         let bytes = encoded(&sample).unwrap();
         assert_eq!(object(&bytes).unwrap(), sample);
@@ -171,7 +171,7 @@ fn a_message_that_would_lose_something_is_refused() {
     let ReadFault::UnknownField(fault) = refused("ConfigMap", &unknown) else { panic!("it was read") };
     assert!(fault.starts_with("number 9 beside metadata, data"), "{fault}");
     assert!(matches!(refused("Secret", &meta(field(15, b"x"))), ReadFault::UnknownField(_)));
-    // Bytes that are no text, and a number in place of a name.
+    // Bytes that are not text, and a number in place of a name.
     let bytes = [meta(vec![]), field(2, &[field(1, b"x"), field(2, &[0xff])].concat())].concat();
     for inner in [bytes, field(1, &[1 << 3, 7]), vec![0x0b]] {
         assert_eq!(refused("ConfigMap", &inner), ReadFault::Malformed, "{inner:?}");

@@ -1,15 +1,15 @@
-//! Messages of protocol buffers: their fields, with numbers and bytes. A plain value.
+//! Protocol buffer messages as numbered fields. Plain values.
 
-/// The type of a field that has a length.
+/// The wire type of a field with a length.
 const WITH_LENGTH: u64 = 2;
 
-/// A message that was read: its fields in their order, each with its tag, which is the number and the type of the
-/// field.
+/// A message that was read. It has its fields in order, each with its tag, which combines the number and the wire
+/// type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WireMessage<'a>(Vec<(u64, &'a [u8])>);
 
 impl<'a> WireMessage<'a> {
-    /// Reads a message; `None` if it is malformed.
+    /// Parses a message. `None` if it is malformed.
     pub(super) fn read(mut rest: &'a [u8]) -> Option<Self> {
         let mut fields = Vec::new();
         while !rest.is_empty() {
@@ -32,29 +32,29 @@ impl<'a> WireMessage<'a> {
         Some(Self(fields))
     }
 
-    /// Returns the fields in their order: the number, whether the field is a number of variable length, and the bytes.
+    /// Returns the fields in order: the number, whether the value is a varint, and the bytes.
     pub(super) fn fields(&self) -> impl Iterator<Item = (u64, bool, &'a [u8])> + '_ {
         self.0.iter().map(|(tag, bytes)| (tag >> 3, tag.is_multiple_of(8), *bytes))
     }
 
-    /// Returns the bytes of a field that has a length; `None` if it is missing.
+    /// Returns the bytes of a field with a length, or `None` if it is missing.
     pub(super) fn bytes(&self, number: u64) -> Option<&'a [u8]> {
         self.0.iter().rfind(|(tag, _)| *tag == (number << 3) | WITH_LENGTH).map(|(_, bytes)| *bytes)
     }
 
-    /// Returns the text in a field; empty if it is missing.
+    /// Returns the text in a field. Empty if it is missing.
     pub(super) fn text(&self, number: u64) -> &'a str {
         self.bytes(number).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
-    /// Returns the number in a field; 0 if it is missing.
+    /// Returns the number in a field. Zero if it is missing.
     pub(super) fn number(&self, field: u64) -> i64 {
         let value = self.0.iter().rfind(|(tag, _)| *tag == field << 3);
         value.and_then(|(_, bytes)| number(&mut &**bytes)).unwrap_or_default().cast_signed()
     }
 }
 
-/// Reads a number of variable length.
+/// Reads a varint.
 pub(super) fn number(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for at in 0..10 {

@@ -98,7 +98,7 @@ fn a_patch_is_admitted_again_if_the_object_changes_in_between() {
     let patched = merge_patch(HOME, &json!({"spec": {"mine": 2}})).send_to(&api).json();
     assert_eq!(patched["spec"], json!({"title": "Home", "seen": 1, "other": 1, "mine": 2}));
     assert_eq!(runs.load(Ordering::SeqCst), 2);
-    // The same for an applied object.
+    // The same holds for an applied object.
     runs.store(0, Ordering::SeqCst);
     let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 3}})).send_to(&api);
     assert_eq!((applied.code, &applied.json()["spec"]["mine"]), (200, &json!(3)), "{applied:?}");
@@ -179,7 +179,8 @@ fn a_panic_of_a_hook_is_an_internal_error() {
     assert!(answer.json()["message"].as_str().unwrap().ends_with("panicked: no idea"));
 }
 
-/// Writers of different fields change one object at the same time. A hook computes a sum, which must fit each stored state.
+/// Writers of different fields change one object at the same time. A hook computes a sum, which must match each stored
+/// state.
 #[test]
 fn writers_at_the_same_time_lose_nothing() {
     const WRITERS: i64 = 4;
@@ -193,7 +194,7 @@ fn writers_at_the_same_time_lose_nothing() {
             Ok(())
         })
         .validate(move |request, site| match request.old {
-            // Sums only grow: each writer counts up.
+            // Sums only grow, because each writer counts up.
             Some(old) if sum(old) > sum(site) => Err(Rejection::invalid("spec.sum", "", "must not fall")),
             _ => Ok(()),
         });
@@ -218,9 +219,9 @@ fn writers_at_the_same_time_lose_nothing() {
     assert_eq!((sum(&stored), &stored["spec"]["sum"]), (WRITERS * ROUNDS, &json!(WRITERS * ROUNDS)));
 }
 
-/// The write of a hook that changes the version can never succeed.
+/// If a hook changes the version, the write can never succeed.
 #[test]
-fn a_write_that_nobody_disturbs_is_not_repeated_for_ever() {
+fn an_undisturbed_write_is_not_repeated_for_ever() {
     let site = ServedResource::new(SITE).mutate(|request, site| {
         if request.old.is_some() {
             site["metadata"]["resourceVersion"] = json!("1234567");

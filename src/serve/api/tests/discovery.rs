@@ -1,4 +1,4 @@
-//! Discovery and documents.
+//! Discovery and `OpenAPI` documents.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Events of the core group: the stored events of `events.k8s.io` in another form.
+//! Core events: the stored `events.k8s.io` events in another form.
 
 use super::*;
 use crate::objects::{EventRecorder, Query};

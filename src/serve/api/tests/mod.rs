@@ -1,4 +1,4 @@
-//! The API, called in this process.
+//! Tests of the API, called within this process.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod admission;
@@ -29,18 +29,18 @@ pub(super) const NODE: Kind = Kind::cluster("", "v1", "Node");
 pub(super) const SITES: &str = "/apis/example.com/v1/namespaces/default/sites";
 pub(super) const HOME: &str = "/apis/example.com/v1/namespaces/default/sites/home";
 
-/// The served kinds, with their client.
+/// The served kinds and their client.
 pub(super) struct Served {
     pub(super) client: MemoryClient,
     pub(super) api: ObjectApi,
 }
 
-/// A request to be sent.
+/// A request to send.
 pub(super) struct Sent {
     request: IncomingRequest,
 }
 
-/// An answer that was read completely.
+/// A completely read answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -54,13 +54,13 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the objects of a watch, each with its type.
+    /// Returns the objects of a watch with the types of their events.
     pub(super) fn events(&self) -> Vec<Value> {
         self.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
-/// A site with a schema, defaults and hooks, and a node without them.
+/// Returns a site with a schema, defaults and hooks, and a node without them.
 pub(super) fn served() -> Served {
     let client = MemoryClient::builder().seed(7).build();
     let spec = json!({
@@ -98,7 +98,7 @@ pub(super) fn served() -> Served {
     Served { client, api: api.build().unwrap() }
 }
 
-/// Returns a request, for example `GET /api/v1/nodes?limit=1`.
+/// Creates a request, such as `GET /api/v1/nodes?limit=1`.
 pub(super) fn request(line: &str) -> Sent {
     let (method, target) = line.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -148,7 +148,7 @@ impl Sent {
         self.streamed(api, &mut Kept::default(), &CancellationToken::new())
     }
 
-    /// Sends the request. Parts of a stream go into the sink.
+    /// Sends the request. The parts of a stream go to the sink.
     pub(super) fn streamed(self, api: &ObjectApi, sink: &mut Kept, gone: &CancellationToken) -> Answer {
         let Reply { status, headers, body, .. } = api.handle(&self.request);
         let bytes = match body {
@@ -173,7 +173,7 @@ pub(super) struct Kept {
     bytes: Vec<u8>,
     pub(super) parts: usize,
     pub(super) after: Option<Box<dyn FnMut(usize) + Send>>,
-    /// The most bytes of memory that the body may keep, if they are limited.
+    /// The largest number of bytes that the body may keep in memory, if there is a limit.
     pub(super) most: Option<usize>,
 }
 

@@ -63,7 +63,7 @@ fn a_namespace_can_be_created_but_nothing_is_stored() {
     }
 }
 
-/// `kubectl apply` patches a namespace that exists, since it has no annotation of an earlier apply.
+/// `kubectl apply` patches an existing namespace, because it has no annotation of an earlier apply.
 #[test]
 fn a_namespace_can_be_applied_and_patched_again_and_again() {
     let served = served();
@@ -130,7 +130,7 @@ fn a_watch_shows_namespaces_as_they_appear_and_vanish() {
         let line = format!("GET {NAMESPACES}?watch=true&allowWatchBookmarks=true");
         let (api, stop) = (&served.api, gone.clone());
         let watch = scope.spawn(move || request(&line).streamed(api, &mut sink, &stop));
-        // Time passes until the watch has looked again.
+        // Advance the clock until the watch has checked again.
         let next = || {
             while count.try_recv().is_err() {
                 clock.advance(std::time::Duration::from_secs(5));
@@ -139,7 +139,7 @@ fn a_watch_shows_namespaces_as_they_appear_and_vanish() {
         };
         (0..3).for_each(|_| next());
         put_into(&served, "red");
-        // A change inside a namespace is no change of the namespace.
+        // A change inside a namespace does not change the namespace.
         let site = "/apis/example.com/v1/namespaces/red/sites/a";
         assert_eq!(merge_patch(site, &json!({"spec": {"title": "A"}})).to(&served).code, 200);
         next();
@@ -187,7 +187,7 @@ fn a_watch_of_namespaces_begins_at_a_version_and_selects() {
     assert_eq!(begins("&fieldSelector=metadata.name=blue", 2), "ADDED blue, BOOKMARK null");
     assert_eq!(begins("&labelSelector=kubernetes.io/metadata.name=default", 2), "ADDED default, BOOKMARK null");
     assert_eq!(begins(&from, 1), "BOOKMARK null");
-    // From an older version, it begins with the namespaces that exist.
+    // From an older version, the watch starts with the existing namespaces.
     put_into(&served, "red");
     assert_eq!(begins(&from, 3), "ADDED blue, ADDED default, ADDED red");
 }

@@ -99,7 +99,7 @@ fn unknown_paths_and_methods_are_refused() {
     ] {
         let answer = request(line).to(&served);
         assert_eq!(answer.code, code, "{line} {answer:?}");
-        // Clients tell an unknown path from a missing object by the form of the answer.
+        // Clients distinguish an unknown path from a missing object by the form of the answer.
         let is_status = code == 405 || line == "GET /api/v1/nodes/n";
         assert_eq!(answer.text.starts_with('{'), is_status, "{line} {answer:?}");
     }
@@ -123,7 +123,7 @@ fn a_deletion_returns_a_status_or_the_object_that_finalizers_hold() {
 }
 
 #[test]
-fn options_of_deletions_come_in_the_body_or_the_query() {
+fn options_of_deletions_are_in_the_body_or_the_query() {
     let served = served();
     let created = create(&served, "home", "Home");
     let delete = |body: Value| request(&format!("DELETE {HOME}")).body(&body).to(&served);
@@ -165,7 +165,7 @@ fn a_collection_is_deleted_and_returned_as_it_was() {
     assert_eq!(request(&format!("GET {SITES}")).to(&served).json()["items"].as_array().unwrap().len(), 2);
 }
 
-/// As in Kubernetes, only a choice of the caller replaces the finalizers for dependents.
+/// As in Kubernetes, only an explicit choice by the caller replaces the finalizers for dependents.
 #[test]
 fn the_finalizers_of_an_object_choose_the_propagation_if_the_caller_does_not() {
     // Whether the owner waits for its dependent, and whether the dependent is being deleted.

@@ -1,10 +1,10 @@
-//! Objects in protocol buffers, as typed clients of Go send and read them.
+//! Objects in protocol buffers, as typed Go clients send and read them.
 
 use super::*;
 use crate::serve::api::protobuf::{MEDIA, encoded, object};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-/// The `Accept` header of client-go from version 0.36 on.
+/// The `Accept` header of client-go since version 0.36.
 const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 fn with_leases() -> Served {
@@ -53,7 +53,7 @@ fn leases_are_written_and_read() {
         list.bytes.starts_with(b"k8s\0") && list.text.contains("LeaseList") && list.text.contains("one"),
         "{list:?}"
     );
-    // Events too, in both groups.
+    // Events work too, in both groups.
     for (path, event) in [
         ("/api/v1", json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "message": "m"})),
         (
@@ -68,11 +68,11 @@ fn leases_are_written_and_read() {
 }
 
 #[test]
-fn errors_and_kinds_without_messages_are_told_in_json() {
+fn errors_and_kinds_without_messages_are_sent_as_json() {
     let served = with_leases();
     let missing = request(&format!("GET {LEASES}/none")).accept(EITHER).to(&served);
     assert_eq!((missing.code, &missing.headers["content-type"]), (404, &HeaderValue::from_static("application/json")));
-    // As Kubernetes answers for custom resources.
+    // Kubernetes answers the same for custom resources.
     let site = [b"k8s\0\x0a\x16\x0a\x0eexample.com/v1\x12\x04Site\x12\x00".as_slice()].concat();
     let refused = request(&format!("POST {SITES}")).bytes(MEDIA, &site).accept(EITHER).to(&served);
     assert_eq!((refused.code, &refused.json()["reason"]), (415, &json!("UnsupportedMediaType")));
@@ -116,13 +116,13 @@ fn options_of_a_deletion_are_read_for_each_kind() {
     }
 }
 
-/// Returns the type of each event of a watch with its object.
+/// Returns each event of a watch as its type and its object.
 fn frames(mut bytes: &[u8]) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
         let (event, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
         bytes = rest;
-        // The type, then the object in a message of its own. All are shorter than 2 MiB.
+        // The type comes first, then the object as its own message. All are shorter than 2 MiB.
         let kind = &event[2..2 + usize::from(event[1])];
         let at = event.windows(4).position(|part| part == b"k8s\0").unwrap();
         found.push((String::from_utf8(kind.to_vec()).unwrap(), object(&event[at..]).unwrap()));

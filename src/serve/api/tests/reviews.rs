@@ -1,8 +1,8 @@
-//! Authorization, and reviews of the own access.
+//! Authorization, and reviews of a user's own access.
 
 use super::*;
 
-/// An API on which only `get` and `list` of sites are allowed, in one namespace.
+/// An API that allows only `get` and `list` of sites, in one namespace.
 fn guarded() -> ObjectApi {
     let authorizer: Authorizer = Arc::new(|request: &AccessRequest| match &request.target {
         AccessTarget::Objects { resource, namespace, .. }
@@ -62,7 +62,7 @@ fn an_apply_that_creates_needs_the_right_to_create() {
         let applied = apply(&path, &object).send_to(&api);
         assert_eq!(applied.code, 200, "{applied:?}");
     }
-    // A status creates no object.
+    // Applying a status does not create an object.
     let applied = apply(&format!("{HOME}/status?fieldManager=a"), &json!({"status": {"ready": true}})).send_to(&api);
     assert_eq!((applied.code, &applied.json()["status"]["ready"]), (200, &json!(true)), "{applied:?}");
     let missing = apply(&format!("{SITES}/none/status?fieldManager=a"), &json!({"status": {"ready": true}}));
@@ -72,7 +72,7 @@ fn an_apply_that_creates_needs_the_right_to_create() {
 const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 #[test]
-fn a_user_can_ask_for_the_own_access() {
+fn a_user_can_ask_about_their_own_access() {
     let api = guarded();
     let ask = |verb: &str, resource: &str| {
         let attributes = json!({"verb": verb, "group": "example.com", "resource": resource, "namespace": "default"});

@@ -3,7 +3,7 @@
 use super::*;
 use crate::objects::{Client, DeleteOptions, ObjectKey};
 
-/// Watches until this many events have come. Calls a function after each.
+/// Watches until this many events have arrived. Calls a function after each.
 fn watch(served: &Served, query: &str, most: usize, after: impl FnMut(usize) + Send + 'static) -> Vec<Value> {
     watch_as(served, query, "application/json", most, after)
 }
@@ -50,7 +50,7 @@ fn a_watch_shows_the_objects_and_their_changes() {
 }
 
 #[test]
-fn a_watch_goes_on_from_a_version_and_selects() {
+fn a_watch_continues_after_a_version_and_selects() {
     let served = served();
     let first = create(&served, "a", "A");
     create(&served, "b", "B");
@@ -60,7 +60,7 @@ fn a_watch_goes_on_from_a_version_and_selects() {
     assert_eq!(events.iter().map(|event| &event["object"]["metadata"]["name"]).collect::<Vec<_>>(), ["b", "c"]);
     let events = watch(&served, "&fieldSelector=metadata.name=c", 1, |_| {});
     assert_eq!(events[0]["object"]["metadata"]["name"], "c");
-    // The watch of one object.
+    // A watch of one object.
     let gone = CancellationToken::new();
     let stop = gone.clone();
     let mut sink = Kept { after: Some(Box::new(move |_| stop.cancel())), ..Kept::default() };
@@ -82,7 +82,7 @@ fn a_bookmark_marks_the_end_of_the_initial_events() {
     );
     let refused = request(&format!("GET {SITES}?watch=true&sendInitialEvents=true")).to(&served);
     assert_eq!(refused.code, 422);
-    // Without initial events, only later changes come.
+    // Without initial events, only later changes arrive.
     let client = served.client.clone();
     let (api, version) = (served.api.clone(), || client.list(&SITE, &Query::all()).unwrap().version);
     assert!(version().parse::<u64>().unwrap() > 1);
@@ -124,7 +124,7 @@ fn a_large_event_has_several_parts_and_the_next_one_its_own() {
     };
     let mut sink = Kept { after: Some(Box::new(after)), ..Kept::default() };
     let answer = request(&format!("GET {SITES}?watch=1")).streamed(&served.api, &mut sink, &gone);
-    // The title and the slug have 200,000 bytes, so seven parts of 32 KiB, and the other event is one part.
+    // Title and slug have 200,000 bytes, which makes seven parts of 32 KiB. The other event is one part.
     assert_eq!(sink.parts, 8);
     let events = answer.events();
     assert_eq!(events[0]["object"]["spec"]["title"].as_str().unwrap().len(), 100_000);

@@ -30,7 +30,7 @@ fn kind_namespace_and_content_type_may_be_left_out() {
         json!({"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "spec": {"title": "U"}});
     let updated = request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served);
     assert_eq!((updated.code, &updated.json()["spec"]["slug"]), (200, &json!("u")));
-    // The version is old now.
+    // This version is outdated now.
     assert_eq!(request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served).code, 409);
     changed["metadata"]["resourceVersion"] = json!("");
     assert_eq!(request(&format!("PUT {SITES}/{name}")).body(&changed).to(&served).code, 422);
@@ -109,7 +109,7 @@ fn patches_change_objects() {
     assert_eq!(json_patch(&deep).code, 422);
 }
 
-/// The store computes a patch while other writers wait.
+/// The store would compute the patch while other writers wait.
 #[cfg(feature = "testing")]
 #[test]
 fn the_store_computes_no_json_patch() {
@@ -241,7 +241,7 @@ fn a_dry_run_shows_the_result_and_stores_nothing() {
     assert_eq!(bad.code, 422);
     let stored = served.client.get(&SITE, &ObjectKey::new("default", "home")).unwrap();
     assert_eq!(stored.to_value(), created);
-    // A kind without a schema is rehearsed too.
+    // A dry run also works for a kind without a schema.
     let node = json!({"metadata": {"name": "n"}});
     assert_eq!(request("POST /api/v1/nodes?dryRun=All").body(&node).to(&served).code, 201);
     assert_eq!(request("GET /api/v1/nodes/n").to(&served).code, 404);
@@ -261,7 +261,7 @@ fn a_kind_without_a_schema_keeps_all_fields() {
 }
 
 #[test]
-fn a_field_that_a_body_has_twice_is_told_or_refused() {
+fn a_duplicate_field_in_a_body_is_warned_about_or_refused() {
     let served = served();
     let body = r#"{"metadata": {"name": "NAME"}, "spec": {"title": "A", "title": "B", "tags": {"x": "1", "x": "2"}, "odd": 1}}"#;
     let send = |line: &str, name: &str| {
@@ -286,7 +286,7 @@ fn a_field_that_a_body_has_twice_is_told_or_refused() {
     assert_eq!((refused.code, &refused.json()["message"]), (400, &json!(message)));
     let silent = send(&format!("POST {SITES}?fieldValidation=Ignore"), "fourth");
     assert_eq!((silent.code, warnings(&silent).len()), (201, 0));
-    // Each other write: an update, each patch, a kind without a schema, and a virtual namespace.
+    // All other writes: an update, each kind of patch, a kind without a schema, and a virtual namespace.
     let twice = r#"{"metadata": {"labels": {"a": "1", "a": "2"}}}"#;
     let found = r#"299 - "duplicate field \"metadata.labels.a\"""#;
     let apply = r#"{"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"labels": {"a": "1", "a": "2"}}}"#;

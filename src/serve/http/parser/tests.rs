@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A result of a parser.
+/// A result of the parser.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Request(Box<RequestHead>, Vec<u8>),
@@ -14,7 +14,7 @@ fn limits() -> HttpLimits {
     HttpLimits { request_line: 60, head: 300, body: 100, ..HttpLimits::default() }
 }
 
-/// Feeds these pieces to a parser, and checks what it keeps of them. A refusal ends the connection.
+/// Feeds these pieces to a parser, and checks how much it stores. A refusal ends the connection.
 fn outcomes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Outcome> {
     let mut parser = RequestParser::new(&limits());
     let (mut outcomes, mut pending) = (Vec::new(), None);
@@ -62,7 +62,7 @@ fn texts(outcomes: &[Outcome]) -> Vec<String> {
     outcomes.iter().map(text).collect()
 }
 
-/// Four requests. The last one has a chunked body.
+/// Four requests, the last with a chunked body.
 const PIPELINE: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n\
     POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nGET \r\n\
     PUT /c?d HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n\
@@ -85,7 +85,7 @@ fn pipelined_requests_are_the_same_in_all_splits() {
 }
 
 #[test]
-fn heads_tell_what_the_connection_needs() {
+fn heads_have_the_facts_that_the_connection_needs() {
     let head = |text: &str| match outcomes([text.as_bytes()]).pop() {
         Some(Outcome::Request(head, _)) => *head,
         other => panic!("{text}: {other:?}"),
@@ -121,7 +121,7 @@ fn requests_that_two_readers_may_understand_differently_are_refused() {
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n"),
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
         (400, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        // Lengths that are no plain numbers.
+        // Lengths that are not plain numbers.
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\n"),
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\n"),
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n"),
@@ -131,7 +131,7 @@ fn requests_that_two_readers_may_understand_differently_are_refused() {
         (400, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551617\r\n\r\n"),
         (413, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999999999999\r\n\r\n"),
         (413, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n"),
-        // Codings other than chunks.
+        // Encodings other than chunks.
         (501, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"),
         (501, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
         (501, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n\r\n"),
@@ -220,7 +220,7 @@ fn too_many_headers_are_refused() {
     assert_eq!(parser.head().unwrap_err().status.as_u16(), 431);
 }
 
-/// Returns bytes that are often nearly requests.
+/// Returns bytes that often resemble requests.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(&b"GET / HTTP/1.1\r\n"[..]),

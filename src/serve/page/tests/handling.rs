@@ -1,4 +1,4 @@
-//! Each path, hostile texts, and the headers of replies.
+//! Tests of each path, hostile texts and the headers of replies.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Program {
     fn run(&self, key: &str) {
         self.keys.enqueue(key.to_owned());
         if key == "bad" || key == "later" {
-            // It is never idle: it waits for its next run.
+            // The key is never idle, because it waits for its next run.
             while self.keys.queue().next_due().is_none() || self.keys.metrics().runs.runs() == 0 {
                 std::thread::yield_now();
             }
@@ -141,7 +141,7 @@ fn the_status_as_json_has_failing_keys_with_their_next_try_and_recent_runs() {
 }
 
 #[test]
-fn the_status_page_names_troubles_first_and_escapes_what_users_wrote() {
+fn the_status_page_shows_troubles_first_and_escapes_text_of_users() {
     let program = Program::started();
     program.run(HOSTILE);
     let (status, page) = program.get("/");
@@ -167,7 +167,7 @@ fn the_status_page_names_troubles_first_and_escapes_what_users_wrote() {
 }
 
 #[test]
-fn the_page_of_a_key_tells_its_next_run() {
+fn the_page_of_a_key_shows_its_next_run() {
     let program = Program::started();
     program.run("later");
     program.clock.advance(Duration::from_secs(10));
@@ -178,7 +178,7 @@ fn the_page_of_a_key_tells_its_next_run() {
     assert_eq!(status, 404);
     assert!(page.contains("&lt;b&gt;") && page.contains("This key is not known here"));
     assert_eq!(program.get("/keys/other/%22later%22").0, 404);
-    // The page of a key with a slash has one path, so that the authorization sees all its pages.
+    // The page of a key with a slash has only one path, so the authorization covers all its pages.
     program.run("later/on");
     assert_eq!(program.get("/keys/v%3Cm%3E/%22later%2Fon%22").0, 200);
     assert_eq!(program.get("/keys/v%3Cm%3E/%22later/on%22").0, 404);
@@ -223,7 +223,7 @@ fn pages_do_not_keep_their_manager() {
     let mut program = Program::new();
     program.pages = StatusPages::new(&program.manager).unwrap();
     program.manager = Manager::builder().build().unwrap();
-    // The thread that samples may hold the manager for a moment.
+    // The sampling thread may hold the manager for a moment.
     while program.get("/").0 == 200 {
         std::thread::yield_now();
     }
@@ -328,7 +328,7 @@ fn more_failed_keys_than_rows_are_counted() {
     for number in 0..60 {
         program.keys.enqueue(format!("{HOSTILE}{number}"));
     }
-    // A run is counted before its failure is recorded, so the counts do not say that all keys have failed.
+    // A run is counted before its failure is recorded, so the counts do not show whether all keys have failed.
     for number in 0..60 {
         program.keys.wait(&format!("{HOSTILE}{number}"), Duration::MAX).unwrap();
     }

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use crate::serve::UserInfo;
 use crate::serve::http::IncomingRequest;
 
-/// Returns a request like the server makes it of this target.
+/// Returns the request that the server would create for this target.
 fn get(target: &str) -> IncomingRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();

@@ -10,7 +10,7 @@ fn constants() -> [u32; 64] {
     let is_prime = |n: &u128| (2..*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
     let mut primes = (2_u128..).filter(is_prime);
     std::array::from_fn(|_| {
-        // The cube root of p × 2^96 is that of p × 2^32, so its low 32 bits are the fraction.
+        // The cube root of p × 2^96 is the cube root of p times 2^32, so its low 32 bits are the fraction.
         let cubed = primes.next().unwrap() << 96;
         let root = (0..36).rev().fold(0_u128, |root, bit| {
             let larger = root | 1 << bit;

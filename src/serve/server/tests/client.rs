@@ -1,4 +1,4 @@
-//! A client that sends any bytes.
+//! A client that can send any bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -28,7 +28,7 @@ impl RawClient {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Connects and sends.
+    /// Connects, and sends these bytes.
     pub(super) fn with(server: &ServerControl, bytes: impl AsRef<[u8]>) -> Self {
         let mut client = Self::connect(server);
         client.send(bytes);
@@ -39,7 +39,7 @@ impl RawClient {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends bytes that the server may refuse.
+    /// Sends bytes that the server may refuse. Returns whether it accepted them.
     pub(super) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -48,7 +48,7 @@ impl RawClient {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Reads a reply with a length.
+    /// Reads a reply that has a length.
     pub(super) fn reply(&mut self) -> RawReply {
         let reply = self.head();
         let length = reply.head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
@@ -71,12 +71,12 @@ impl RawClient {
         RawReply { status, head: head.to_lowercase(), body: String::new() }
     }
 
-    /// Reads a chunk of text. An empty one is the last.
+    /// Reads a chunk of text. An empty chunk is the last one.
     pub(super) fn chunk(&mut self) -> String {
         String::from_utf8(self.chunk_bytes()).unwrap()
     }
 
-    /// Reads a chunk. An empty one is the last.
+    /// Reads a chunk. An empty chunk is the last one.
     pub(super) fn chunk_bytes(&mut self) -> Vec<u8> {
         let end = loop {
             if let Some(at) = self.buffer.windows(2).position(|bytes| bytes == b"\r\n") {
@@ -96,7 +96,7 @@ impl RawClient {
     pub(super) fn rest(&mut self) -> String {
         let mut rest = std::mem::take(&mut self.buffer);
         match self.stream.read_to_end(&mut rest) {
-            // The server does not read what a client sends too late.
+            // The server does not read bytes that a client sends too late.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             result => {
                 result.unwrap();

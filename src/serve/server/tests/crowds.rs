@@ -9,7 +9,7 @@ fn ten_thousand_connections_are_refused_politely() {
     for client in &mut guests {
         assert_eq!(client.reply().status, 200);
     }
-    // Each batch needs two files for each connection.
+    // Each batch needs two files per connection.
     let batch = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).clamp(16, 1_000);
     let mut refused = 0;
     while refused < 10_000 {
@@ -73,7 +73,8 @@ fn a_connection_without_a_thread_is_refused() {
     assert_eq!(server.counts().open_connections, 1);
 }
 
-/// Measures the threads, the memory and the time of idle watches. The figures include the client's side, which has no threads.
+/// Measures the threads, memory and CPU time of idle watches. The figures include the client side, which has no
+/// threads.
 #[test]
 fn a_thousand_watches_are_idle() {
     let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
@@ -107,7 +108,7 @@ fn a_thousand_watches_are_idle() {
     }
 }
 
-/// On a held clock, no time-out ends. A stop that ends has therefore woken each thread.
+/// On a held clock, no timeout passes. If the stop ends, it has woken each thread.
 #[test]
 fn a_stop_of_many_connections_waits_for_no_time_out() {
     let count = usize::try_from(open_files() / 4).unwrap_or(usize::MAX).min(1_000);
@@ -179,7 +180,7 @@ struct Usage {
     cpu_ticks: u64,
 }
 
-/// Reads the figures of this process. Zero on other systems than Linux.
+/// Reads the figures of this process. They are zero on systems other than Linux.
 fn usage() -> Usage {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -195,7 +196,7 @@ fn usage() -> Usage {
     }
 }
 
-/// Returns the number of files that this process may open.
+/// Returns how many files this process may open.
 fn open_files() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20)
 }

@@ -1,4 +1,4 @@
-//! Clients that guess credentials. On a held clock, no answer is late unless it waits for the clock.
+//! Clients that guess credentials. On a held clock, an answer is delayed only if it waits for the clock.
 
 use super::*;
 use crate::base::clock::ManualClock;
@@ -14,7 +14,7 @@ fn guarded(clock: &ManualClock) -> Running<ServerControl> {
     server.start_on(clock.clock()).unwrap()
 }
 
-/// Sends as many wrong tokens as are answered at once.
+/// Sends as many wrong tokens as are answered without delay.
 fn exhaust(server: &ServerControl) {
     let mut client = RawClient::connect(server);
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! A server with handlers of a test, over real sockets. No test depends on the speed of the machine: a long time limit only ends a test that
-//! hangs.
+//! Tests of a server with their own handlers, over real sockets. No test depends on the speed of the machine: the long
+//! timeout only ends tests that hang.
 
 mod client;
 #[cfg(unix)]
@@ -24,7 +24,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::running::Running;
 use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
 
-/// The time after which a test has hung.
+/// A test that takes longer hangs.
 const LONG: Duration = Duration::from_secs(60);
 
 type Answer = Box<dyn Fn(&IncomingRequest) -> Reply + Send + Sync>;
@@ -37,7 +37,7 @@ impl Handler for FunctionHandler {
     }
 }
 
-/// Starts a server. This function makes its pages.
+/// Starts a server. `answer` creates its pages.
 fn start(
     change: impl FnOnce(ServerBuilder) -> ServerBuilder,
     answer: impl Fn(&IncomingRequest) -> Reply + Send + Sync + 'static,
@@ -54,7 +54,7 @@ fn built(
     change(builder).build().unwrap()
 }
 
-/// Starts a server that answers with the method, the segments and the body of each request.
+/// Starts a server that echoes the method, the segments and the body of each request.
 fn echo(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
     start(change, |request| {
         let body = String::from_utf8_lossy(&request.body);
@@ -68,7 +68,7 @@ fn stream(body: impl FnOnce(&mut dyn ReplySink, &CancellationToken) -> std::io::
     Reply { body: ReplyBody::Stream(Box::new(body)), ..Reply::text(http::StatusCode::OK, "") }
 }
 
-/// A server whose streams send `hello`, then wait for their end and report it.
+/// Starts a server with streams that send `hello`, wait for their end and report it.
 fn waiting(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> (Running<ServerControl>, Receiver<&'static str>) {
     let (report, reported) = channel();
     let server = start(change, move |_| waiting_stream(&report));
@@ -80,7 +80,7 @@ fn waiting_stream(report: &Sender<&'static str>) -> Reply {
     stream(move |sink, token| {
         sink.send(b"hello")?;
         token.wait();
-        // The test may have ended.
+        // The test may already have ended.
         let _ = report.send("ended");
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Bodies that are made while they are sent, their compression, and the memory of replies.
+//! Bodies that are created while they are sent, their compression, and the memory for replies.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use super::slow::wait_for;
 use super::*;
 use crate::serve::http::ReplySink;
 
-/// Returns a reply whose body is made while it is sent. It keeps this many bytes.
+/// Returns a reply with a body that is created while it is sent, and that uses `holds` bytes.
 fn parts(holds: usize, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> Reply {
     Reply { body: ReplyBody::Parts(Box::new(write)), holds, ..Reply::text(http::StatusCode::OK, "") }
 }
@@ -18,7 +18,7 @@ fn lines(out: &mut dyn Write, count: usize) -> std::io::Result<()> {
     (0..count).try_for_each(|number| writeln!(out, "{number:099}"))
 }
 
-/// A server with numbers of lines as paths.
+/// Starts a server with numbers of lines as paths.
 fn numbered(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerControl> {
     start(change, |request| {
         let count = request.segments[0].parse().unwrap();
@@ -122,7 +122,7 @@ fn a_long_body_that_breaks_off_has_no_end() {
     }
 }
 
-/// The body asks for the next part until the server tells that the client has gone.
+/// The body asks for the next part until the server reports that the client has left.
 #[test]
 fn a_body_stops_when_its_client_has_gone() {
     let (report, reported) = channel();
@@ -149,7 +149,7 @@ fn a_body_stops_when_its_client_has_gone() {
 }
 
 #[test]
-fn a_stop_cuts_a_body_whose_client_reads_nothing() {
+fn a_stop_cuts_a_body_that_its_client_does_not_read() {
     let (report, reported) = channel();
     let mut server = start(
         |builder| builder.write_timeout(LONG * 10).stream_life(LONG * 10),
@@ -167,8 +167,8 @@ fn a_stop_cuts_a_body_whose_client_reads_nothing() {
 
 const MIB: usize = 1 << 20;
 
-/// A server that keeps at most 2 MiB for replies, so 1 MiB for one address. `/held` takes 1 MiB until the test lets it
-/// go.
+/// Starts a server with 2 MiB for replies, which allows 1 MiB per address. `/held` uses 1 MiB until the test releases
+/// it.
 fn holding() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();

@@ -21,7 +21,7 @@ fn pipelined_requests_are_answered_in_order_in_all_splits() {
     }
 }
 
-/// Spoils some bytes of valid requests. The server refuses them or not, but serves others and keeps nothing.
+/// Corrupts some bytes of valid requests. The server may refuse them, but keeps serving others and stores nothing.
 #[test]
 fn spoiled_requests_harm_nobody() {
     let server = echo(|builder| builder);

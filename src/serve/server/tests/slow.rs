@@ -19,7 +19,8 @@ fn drip(server: &ServerControl, start: &str) -> client::RawReply {
 
 #[test]
 fn a_slow_head_is_answered_with_408() {
-    // A connection without a byte in this time is closed without an answer, so it must be longer than a pause of the client's thread.
+    // A connection that sends nothing for this time is closed without a reply, so it must exceed any pause of the
+    // client's thread.
     let server = echo(|builder| builder.head_timeout(20 * SHORT));
     assert_eq!(drip(&server, "GET / HTTP/1.1\r\nHost: localhost\r\nA: ").status, 408);
     let mut client = RawClient::with(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n");
@@ -54,7 +55,7 @@ fn declared_bodies_use_no_memory_until_they_arrive() {
     let server = echo(|builder| builder.body_timeout(LONG * 10));
     let head =
         format!("POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", 3 << 20);
-    // Together they declare more bytes than all bodies may have. The server asks each for its body.
+    // Together they announce more bytes than all bodies may have. The server asks each client for its body.
     let mut silent: Vec<_> = (0..40).map(|_| RawClient::with(&server, &head)).collect();
     for client in &mut silent {
         assert_eq!(client.head().status, 100);
@@ -89,7 +90,7 @@ fn slow_clients_do_not_delay_others() {
 }
 
 #[test]
-fn the_client_reads_the_refusal_of_what_it_is_still_sending() {
+fn a_client_that_is_still_sending_reads_the_refusal() {
     let server = echo(|builder| builder.body_limit(1_000));
     let body = "x".repeat(4 << 20);
     for (status, request) in [
@@ -115,7 +116,7 @@ fn a_client_that_never_reads_its_reply_is_cut() {
         |_| Reply::new(http::StatusCode::OK, "text/plain", vec![b'x'; 64 << 20]),
     );
     let mut client = RawClient::with(&server, get("/large"));
-    // The bytes in the buffers of the system, then the end.
+    // First come the bytes in the system's buffers, then the end.
     wait_for(&server, |counts| counts.accepted_connections == 1 && counts.open_connections == 0);
     let mut received = Vec::new();
     let _ = client.stream.read_to_end(&mut received);
@@ -133,7 +134,7 @@ fn a_reply_has_one_deadline_for_all_its_parts() {
     drop(client);
 }
 
-/// Blocks until the counts fulfil a condition. The server does not tell when they change.
+/// Blocks until the counts meet a condition. The server does not report when they change.
 pub(super) fn wait_for(server: &ServerControl, condition: impl Fn(&crate::serve::ServerCounts) -> bool) {
     let clock = crate::base::clock::Clock::system();
     let deadline = clock.nanos().after(LONG);

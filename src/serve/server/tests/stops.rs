@@ -53,9 +53,9 @@ fn a_stop_ends_all_blocked_connections() {
     assert!(std::net::TcpStream::connect(server.addresses()[0]).is_err());
 }
 
-/// Until the writes are cut, the system gives its thread no time. The other stream shows when that is.
+/// The thread of one stream gets no time until the writes are cut. The other stream shows when that happens.
 #[test]
-fn a_stream_whose_thread_comes_late_after_a_stop_ends_properly() {
+fn a_stream_with_a_late_thread_ends_properly_after_a_stop() {
     let (report, reported) = channel();
     let (go, gone) = channel::<()>();
     let gone = Arc::new(crate::base::sync::Mutex::new(gone));
@@ -74,7 +74,7 @@ fn a_stream_whose_thread_comes_late_after_a_stop_ends_properly() {
                 _ => stream(move |sink, _| {
                     let part = vec![b'x'; 64 << 10];
                     while sink.send(&part).is_ok() {}
-                    // Any failure comes at the cut or after it.
+                    // Every failure happens at the cut or after it.
                     let _ = report.send("cut");
                     Ok(())
                 }),
@@ -96,7 +96,7 @@ fn a_stream_whose_thread_comes_late_after_a_stop_ends_properly() {
     drop(flood);
 }
 
-/// Starts a server and a client. The server is handling the client's request; the sender lets it answer.
+/// Starts a server that is handling a client's request. The sender lets it answer.
 fn with_running_handler() -> (Running<ServerControl>, RawClient, Sender<()>) {
     let (begun, begins) = channel();
     let (go, gone) = channel::<()>();

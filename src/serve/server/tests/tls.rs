@@ -1,4 +1,4 @@
-//! Streams over TLS. The tests of the public interface have all else about TLS.
+//! Streams over TLS. Everything else about TLS is tested through the public interface.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ fn a_client_that_goes_away_ends_its_stream() {
     drop(client);
     assert_eq!(ended.recv_timeout(LONG), Ok("ended"));
 
-    // A client that says so before.
+    // A client that announces that it leaves.
     let (_server, ended, mut client) = watched();
     client.conn.send_close_notify();
     client.flush().unwrap();
@@ -63,7 +63,7 @@ fn bytes_that_a_client_sends_during_its_stream_are_dropped() {
     assert!(ended.try_recv().is_err());
     server.stop();
     let mut rest = String::new();
-    // Without TLS' own end, this would fail.
+    // Without TLS' closing message, this would fail.
     client.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "0\r\n\r\n");
 }

@@ -1,4 +1,4 @@
-//! Cases for each keyword, in the manner of the test suite of JSON schema: a schema, a value, and the fields with faults.
+//! Cases for each keyword, like in the JSON schema test suite: a schema, a value, and the faulty fields.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod types;
@@ -167,7 +167,7 @@ fn alternatives() {
     assert!(faults(&variants, &json!({}))[0].ends_with("the nearest: v.disk: Required value: must be set"));
 }
 
-/// The schema of a type, in the form in which `schemars` writes it.
+/// The schema of a type, as `schemars` writes it.
 fn generated() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Site", "description": "A website.", "type": "object",
@@ -216,7 +216,7 @@ fn the_schema_of_a_type_becomes_structural() {
             "required": ["spec"],
         })
     );
-    // A structural schema stays as it is.
+    // A structural schema does not change.
     assert_eq!(StructuralSchema::new(schema.json()).unwrap().json(), schema.json());
 }
 
@@ -341,7 +341,7 @@ fn names_of_fields_are_checked() {
         faults(&names, &json!({"http": 1})),
         ["v[http]: Unsupported value: \"http\": supported values: \"tcp\", \"udp\""]
     );
-    // The head of an object has names of its own.
+    // The head of an object has its own names.
     let whole = StructuralSchema::new(&json!({"type": "object", "propertyNames": {"maxLength": 4}})).unwrap();
     assert_eq!(whole.faults(&json!({"apiVersion": "v1", "metadata": {}, "spec": 1}), None), []);
     let together = json!({"type": "object", "dependentRequired": {"user": ["password", "realm"], "other": []}});
@@ -392,7 +392,7 @@ fn a_reference_holds_beside_other_keywords() {
         }}))
         .unwrap()
     };
-    // The schema that `schemars` writes for an internally tagged variant with a content.
+    // The schema that `schemars` writes for an internally tagged variant with content.
     let tagged = whole(json!({
         "$ref": "#/$defs/Inner", "type": "object", "required": ["type"],
         "properties": {"type": {"type": "string", "const": "A"}},
@@ -410,7 +410,7 @@ fn a_reference_holds_beside_other_keywords() {
     let map = whole(json!({"$ref": "#/$defs/Map", "properties": {"text": {"type": "string"}}}));
     let mut object = json!({"v": {"text": "a", "other": 1}});
     assert_eq!(map.prune(&mut object), Vec::<String>::new());
-    // Both hold, as JSON schema says: no text is an integer.
+    // Both apply, as JSON schema requires, and no text is an integer.
     assert_eq!((faults(&map, object["v"].take()), faults(&map, json!({"other": 1}))), (1, 0));
     let optional =
         whole(json!({"anyOf": [{"$ref": "#/$defs/Number"}, {"type": "null"}], "minimum": 4, "description": "Mine."}));

@@ -1,4 +1,4 @@
-//! The schema of a type removes, adds and refuses nothing that serde writes for the type.
+//! The schema of a type removes, adds and refuses nothing that serde writes for this type.
 #![expect(dead_code, reason = "the types are only described")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ enum Protocol {
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct Empty {}
 
-/// A field of any content, whose schema says only that it is an object.
+/// A field with any content. Its schema only says that it is an object.
 struct Raw;
 
 impl JsonSchema for Raw {
@@ -146,7 +146,7 @@ fn untagged() -> Vec<Value> {
     vec![json!({"a": 1, "b": "x"}), json!({"path": "p"})]
 }
 
-/// Returns samples with the name of the struct into which they are flattened.
+/// Returns samples with the name of the struct that flattens them.
 fn named(samples: Vec<Value>) -> Vec<Value> {
     let name = |mut sample: Value| {
         sample["name"] = json!("n");
@@ -206,7 +206,7 @@ fn maps_tuples_and_open_values_survive() {
     keeps::<(u64, i64, f64, char, Option<bool>)>([json!([u64::MAX, i64::MIN, 0.5, "x", null])]);
 }
 
-/// A structural schema of Kubernetes says by the same words that an object has no fields.
+/// In a structural Kubernetes schema, the same words mean that an object has no fields.
 #[test]
 fn an_object_without_properties_is_closed_in_a_structural_schema() {
     let schema = StructuralSchema::new(&json!({"type": "object", "properties": {"spec": {"type": "object"}}})).unwrap();

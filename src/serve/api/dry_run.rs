@@ -1,7 +1,8 @@
-//! Rehearses writes of one object: the rules of the embedded clients run on a store that has only this object, and nothing is stored.
+//! Computes a write of one object without storing it. The rules of the embedded clients run on a store that contains
+//! only this object.
 //!
-//! The result shows the object as a write would store it. Its version, and the uid and name of a new object, are made up. The
-//! rehearsal does not see owners and dependents.
+//! The result is the object as a write would store it. Its version, and the uid and name of a new object, are made up.
+//! Owners and dependents are not considered.
 
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use crate::objects::rules::stored::StoredObjects;
 use crate::objects::rules::txn::Txn;
 use crate::objects::{ClientError, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, SharedObject, ValueRef};
 
-/// A store that has at most one object.
-struct LoneObject<'a> {
+/// A store that contains at most one object.
+struct SingleObjectStore<'a> {
     kind: Arc<Kind>,
     object: Option<&'a SharedObject>,
 }
 
-impl StoredObjects for LoneObject<'_> {
+impl StoredObjects for SingleObjectStore<'_> {
     const IS_EXCLUSIVE: bool = true;
 
     fn head(&self) -> u64 {
@@ -54,17 +55,17 @@ impl StoredObjects for LoneObject<'_> {
     }
 }
 
-/// Rehearses writes.
+/// Computes writes without storing them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rehearsal<'a> {
+pub(super) struct DryRun<'a> {
     pub(super) kind: &'a Kind,
-    /// The object as it is stored; `None` if it does not exist.
+    /// The stored object, or `None` if it does not exist.
     pub(super) current: Option<&'a SharedObject>,
     pub(super) most_size: usize,
     pub(super) now: Timestamp,
 }
 
-impl Rehearsal<'_> {
+impl DryRun<'_> {
     pub(super) fn create(&self, object: Value) -> Result<SharedObject, ClientError> {
         let object = self.bounded(object)?;
         let created = self.run(|txn| txn.create(self.kind, object, Names { seed: None }))?;
@@ -89,7 +90,7 @@ impl Rehearsal<'_> {
         Ok(with_version(&applied, self.current))
     }
 
-    /// Refuses an object that is nested too deep.
+    /// Refuses an object that is nested too deeply.
     fn bounded(&self, object: Value) -> Result<Value, ClientError> {
         let current = self.current.filter(|current| current.key() == key_of(&object)).cloned();
         admit(self.kind, object, |_| current)
@@ -97,16 +98,16 @@ impl Rehearsal<'_> {
 
     fn run(
         &self,
-        verb: impl FnOnce(&mut Txn<'_, LoneObject<'_>>) -> Result<Location, ClientError>,
+        verb: impl FnOnce(&mut Txn<'_, SingleObjectStore<'_>>) -> Result<Location, ClientError>,
     ) -> Result<SharedObject, ClientError> {
-        let store = LoneObject { kind: Arc::new(self.kind.clone()), object: self.current };
+        let store = SingleObjectStore { kind: Arc::new(self.kind.clone()), object: self.current };
         let mut txn = Txn::new(&store, self.most_size, whole_seconds(self.now));
         let location = verb(&mut txn)?;
         txn.outcome(&location)
     }
 }
 
-/// Returns an object with the version of its stored state, as a rehearsal makes no version.
+/// Returns an object with the version of its stored state, because a dry run creates no version.
 fn with_version(object: &SharedObject, current: Option<&SharedObject>) -> SharedObject {
     let mut object = object.to_value();
     match current {
