@@ -1,4 +1,4 @@
-//! The example `kumori` against a real server: two controllers, of which one is killed.
+//! The example `kumori` against a real server, with two controllers, one of which is killed.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn run(server: &TestServer, folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn one_controller_goes_on_when_the_other_is_killed_and_a_new_one_cleans_up() {
+fn one_controller_continues_when_the_other_is_killed_and_a_new_one_cleans_up() {
     let server = TestServer::start();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -41,7 +41,7 @@ fn one_controller_goes_on_when_the_other_is_killed_and_a_new_one_cleans_up() {
     let mut two = serve(&server, folder, "two");
     let text = run(&server, folder, &["apply", "web", "3"]);
     assert!(text.contains("web: all 3 instances are ready."), "{text}");
-    // It is written after the status.
+    // This file is written after the status.
     let names = folder.join("names/web");
     wait_for("file of the names", || (std::fs::read_to_string(&names).ok()? == "3").then_some(()));
 
@@ -56,7 +56,7 @@ fn one_controller_goes_on_when_the_other_is_killed_and_a_new_one_cleans_up() {
     two.expect("web: gone, and all that belonged to it");
     assert!(!folder.join("names/web").exists());
 
-    // The file of the killed controller still has the settings of the service.
+    // The file of the killed controller still has the service's settings.
     let mut one = serve(&server, folder, "one");
     one.expect("web: gone, and all that belonged to it (secondary)");
     for program in [&mut one, &mut two] {

@@ -1,6 +1,6 @@
-//! Connections and buckets against real NATS servers, and against servers that lie.
+//! Connections and buckets against real NATS servers, and against scripted servers that send wrong data.
 //!
-//! Each test starts its own `nats-server` on a free port of the loopback interface, with a temporary store. Install it with
+//! Each test starts its own `nats-server` on a free loopback port, with a temporary store. Install the server with
 //! `apt-get install nats-server`, or name another one in `HOMEOSTAT_NATS_SERVER`.
 
 #![cfg(all(unix, not(loom)))]

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_asks_again_and_tells_the_reason_of_a_failure() {
+    fn each_attempt_asks_again_and_reports_the_reason_of_a_failure() {
         fn ask(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             if host == "b" { Err(io::Error::other("no such host")) } else { Ok(vec![([10, 0, 0, 1], port).into()]) }
         }

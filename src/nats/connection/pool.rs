@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn named_servers_come_and_go_but_given_ones_and_the_current_one_stay() {
+    fn announced_servers_change_but_configured_and_current_ones_stay() {
         let mut pool = pool(&["a:1"]);
         assert_eq!(attempt(&mut pool), "a:1 0ns");
         pool.update(&addresses(&["a:1", "b:1", "c:1"]));

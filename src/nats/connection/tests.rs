@@ -244,7 +244,7 @@ fn received(state: &mut LinkState<&'static str>, frame: Frame) -> Result<Vec<Str
 }
 
 #[test]
-fn a_request_that_nobody_hears_fails_with_its_subject() {
+fn an_unheard_request_fails_with_its_subject() {
     let mut state = connected();
     let number = state.request(outgoing("a.b"), "caller").unwrap();
     let headers = NatsHeaders::with_status(503, "");

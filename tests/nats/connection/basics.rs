@@ -81,7 +81,7 @@ fn each_fault_of_a_call_names_the_subject_and_the_rule() {
         error.to_string(),
         "the message for subject \"a\" has 1048577 bytes, but max_payload of the server allows 1048576 bytes"
     );
-    // The connection has survived all of them.
+    // The connection has survived all of these errors.
     connection.publish("a", &large[1..]).unwrap();
     connection.flush().unwrap();
     assert_eq!(connection.status().connects, 1);
@@ -101,7 +101,7 @@ fn a_dropped_subscription_ends_on_the_server() {
 }
 
 #[test]
-fn a_subscription_that_is_not_read_reports_its_losses_and_goes_on() {
+fn an_unread_subscription_reports_its_losses_and_continues() {
     let server = TestServer::with_arguments(&[]);
     let connection = options(&server.url()).subscription_buffer(10, 1 << 20).connect().unwrap();
     let subscription = connection.subscribe("a").unwrap();

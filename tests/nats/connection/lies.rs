@@ -1,4 +1,4 @@
-//! Servers that lie: oversized, malformed and endless input.
+//! Scripted servers that send oversized, malformed and endless input.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use homeostat::nats::{NatsError, NatsOptions};
 use crate::support::scripted::{INFO, Peer, serve};
 use crate::support::{now, options, wait_for};
 
-/// Returns the error of a connection to a server that plays `script`.
+/// Returns the error of connecting to a server that plays `script`.
 fn refused(script: impl Fn(Peer) + Send + Sync + 'static) -> NatsError {
     let url = serve(move |_, peer| script(peer));
     let error = options(&url).connect().unwrap_err();
@@ -84,7 +84,7 @@ fn malformed_input_on_a_connection_leads_to_a_new_one() {
     assert!(status.connected, "{status:?}");
 }
 
-/// A message header without an end fills no memory: the limit ends the connection.
+/// A message header without an end does not fill the memory, because the limit ends the connection.
 #[test]
 fn an_endless_line_ends_the_connection() {
     let url = serve(|at, mut peer| {

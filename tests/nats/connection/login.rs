@@ -1,7 +1,7 @@
 //! Tokens, users, keys and credentials files.
 //!
-//! Cases of `nkey_tests` and `jwt_tests` of nats.rs (Apache-2.0) are written anew here: login, login after a reconnect to another
-//! server. The tests make their own keys.
+//! The cases follow nats.rs' `nkey_tests` and `jwt_tests` (Apache-2.0) and are rewritten here: a login, and a login
+//! after a reconnect to another server. The tests create their own keys.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::keys::{Keys, credentials};
 use crate::support::options;
 use crate::support::server::TestServer;
 
-/// Checks that the connection carries messages.
+/// Checks that the connection transports messages.
 fn works(options: NatsOptions) {
     let connection = options.connect().unwrap();
     let subscription = connection.subscribe("a").unwrap();
@@ -27,7 +27,7 @@ fn unauthorized(options: NatsOptions) -> NatsError {
 }
 
 #[test]
-fn a_token_stands_in_an_option_or_in_the_address() {
+fn a_token_is_in_an_option_or_in_the_address() {
     let server = TestServer::with_config("authorization { token: \"s3cr3t@x\" }");
     works(options(&server.url()).token("s3cr3t@x"));
     works(options(&server.url().replace("nats://", "nats://s3cr3t%40x@")));
@@ -37,7 +37,7 @@ fn a_token_stands_in_an_option_or_in_the_address() {
 }
 
 #[test]
-fn a_user_stands_in_an_option_or_in_the_address() {
+fn a_user_is_in_an_option_or_in_the_address() {
     let server = TestServer::with_config("authorization { user: \"me\", password: \"p:w\" }");
     works(options(&server.url()).user("me", "p:w"));
     works(options(&server.url().replace("nats://", "nats://me:p%3Aw@")));
@@ -72,11 +72,11 @@ fn a_credentials_file_is_used_with_each_new_server() {
     let path = folder.path().join("user.creds");
     fs::write(&path, credentials(&account.token("user", &user, &Keys::user_claims()), &user.seed())).unwrap();
     each_server_after_the_other(&config, &[], |options| options.credentials_file(&path));
-    // An editor on Windows has saved it.
+    // An editor on Windows has saved the file.
     let text = fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
     fs::write(&path, format!("\u{feff}{text}")).unwrap();
 
-    // A file that has changed counts at the next connection.
+    // A changed file is used for the next connection.
     let server = TestServer::with_config(&config);
     let connection = options(&server.url()).credentials_file(&path).connect().unwrap();
     let stranger = Keys::user();
@@ -85,7 +85,7 @@ fn a_credentials_file_is_used_with_each_new_server() {
     assert!(connection.status().connected);
 }
 
-/// Starts three servers, and kills one after the other. Each time the connection goes on.
+/// Starts three servers, and kills one after the other. Each time the connection continues.
 fn each_server_after_the_other(config: &str, files: &[(&str, &str)], login: impl Fn(NatsOptions) -> NatsOptions) {
     let mut servers: Vec<_> = (0..3).map(|_| TestServer::with_files(config, files)).collect();
     let all = servers.iter().skip(1).fold(options(&servers[0].url()), |all, server| all.server(server.url()));

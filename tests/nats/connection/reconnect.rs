@@ -1,4 +1,4 @@
-//! Lost connections: killed servers, cut, stalled and throttled connections, other servers of a cluster.
+//! Lost connections: killed servers, cut, stalled and throttled connections, and other servers of a cluster.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn subscriptions_are_restored_and_calls_wait_for_the_new_connection() {
         wait_for("disconnect", || (!connection.status().connected).then_some(()));
         let late = connection.subscribe("late").unwrap();
         let publisher = connection.clone();
-        // They block until the server is back.
+        // Both calls block until the server is back.
         let publish = spawn(move || {
             publisher.publish("kept.a", &[round]).unwrap();
             publisher.publish("late", &[round]).unwrap();
@@ -60,7 +60,7 @@ fn a_request_that_was_sent_fails_at_the_disconnect_with_the_server_and_the_reaso
         pause(Duration::from_millis(20));
         proxy.cut();
         proxy.set_flow(Flow::Passing);
-        // A flush that comes after the cut uses the next connection.
+        // A flush that starts after the cut uses the next connection.
         if let Err(error) = flush.join().unwrap() {
             break error;
         }
@@ -127,7 +127,7 @@ fn the_first_connect_can_be_retried() {
     assert_eq!(subscription.recv().unwrap().payload, b"1");
 }
 
-/// The proxy passes nothing on, also nothing of new connections, until it resumes.
+/// Until it resumes, the proxy forwards nothing, not even for new connections.
 #[test]
 fn a_stalled_connection_is_found_by_its_pings() {
     let server = TestServer::with_arguments(&[]);
@@ -193,7 +193,7 @@ fn connections_that_are_cut_again_and_again_come_back() {
     answering.join().unwrap();
 }
 
-/// Starts two servers of a cluster, with these arguments more.
+/// Starts two servers of a cluster with these additional arguments.
 fn pair(arguments: &[&str]) -> [TestServer; 2] {
     let routes = [free_port(), free_port()];
     [0, 1].map(|own| {
@@ -207,7 +207,7 @@ fn pair(arguments: &[&str]) -> [TestServer; 2] {
 #[test]
 fn a_server_of_the_cluster_takes_over() {
     let mut servers = pair(&[]);
-    // A server names the others once they are joined.
+    // A server announces the others once they have joined.
     let named = |connection: &NatsConnection| connection.status().servers.len() == 2;
     let connection = options(&servers[0].url()).connect().unwrap();
     wait_for("second server", || named(&connection).then_some(()));
@@ -223,7 +223,7 @@ fn a_server_of_the_cluster_takes_over() {
     assert_eq!(alone.status().servers.len(), 1);
 }
 
-/// The other server is known only from the first one.
+/// Only the first server announces the other one.
 #[test]
 fn the_credentials_of_an_address_are_used_with_the_servers_that_its_server_names() {
     for (arguments, login) in [(&["--user", "me", "--pass", "p:w"][..], "me:p%3Aw@"), (&["--auth", "t0ken"], "t0ken@")]
@@ -243,7 +243,7 @@ fn a_server_in_lame_duck_mode_is_left_for_another() {
     let other = TestServer::with_arguments(&["-n", "other"]);
     let url = serve(|_, mut peer| {
         peer.accept();
-        // The first subscription of the test: only now is the connection published.
+        // This is the first subscription of the test, so the connection is ready only now.
         while !matches!(peer.next(), Some(homeostat::nats::protocol::Frame::Subscribe { sid: 2, .. })) {}
         peer.send(INFO.replace('}', ",\"ldm\":true}"));
         peer.send("MSG a 2 4\r\nlast\r\n");

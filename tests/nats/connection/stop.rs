@@ -13,7 +13,7 @@ use crate::support::scripted::serve;
 use crate::support::server::TestServer;
 use crate::support::{LONG, options, spawn, wait_for};
 
-/// Longer than a test may take.
+/// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
@@ -30,7 +30,7 @@ fn a_close_ends_every_blocked_call() {
         spawn(move || report.send((name, body())).unwrap())
     };
     let (requests, flushes, publishes) = (connection.clone(), connection.clone(), connection.clone());
-    // The publications fill the buffer, so the request comes first.
+    // The publications fill the buffer, so the request must come first.
     let request = call("request", Box::new(move || requests.request("a", b"").unwrap_err()));
     wait_for("pending request", || (connection.status().requests == 1).then_some(()));
     let threads = [
@@ -85,7 +85,7 @@ fn the_last_clone_closes_the_connection_and_its_threads_end() {
     wait_for("end of both threads", || (threads() == 0).then_some(()));
 }
 
-/// The dial blocks, because the queue of the listening socket is full.
+/// The dial blocks, because the accept queue of the listening socket is full.
 #[test]
 fn a_close_ends_a_dial() {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -108,7 +108,7 @@ fn a_close_ends_a_dial() {
     assert!(publish.join().unwrap().is_closed());
 }
 
-/// Pings come at the interval of the clock, and nothing else is sent.
+/// Pings follow the clock's interval, and nothing else is sent.
 #[test]
 fn an_idle_connection_sends_pings_only_and_a_server_that_does_not_answer_is_left() {
     let (report, seen) = mpsc::channel();
@@ -144,7 +144,7 @@ fn an_idle_connection_sends_pings_only_and_a_server_that_does_not_answer_is_left
         clock.advance(second);
         next((0, Frame::Ping));
     }
-    // The third interval ends the connection; the next one comes after the backoff.
+    // The third interval ends the connection. The next one starts after the backoff.
     clock.wait_for_sleepers(1);
     clock.advance(second);
     next((0, Frame::Ok));

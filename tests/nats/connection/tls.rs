@@ -1,4 +1,4 @@
-//! TLS: required by a server or a client, before or after `INFO`, with and without client certificates.
+//! TLS that a server or client requires, before or after `INFO`, with and without client certificates.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use rustls::{ServerConfig, ServerConnection, Stream};
 use crate::support::server::{TestServer, free_port};
 use crate::support::{options, spawn, wait_for};
 
-/// An authority, a certificate for a server, and one for a client. All are PEM.
+/// An authority, a server certificate and a client certificate, in PEM.
 pub(super) struct Certificates {
     authority: String,
     server: [String; 2],
@@ -86,7 +86,7 @@ fn subscriptions_survive_reconnects_under_tls() {
     }
 }
 
-/// Returns the configuration of the servers of a cluster by their number.
+/// Returns a function from a server's number to its configuration in a cluster.
 fn cluster() -> impl Fn(usize) -> String {
     let routes = [free_port(), free_port()];
     move |own| {
@@ -98,7 +98,7 @@ fn cluster() -> impl Fn(usize) -> String {
     }
 }
 
-/// Servers name each other by numeric addresses, and their certificates have only the name of the cluster.
+/// Servers announce each other by numeric addresses, and their certificates have only the cluster's name.
 #[test]
 fn a_server_that_is_named_by_its_number_has_a_certificate_of_the_same_name() {
     let (cluster, certificates) = (cluster(), Certificates::of("localhost"));
@@ -116,7 +116,8 @@ fn a_server_that_is_named_by_its_number_has_a_certificate_of_the_same_name() {
     assert!(text(&error).contains("certificate not valid for name"), "{error}");
 }
 
-/// The connection is encrypted. A server that joins the cluster later has no TLS, and must not get anything in plain text.
+/// The connection is encrypted. A server that joins the cluster later has no TLS, and must not receive anything in
+/// plain text.
 #[test]
 fn a_server_that_is_named_later_must_offer_tls_too() {
     let cluster = cluster();
@@ -126,7 +127,7 @@ fn a_server_that_is_named_later_must_offer_tls_too() {
     let plain = TestServer::with_config(&cluster(1));
     wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
     first.kill();
-    // Attempts with the first server hang now, so that the error of the second one is seen.
+    // Attempts to the first server hang now, so that the second one's error becomes visible.
     let silent = TcpListener::bind(("127.0.0.1", first.port())).unwrap();
     let error = wait_for("attempt with the second server", || {
         assert_eq!(connection.status().connects, 1, "a connection without TLS");
@@ -166,7 +167,7 @@ fn a_client_certificate_is_shown_to_servers_that_verify() {
     assert!(text(&error).starts_with("client_certificate is \"") && text(&error).contains("ca.pem"), "{error}");
 }
 
-/// As `openssl x509 -req` makes it without extensions.
+/// `openssl x509 -req` creates such a certificate without extensions.
 #[test]
 fn a_client_certificate_may_be_of_version_1() {
     const AUTHORITY: &str = include_str!("../../../src/tls/tests/certificates/ca.pem");
@@ -189,12 +190,12 @@ fn a_client_certificate_may_be_of_version_1() {
     assert!(error.is_invalid() && text(&error).ends_with("it is not the key of the client certificate"), "{error}");
     let error = with("v1.pem", "p521.key").unwrap_err();
     assert!(error.is_invalid() && text(&error).contains("it is an EC key on the curve P-521, but must be "), "{error}");
-    // An authority that the server does not know has signed this one.
+    // The server does not know the authority that signed this certificate.
     let error = with("client.pem", "client.key").unwrap_err();
     assert!(text(&error).contains("the server does not accept the client's certificate"), "{error}");
 }
 
-/// As `openssl req -x509` makes it.
+/// `openssl req -x509` creates such a certificate.
 #[test]
 fn a_server_is_trusted_by_its_own_certificate() {
     let key = KeyPair::generate().unwrap();
@@ -211,7 +212,7 @@ fn a_server_is_trusted_by_its_own_certificate() {
     }
 }
 
-/// A proxy ends TLS before a plain server, because old servers cannot begin with TLS.
+/// A proxy terminates TLS in front of a plain server, because old servers cannot start with TLS.
 #[test]
 fn tls_may_come_before_info() {
     let certificates = Certificates::new();
@@ -228,7 +229,7 @@ fn tls_may_come_before_info() {
         for mut client in listener.incoming().map_while(Result::ok) {
             let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut plain = TcpStream::connect(("127.0.0.1", target)).unwrap();
-            // The conversation of the test is a strict alternation of lines.
+            // In this test, client and server send lines strictly in turns.
             let mut relay = || -> std::io::Result<()> {
                 let mut stream = Stream::new(&mut session, &mut client);
                 let mut buffer = [0; 4096];
@@ -250,7 +251,7 @@ fn tls_may_come_before_info() {
     let roots = server.folder().join("ca.pem");
     let connection = options(&url).root_certificates(&roots).tls_first().connect().unwrap();
     connection.flush().unwrap();
-    // A server that begins with INFO answers the handshake with text.
+    // A server that starts with INFO answers the handshake with text.
     let error = options(&server.url()).root_certificates(&roots).tls_first().connect().unwrap_err();
     assert!(text(&error).contains("the TLS handshake failed: received corrupt message"), "{error}");
 }

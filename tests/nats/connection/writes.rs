@@ -1,4 +1,4 @@
-//! Writes of many threads to a full socket: callers begin them, and the writer thread ends them.
+//! Many threads write to a full socket: callers begin the writes, and the writer thread completes them.
 
 use homeostat::nats::NatsOptions;
 
@@ -9,7 +9,7 @@ use crate::support::{options, spawn, wait_for};
 
 const THREADS: u8 = 16;
 
-/// Sends large requests through a proxy that stalls until the socket is full. Each thread must get its own bytes back.
+/// Sends large requests through a proxy that stalls until the socket is full. Each thread must receive its own bytes.
 fn large_requests_arrive_whole(server: &TestServer, configure: impl Fn(NatsOptions) -> NatsOptions) {
     let proxy = Forwarder::to(&server.address());
     let answering = configure(options(&server.url())).connect().unwrap();

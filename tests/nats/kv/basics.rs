@@ -29,7 +29,7 @@ fn values_are_put_read_updated_and_deleted() {
     let error = kv.delete_revision("name", 4).unwrap_err();
     assert!(error.is_conflict(), "{error}");
     assert_eq!(kv.delete_revision("name", 3).unwrap(), 4);
-    // An update expects the revision of the marker.
+    // This update expects the marker's revision.
     assert_eq!(kv.update("name", b"rip", 4).unwrap(), 5);
     let error = kv.update("name", b"ik", 3).unwrap_err();
     assert!(error.is_conflict());
@@ -58,7 +58,7 @@ fn a_key_is_created_once_until_it_is_deleted() {
     assert_eq!(error.to_string(), "key \"a\" of bucket \"TEST\" already exists");
     kv.purge("a").unwrap();
     assert_eq!(kv.create_key("a", b"2").unwrap(), 3);
-    // Nothing but a conflict leads to a repetition.
+    // Only a conflict leads to a repetition.
     assert!(kv.create_key("a.>", b"2").unwrap_err().is_invalid());
 }
 
@@ -189,7 +189,7 @@ fn a_listing_has_each_key_once_while_keys_change() {
     writing.join().unwrap();
 }
 
-/// A listing and a watch after it see each change once.
+/// A listing and a watch that continues after it report each change once.
 #[test]
 fn a_watch_continues_after_a_listing_without_a_gap() {
     let (_server, _connection, kv) = bucket(64);
@@ -260,7 +260,7 @@ fn values_over_a_limit_are_refused_with_both_sizes() {
     let large = KvBucket::create(&connection, &KvConfig::new("large")).unwrap();
     let error = large.put("a", &vec![0; (1 << 20) + 1]).unwrap_err();
     assert!(error.to_string().contains("1048577 bytes, but max_payload of the server allows 1048576 bytes"), "{error}");
-    // A full bucket refuses writes, and keeps its entries.
+    // A full bucket refuses writes and keeps its entries.
     let error = (0..1_000).find_map(|number| kv.put(&format!("key-{number}"), &[0; 90]).err()).unwrap();
     assert_eq!(error.jetstream_code(), Some(10_077), "{error}");
     assert!(error.to_string().contains("maximum bytes exceeded"), "{error}");

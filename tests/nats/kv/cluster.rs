@@ -1,6 +1,6 @@
-//! Changes of the leader of a replicated bucket, while a writer writes and readers list and watch.
+//! Leader changes in a replicated bucket, while one thread writes and others list and watch.
 //!
-//! `HOMEOSTAT_NATS_LEADERS` sets the number of changes.
+//! `HOMEOSTAT_NATS_LEADERS` sets the number of leader changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::support::cluster::{REPLICATED, TestCluster, change_leader};
 use crate::support::{LONG, is_at_least, pause, scale, spawn, wait_for_long};
 
-/// With so many keys, the history holds all changes of some seconds.
+/// With this many keys, the history holds all changes of some seconds.
 const KEYS: u64 = 50;
 
 /// The last acknowledged value of each key, with its revision. Values rise.
@@ -23,13 +23,13 @@ fn value(entry: &KvEntry) -> u64 {
     String::from_utf8_lossy(&entry.value).parse().unwrap()
 }
 
-/// Repeats a call until the cluster answers it. A watch that is gone begins again too.
+/// Repeats a call until it succeeds, even after a watch that was gone.
 fn answered<R>(mut call: impl FnMut() -> Result<R, NatsError>) -> R {
     wait_for_long("answer", || call().ok())
 }
 
-/// Lists the bucket again and again. Each listing must have all writes that were acknowledged before it began, and a watch from it must
-/// have those that come later.
+/// Lists the bucket again and again. Each listing must contain all writes acknowledged before it began, and a watch
+/// that continues after it must report the later ones.
 fn list(bucket: &KvBucket, acknowledged: &Mutex<Acknowledged>, stop: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !stop.load(Ordering::SeqCst) {
@@ -40,7 +40,7 @@ fn list(bucket: &KvBucket, acknowledged: &Mutex<Acknowledged>, stop: &AtomicBool
             assert!(listing.position.revision() >= *revision, "{listing:?} is from before {before:?}");
             assert!(listed.get(key).is_some_and(|listed| listed >= value), "{listing:?} does not have {before:?}");
         }
-        // Each key has a value after the position of the listing, or one in the listing.
+        // Each key has a value in the listing, or one after the listing's position.
         let now = acknowledged.lock().clone();
         let options = KvWatchOptions::new().heartbeat(Duration::from_millis(500)).after(listing.position.clone());
         let mut known: BTreeMap<_, _> = listed.into_iter().map(|(key, value)| (key.clone(), value)).collect();
@@ -124,7 +124,8 @@ fn a_replicated_bucket_whose_leader_changes_loses_nothing() {
     assert!(listings > 0);
 }
 
-/// Many writers expect the same revision of a key, on different connections. Servers before version 2.10.19 accept several of them.
+/// Many writers expect the same revision of a key, on different connections. Servers before version 2.10.19 accept
+/// several of them.
 #[test]
 fn of_the_writers_that_expect_the_same_revision_one_succeeds() {
     let cluster = TestCluster::start();

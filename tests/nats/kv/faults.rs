@@ -1,4 +1,4 @@
-//! A server that is killed again and again while a writer writes and a watch reads, and a checker.
+//! A server that is killed again and again while one thread writes and another watches, and a checker.
 //!
 //! `HOMEOSTAT_NATS_KILLS` sets the number of kills.
 
@@ -14,7 +14,7 @@ use crate::support::{LONG, now, options, pause, scale, spawn};
 
 const KEYS: u64 = 5;
 
-/// A write of the test: each value is a number that is used once.
+/// A write of the test. Each value is a unique number.
 #[derive(Debug)]
 struct Written {
     key: String,
@@ -52,7 +52,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     });
     let watching = spawn(move || {
         let mut seen: Vec<(String, u64, u64)> = Vec::new();
-        // The revisions between the end of a watch and the listing after it.
+        // The revisions between the end of a watch and the following listing.
         let mut relists: Vec<(u64, u64)> = Vec::new();
         let base = KvWatchOptions::new().heartbeat(Duration::from_millis(200));
         let mut options = base.clone().with_history();
@@ -81,7 +81,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     });
     let start = now();
     for kill in 0..kills {
-        // The kill comes at many places of a write.
+        // The kill happens at varying points of a write.
         pause(Duration::from_millis(20 + u64::try_from(kill * 7 % 60).unwrap()));
         server.kill();
         server.restart();
@@ -102,7 +102,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
         reading.status().connects,
     );
     assert!(kills == 0 || acknowledged > 0);
-    // Each revision once and in order, also over several watches.
+    // Each revision is reported once and in order, even across several watches.
     assert!(seen.windows(2).all(|pair| pair[0].2 < pair[1].2), "a change is told twice or out of order");
     let by_revision: BTreeMap<_, _> = seen.iter().map(|(key, value, revision)| (*revision, (key, *value))).collect();
     let stored: BTreeMap<_, _> = (0..KEYS)
@@ -123,7 +123,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
         }
         last.insert(key, (*revision, *value));
     }
-    // The last acknowledged write of each key is there, or a later one that was not acknowledged.
+    // Each key has its last acknowledged write, or a later one that was not acknowledged.
     for (key, (revision, value)) in last {
         let entry = kv.get_latest(key).unwrap().unwrap();
         assert!(entry.revision >= revision, "{key}: revision {revision} is lost");

@@ -10,14 +10,14 @@ fn connect(server: &TestServer) -> NatsConnection {
     options(&server.url()).connect().unwrap()
 }
 
-/// Writes keys until the server refuses one, first large ones and then small ones. Returns the first refusal.
+/// Writes keys until the server refuses one, first large ones, then small ones. Returns the first refusal.
 fn fill(bucket: &KvBucket, size: usize) -> NatsError {
     let put = |(size, number): (usize, u32)| bucket.put(&format!("fill.{size}-{number}"), &vec![b'x'; size]).err();
     let [first, ..] = [size, 100, 0].map(|size| (0..10_000).map(|number| (size, number)).find_map(put).unwrap());
     first
 }
 
-/// Deletes all keys, each in a bucket without room.
+/// Deletes all keys, each in a full bucket.
 fn empty(bucket: &KvBucket) {
     for (number, key) in bucket.keys(">").unwrap().into_iter().enumerate() {
         let revision = bucket.get_latest(&key).unwrap().unwrap().revision;
@@ -28,13 +28,14 @@ fn empty(bucket: &KvBucket) {
             _ => bucket.purge_revision(&key, revision),
         };
         let marker = deleted.unwrap_or_else(|error| panic!("{key}: {error}"));
-        // A marker is larger than an empty value, so it may not fit into its place.
+        // A marker is larger than an empty value, so it may not fit into the value's place.
         assert!(marker > revision || key.starts_with("fill.0-"), "{key}");
     }
     assert_eq!(bucket.keys(">").unwrap(), Vec::<String>::new());
 }
 
-/// A server before version 2.9.12 removes no entries without harm to watches, so deletions need room there.
+/// On a server before version 2.9.12, removing entries would make watches miss changes, so deletions need free room
+/// there.
 fn is_too_old(connection: &NatsConnection) -> bool {
     !removes_markers(connection)
 }
@@ -83,13 +84,13 @@ fn a_watch_reports_deletions_in_a_full_bucket() {
     let marker = bucket.delete("a").unwrap();
     assert_eq!(next(&mut watch), format!("a DEL@{marker}"));
     fill(&bucket, 1_000);
-    // The marker of a deleted key is enough, but some servers replace it.
+    // A deleted key needs no second marker, but some servers replace it.
     assert!(bucket.delete("a").unwrap() >= marker);
     assert!(bucket.delete("never").unwrap_err().is_full(), "no marker is needed, and none fits");
     assert_eq!(bucket.entry("a").unwrap().unwrap().operation, KvOperation::Delete);
 }
 
-/// The limit of the account counts the bytes of all its buckets.
+/// The account's limit counts the bytes of all its buckets.
 #[test]
 fn a_full_account_is_emptied_although_another_bucket_fills_it() {
     let server = TestServer::with_config(
@@ -112,7 +113,7 @@ fn a_full_account_is_emptied_although_another_bucket_fills_it() {
     empty(&large);
 }
 
-/// The limit of the server counts the bytes of all accounts.
+/// The server's limit counts the bytes of all accounts.
 #[test]
 fn a_full_server_is_emptied() {
     let server = TestServer::with_config("jetstream: { max_file: 60000, max_mem: 60000 }\n");

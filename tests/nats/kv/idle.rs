@@ -1,4 +1,4 @@
-//! The wakeups of an idle watch: its threads run for heartbeats, and for nothing else.
+//! The wakeups of an idle watch: its threads run only for heartbeats.
 
 use std::fs;
 use std::sync::mpsc::{self, Receiver};
@@ -12,7 +12,7 @@ use crate::support::{LONG, options, pause, spawn, wait_for};
 
 const HEARTBEATS: u64 = 100;
 
-/// Plays a bucket with one consumer. After `start`, sends heartbeats, each after the answer to the one before.
+/// Plays a bucket with one consumer. After `start`, sends heartbeats, each after the answer to the previous one.
 fn play(peer: &mut Peer, start: &Receiver<()>) -> Option<()> {
     peer.accept()?;
     let mut deliver = String::new();
@@ -44,14 +44,14 @@ fn play(peer: &mut Peer, start: &Receiver<()>) -> Option<()> {
     Some(())
 }
 
-/// Returns the state of a thread of this process, such as `S` for sleeping, and the number of its waits.
+/// Returns the state of a thread of this process, such as `S` for sleeping, and how often it has waited.
 fn look(thread: i32) -> (String, u64) {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     (field("State:")[..1].to_owned(), field("voluntary_ctxt_switches:").parse().unwrap())
 }
 
-/// Blocks until the threads sleep. Returns the numbers of their waits.
+/// Blocks until the threads sleep. Returns how often they have waited.
 fn settle(threads: &[i32]) -> Vec<u64> {
     wait_for("sleep of all threads", || {
         let seen: Vec<_> = threads.iter().map(|thread| look(*thread)).collect();

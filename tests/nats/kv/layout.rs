@@ -1,4 +1,4 @@
-//! The configuration of buckets, and servers and streams that do not fit.
+//! The configuration of buckets, and unsuitable servers and streams.
 
 use homeostat::nats::{KvBucket, KvConfig, NatsConnection};
 
@@ -55,7 +55,7 @@ fn invalid_options_are_refused_by_name_and_value() {
     assert!(KvBucket::bind(&connection, "").unwrap_err().is_invalid());
 }
 
-/// `TestKeyValueDuplicatesWindow`: servers refuse a window that is longer than the age.
+/// `TestKeyValueDuplicatesWindow`: servers refuse a window that is longer than the maximum age.
 #[test]
 fn the_window_of_duplicates_is_at_most_the_age() {
     let server = TestServer::start();
@@ -117,7 +117,8 @@ fn streams_without_the_layout_of_a_bucket_are_refused() {
     assert!(refused("rollup").starts_with("allow_rollup_hdrs of bucket \"rollup\" is false, but must be true"));
 }
 
-/// An old bucket without direct reads is read from its leader (`TestKeyValueCreateRepairOldKV` changes it instead).
+/// An old bucket without direct reads is read from its leader (`TestKeyValueCreateRepairOldKV` changes the bucket
+/// instead).
 #[test]
 fn an_old_bucket_without_direct_reads_works() {
     let server = TestServer::start();

@@ -1,4 +1,4 @@
-//! Servers with a lying `JetStream`: malformed answers, and impossible messages of consumers.
+//! Servers that send malformed `JetStream` answers and impossible consumer messages.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::next;
 use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::{LONG, options};
 
-/// An answer of a server: its headers and its payload.
+/// A server's answer: headers and payload.
 type Answer = (Vec<(&'static str, &'static str)>, &'static str);
 
 fn headers(fields: &[(&str, &str)]) -> NatsHeaders {
@@ -19,7 +19,7 @@ fn headers(fields: &[(&str, &str)]) -> NatsHeaders {
     headers
 }
 
-/// Binds a bucket, and then calls it. The server gives this answer to every request after the first. Returns the error.
+/// Binds a bucket, and calls it. The server gives this answer to every request after the first. Returns the error.
 fn called<R: std::fmt::Debug>(answer: &Answer, call: impl Fn(&KvBucket) -> Result<R, NatsError>) -> String {
     let (fields, payload) = answer.clone();
     let url = serve(move |_, mut peer| {
@@ -94,7 +94,7 @@ pub(super) fn heartbeat(deliver: &str, consumer: &str, stream: &str) -> NatsMess
     NatsMessage { subject: deliver.to_owned(), reply: None, headers, payload: Vec::new() }
 }
 
-/// Plays a bucket. Its first consumer lies after its confirmation, and the second one sends one true entry.
+/// Plays a bucket. Its first consumer sends `lie` after its confirmation, and the second one sends one true entry.
 fn play(peer: &mut Peer, lie: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     peer.accept()?;
     let (mut deliver, mut consumer, mut consumers) = (String::new(), String::new(), 0);
@@ -120,7 +120,7 @@ fn play(peer: &mut Peer, lie: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     }
 }
 
-/// The answer to a read of a key that has no entry.
+/// The answer to a read of a key without an entry.
 pub(crate) const NO_MESSAGE: &str =
     "{\"error\":{\"code\":404,\"err_code\":10037,\"description\":\"no message found\"}}";
 
@@ -137,7 +137,7 @@ pub(super) fn asked_consumer(request: &NatsMessage) -> (String, String) {
     (deliver, name)
 }
 
-/// Plays a bucket with entries that changes while it is listed: `b` was written again, so the third message is the deletion of `a`.
+/// Plays a bucket that changes while it is listed: `b` was written again, so the third message is the deletion of `a`.
 fn play_deletion(peer: &mut Peer) -> Option<()> {
     let stream = STREAM.replace("\"state\":{}", "\"state\":{\"messages\":3,\"first_seq\":1,\"last_seq\":3}");
     peer.accept()?;
@@ -176,8 +176,8 @@ fn an_entry_that_is_deleted_while_it_is_listed_is_not_in_the_list() {
     assert_eq!(kv.keys(">").unwrap(), ["c"]);
 }
 
-/// Plays a replicated bucket with one entry, `a`, at revision 5. The consumer is on a copy that lags behind and has no entry yet. It
-/// tells of nothing to come, and then `catches_up` plays the rest.
+/// Plays a replicated bucket with one entry, `a`, at revision 5. The consumer is on a copy that lags behind and does
+/// not have the entry. It reports that nothing follows, and then `catches_up` plays the rest.
 fn play_lagging(peer: &mut Peer, catches_up: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     let stream = STREAM
         .replace("\"state\":{}", "\"state\":{\"messages\":1,\"first_seq\":5,\"last_seq\":5}")
@@ -210,7 +210,7 @@ fn a_listing_waits_for_a_copy_that_lags_behind() {
             }),
             &["a"],
         ),
-        // The entry was removed meanwhile. The copy has noticed that later than the others.
+        // The entry was removed meanwhile. The copy has noticed this later than the others.
         (
             Box::new(|peer, deliver, consumer| {
                 let last = if consumer.ends_with("-1") { "3" } else { "5" };
@@ -230,7 +230,7 @@ fn a_listing_waits_for_a_copy_that_lags_behind() {
     }
 }
 
-/// A replicated stream refuses a write while another write of the key is under way.
+/// A replicated stream refuses a write while it stores another write of the key.
 #[test]
 fn both_refusals_of_an_expected_revision_are_conflicts() {
     for code in [10_071, 10_164] {
@@ -250,7 +250,7 @@ fn both_refusals_of_an_expected_revision_are_conflicts() {
     }
 }
 
-/// Sends messages of a consumer, whose subject and name it gets.
+/// Sends messages of a consumer. The arguments are its subject and its name.
 type Lie = Box<dyn Fn(&mut Peer, &str, &str) + Send + Sync>;
 
 /// Watches a bucket with a lying first consumer. Returns the first change after the start.
@@ -269,7 +269,7 @@ fn watched(lie: impl Fn(&mut Peer, &str, &str) + Send + Sync + 'static) -> Resul
 fn impossible_messages_of_a_consumer_lead_to_another_one_and_are_no_changes() {
     let most = u64::MAX.to_string();
     let lies: Vec<Lie> = vec![
-        // Messages of a consumer that are missing.
+        // Skipped messages of a consumer.
         Box::new(|peer, deliver, consumer| {
             let ack = format!("$JS.ACK.KV_TEST.{consumer}.1.7.7.1700.0");
             peer.tell_on(deliver, entry(&ack, "lie"));
@@ -280,7 +280,7 @@ fn impossible_messages_of_a_consumer_lead_to_another_one_and_are_no_changes() {
             let headers = NatsHeaders::with_status(409, "Consumer Deleted");
             peer.tell(NatsMessage { subject: deliver.to_owned(), headers, ..NatsMessage::default() });
         }),
-        // Nonsense that is ignored, and then a gap.
+        // Nonsense to be ignored, then a gap.
         Box::new(|peer, deliver, consumer| {
             for ack in ["nonsense", "$JS.ACK", "$JS.ACK.KV_TEST.other.1.1.1.1700.0"] {
                 peer.tell_on(deliver, entry(ack, "lie"));
@@ -298,7 +298,7 @@ fn impossible_messages_of_a_consumer_lead_to_another_one_and_are_no_changes() {
     }
 }
 
-/// Every time that is computed from the interval fits.
+/// All times that are computed from the interval must fit.
 #[test]
 fn a_watch_can_have_the_longest_interval_of_heartbeats() {
     let url = serve(|_, mut peer| {

@@ -1,8 +1,9 @@
 //! Buckets.
 //!
-//! The cases of nats.go's `jetstream/test/kv_test.go` and `ordered_test.go` (Apache-2.0) are written anew here. This client does
-//! not configure mirrors, sources, republishing, compression and imports of other accounts, does not change the configuration of a
-//! bucket, and does not list buckets. A watch replaces the other ways to read a consumer: fetches, and consumption with limits.
+//! The cases of nats.go's `jetstream/test/kv_test.go` and `ordered_test.go` (Apache-2.0) are rewritten here. This
+//! client does not configure mirrors, sources, republishing, compression or imports from other accounts. It does not
+//! change the configuration of a bucket, and does not list buckets. Watches replace the other ways to read a consumer,
+//! which are fetches and limited consumption.
 
 mod basics;
 mod cluster;
@@ -26,7 +27,7 @@ use crate::support::LONG;
 use crate::support::options;
 use crate::support::server::TestServer;
 
-/// A server, a connection, and a bucket with this history.
+/// Returns a server, a connection, and a bucket with this history.
 fn bucket(history: u8) -> (TestServer, NatsConnection, KvBucket) {
     let server = TestServer::start();
     let connection = options(&server.url()).connect().unwrap();
@@ -34,12 +35,12 @@ fn bucket(history: u8) -> (TestServer, NatsConnection, KvBucket) {
     (server, connection, bucket)
 }
 
-/// Options with short heartbeats.
+/// Returns options with short heartbeats.
 fn watching() -> KvWatchOptions {
     KvWatchOptions::new().heartbeat(Duration::from_millis(100))
 }
 
-/// Returns the next change as a text: `key=value@revision`, `key DEL@revision`, or `synced`.
+/// Returns the next change as text: `key=value@revision`, `key DEL@revision` or `synced`.
 fn next(watch: &mut KvWatch) -> String {
     match watch.recv_timeout(LONG).unwrap() {
         KvUpdate::Entry(entry) => show(&entry),

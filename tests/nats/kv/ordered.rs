@@ -1,6 +1,6 @@
-//! The consumer of a watch: deleted, lost, cut off, and of a server that restarts.
+//! The consumer of a watch: it is deleted, lost or cut off, and its server restarts.
 //!
-//! `ordered_test.go` has these faults for each of its ways to read; a watch has one way.
+//! `ordered_test.go` has these faults for each of its ways to read. A watch has only one way.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn consumers(connection: &NatsConnection) -> Vec<String> {
     names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// A bucket behind a proxy, and a second way to the server without the proxy.
+/// A bucket behind a proxy, and a direct connection to its server.
 struct Proxied {
-    /// Behind the proxy.
+    /// Connected through the proxy.
     kv: KvBucket,
     connection: NatsConnection,
     direct: NatsConnection,
@@ -112,7 +112,7 @@ fn a_watch_survives_restarts_of_the_server() {
     assert_eq!(next(&mut watch), "synced");
     for round in 1..=5 {
         server.restart();
-        // The connection may not know of its end yet.
+        // The connection may not have noticed its end yet.
         wait_for("reconnect", || (connection.status().connects > round).then_some(()));
         kv.put("a", b"1").unwrap();
         assert_eq!(next(&mut watch), format!("a=1@{round}"));
@@ -120,7 +120,7 @@ fn a_watch_survives_restarts_of_the_server() {
     wait_for("one consumer", || (consumers(&connection).len() == 1).then_some(()));
 }
 
-/// "base usage, missing heartbeat": the server is alive, and its consumer is silent.
+/// "base usage, missing heartbeat": the server is alive, but its consumer is silent.
 #[test]
 fn missed_heartbeats_lead_to_a_new_consumer() {
     let Proxied { kv, direct, writer, proxy, .. } = &proxied();
@@ -129,7 +129,7 @@ fn missed_heartbeats_lead_to_a_new_consumer() {
     let first = consumers(direct);
     proxy.set_flow(Flow::Held);
     writer.put("a", b"1").unwrap();
-    // Two and a half intervals without a sign of life.
+    // Two and a half intervals without any message.
     assert!(watch.recv_timeout(Duration::from_millis(600)).unwrap_err().is_timeout());
     proxy.set_flow(Flow::Passing);
     assert_eq!(next(&mut watch), "a=1@1");
@@ -163,7 +163,7 @@ fn a_storm_of_reconnects_leaves_one_consumer() {
     wait_for("no consumer", || consumers(direct).is_empty().then_some(()));
 }
 
-/// nats-server#5785: a consumer that starts beyond the end of a stream is not refused, and hears nothing.
+/// nats-server#5785: a consumer that starts beyond the end of a stream is accepted, but receives nothing.
 #[test]
 fn a_stream_that_is_recreated_lower_while_the_watch_is_away_is_gone() {
     let Proxied { kv, direct, proxy, .. } = &proxied();
@@ -197,7 +197,7 @@ fn a_stream_that_is_recreated_under_a_watch_is_gone() {
     assert!(error.is_gone(), "{error}");
 }
 
-/// The key is deleted and its marker removed while the watch is away.
+/// While the watch is away, the key is deleted and its marker removed.
 #[test]
 fn markers_that_are_removed_while_the_watch_is_away_make_it_gone() {
     let Proxied { kv, direct, writer, proxy, .. } = &proxied();
@@ -214,7 +214,7 @@ fn markers_that_are_removed_while_the_watch_is_away_make_it_gone() {
     assert!(kv.list(">").unwrap().entries.is_empty(), "the listing shows the deletion");
 }
 
-/// Another key holds the start of the stream, so only the time of the absence tells.
+/// Another key holds the start of the stream, so only the length of the absence shows the loss.
 #[test]
 fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
     let Proxied { kv, direct, writer, proxy, .. } = &proxied();
@@ -233,7 +233,7 @@ fn an_absence_longer_than_markers_live_makes_the_watch_gone() {
     assert!(error.to_string().contains("but delete markers are only sure to stay for 300ms"), "{error}");
 }
 
-/// The reader of a watch is so slow that the server does not send it everything. Its consumer is still there.
+/// The reader is so slow that the server does not send it everything. Its consumer still exists.
 #[test]
 fn a_marker_stays_until_a_slow_watch_has_received_it() {
     let Proxied { kv, connection, writer, proxy, .. } = &proxied();
@@ -248,7 +248,7 @@ fn a_marker_stays_until_a_slow_watch_has_received_it() {
     let mut other = writer.watch(&options.clone().filter("b")).unwrap();
     assert_eq!(take(&mut other, 2), ["b=2@2", "synced"]);
     proxy.set_flow(Flow::Held);
-    // More than a consumer sends without a sign of life.
+    // More than a consumer sends without a sign of life from its client.
     let large = vec![b'x'; 1 << 19];
     for _ in 0..24 {
         writer.put("large", &large).unwrap();

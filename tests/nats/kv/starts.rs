@@ -1,4 +1,4 @@
-//! The ends of starts and lists: which entries a server must have sent before.
+//! When starts and lists end: which entries the server must have sent before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::server::TestServer;
 use crate::support::{LONG, options, removes_markers, spawn};
 
-/// Plays a bucket with one copy and three keys. `sends` plays the messages of the consumer, which tells of so many to come.
+/// Plays a bucket with one copy and three keys. `sends` plays the messages of the consumer. Its confirmation counts
+/// `pending` messages.
 fn play_start(peer: &mut Peer, last: (&str, u64), pending: u64, sends: &dyn Fn(&mut Peer, &str, &str)) -> Option<()> {
     let state = format!("\"state\":{{\"messages\":3,\"first_seq\":1,\"last_seq\":{}}}", last.1);
     let stream =
@@ -35,14 +36,14 @@ fn play_start(peer: &mut Peer, last: (&str, u64), pending: u64, sends: &dyn Fn(&
     }
 }
 
-/// Sends the message of a key with this sequence, number and count of messages to come.
+/// Sends a key's message with this sequence, number and count of following messages.
 fn send(peer: &mut Peer, deliver: &str, consumer: &str, key: &str, place: [u64; 3]) {
     let [sequence, number, pending] = place;
     let message = entry(&format!("$JS.ACK.KV_TEST.{consumer}.1.{sequence}.{number}.1700.{pending}"), "1");
     peer.tell_on(deliver, NatsMessage { subject: format!("$KV.TEST.{key}"), ..message });
 }
 
-/// Returns the keys of a listing of a bucket that [`play_start`] plays, and its revision.
+/// Returns the keys and the revision of a listing, for a bucket that [`play_start`] plays.
 fn listed(
     last: (&'static str, u64),
     pending: u64,
@@ -56,8 +57,8 @@ fn listed(
     (listing.entries.into_iter().map(|entry| entry.key).collect(), listing.position.revision())
 }
 
-/// Since version 2.9.15, servers subtract a removed message at once from the count of messages to come, and add a new one later
-/// (nats.py, pull request 995).
+/// Since version 2.9.15, servers subtract a removed message at once from the count of following messages, and add its
+/// replacement later (nats.py, pull request 995).
 #[test]
 fn a_count_of_zero_that_comes_too_early_ends_no_listing() {
     let found = listed(("c", 3), 3, |peer, deliver, consumer| {
@@ -68,7 +69,7 @@ fn a_count_of_zero_that_comes_too_early_ends_no_listing() {
     assert_eq!(found, (["a", "b", "c"].map(str::to_owned).to_vec(), 3));
 }
 
-/// `b` and `c` are written again while they are listed. Only `b` was sent again when the count was zero.
+/// `b` and `c` are written again while they are listed. When the count was zero, only `b` had been sent again.
 #[test]
 fn a_key_that_is_written_again_while_it_is_listed_is_in_the_list() {
     let url = serve(|_, mut peer| {
@@ -99,9 +100,9 @@ fn a_key_that_is_written_again_while_it_is_listed_is_in_the_list() {
     assert_eq!((found, listing.position.revision()), (vec![("a", 1), ("b", 4), ("c", 5)], 5));
 }
 
-/// A leaf node has no `JetStream` of its own. The way to the servers that have it is cut for a while.
+/// A leaf node has no `JetStream`. Its link to the servers that have it is cut for a while.
 #[test]
-fn a_watch_survives_a_time_in_which_nobody_hears_its_requests() {
+fn a_watch_survives_a_time_of_unheard_requests() {
     let url = serve(|_, mut peer| {
         let mut consumers = 0;
         peer.accept();
@@ -145,7 +146,8 @@ fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
     assert_eq!(found, (vec!["a".to_owned()], 2));
 }
 
-/// Since version 2.10, the server waits for a heartbeat at each entry of the start that was removed before it was sent.
+/// Since version 2.10, the server stops at each entry of the start that was removed before it was sent, until a
+/// heartbeat.
 #[test]
 fn a_consumer_that_waits_at_removed_entries_is_replaced() {
     let starts = Arc::new(Mutex::new(Vec::new()));
@@ -191,7 +193,7 @@ fn a_bucket_is_listed_while_its_markers_are_removed() {
         kv.delete(&format!("key-{number}")).unwrap();
     }
     let removal = spawn(move || kv.remove_markers(Duration::ZERO).unwrap());
-    // Its heartbeats come each second.
+    // Its heartbeats arrive each second.
     let reader = options(&server.url()).request_timeout(Duration::from_secs(4)).connect().unwrap();
     let kv = KvBucket::bind(&reader, "TEST").unwrap();
     while !removal.is_finished() {
@@ -200,7 +202,7 @@ fn a_bucket_is_listed_while_its_markers_are_removed() {
     removal.join().unwrap();
 }
 
-/// Without the refusal, the watch would ask again and again.
+/// If the refusal were ignored, the watch would ask again and again.
 #[test]
 fn a_watch_whose_user_may_not_create_consumers_fails_with_the_subject() {
     let server = TestServer::with_config(

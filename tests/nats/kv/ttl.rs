@@ -1,4 +1,4 @@
-//! Entries with a time to live. Servers know them since version 2.11; older ones are refused by name.
+//! Entries with a time to live. Servers before version 2.11 do not support them, and are refused by name.
 
 use std::time::Duration;
 

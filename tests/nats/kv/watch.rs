@@ -1,4 +1,4 @@
-//! Watches of one server that runs on.
+//! Watches on one server that keeps running.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn a_watch_of_updates_begins_with_the_next_change() {
     let (_server, _connection, kv) = bucket(5);
     kv.put("a", b"1").unwrap();
     let mut watch = kv.watch(&watching().updates_only()).unwrap();
-    // Changes after the start of the watch count, also before its consumer exists.
+    // Changes after the start of the watch count, even before its consumer exists.
     kv.put("a", b"2").unwrap();
     assert_eq!(take(&mut watch, 2), ["synced", "a=2@2"]);
     kv.put("b", b"3").unwrap();
@@ -162,7 +162,7 @@ fn options_leave_out_deletions_values_and_other_keys() {
     assert_eq!(take(&mut filtered, 3), ["a.two=4@4", "a.two DEL@5", "a.two=6@6"]);
 }
 
-/// The last entry of the start is a marker that is left out.
+/// The last entry of the start is a marker that the watch omits.
 #[test]
 fn a_start_that_ends_with_a_left_out_marker_is_synced() {
     let (_server, _connection, kv) = bucket(1);
@@ -217,7 +217,7 @@ fn dropped_watches_and_listings_leave_no_consumers() {
         let mut watch = kv.watch(&watching()).unwrap();
         assert_eq!(next(&mut watch), "a=1@1");
         assert_eq!(kv.keys(">").unwrap(), ["a"]);
-        // Never read at all.
+        // This watch is never read.
         drop(kv.watch(&watching()).unwrap());
     }
     wait_for("end of all consumers", || (kv.status().unwrap().consumers == 0).then_some(()));
@@ -235,7 +235,7 @@ fn a_deleted_bucket_ends_its_watch() {
     assert_eq!(error.to_string(), "the watch of bucket \"TEST\" may have missed changes: its stream was deleted");
 }
 
-/// The reader is slow: flow control holds the server back, and nothing is lost.
+/// The reader is slow: flow control slows the server down, and nothing is lost.
 #[test]
 fn a_slow_reader_misses_nothing() {
     let (_server, _connection, kv) = bucket(64);
@@ -257,7 +257,7 @@ fn a_slow_reader_misses_nothing() {
 
 /// The reader stalls for longer than markers live. Its buffer drops a marker, which is then removed.
 #[test]
-fn a_marker_that_goes_while_a_reader_stalls_is_not_missed_silently() {
+fn a_marker_removed_while_a_reader_stalls_is_not_missed_silently() {
     let server = crate::support::server::TestServer::start();
     let writing = crate::support::options(&server.url()).connect().unwrap();
     if !crate::support::removes_markers(&writing) {
@@ -291,7 +291,7 @@ fn a_marker_that_goes_while_a_reader_stalls_is_not_missed_silently() {
         }
     });
     wait_for("end of the watch", || {
-        // Slowly, so that the answers of the server come in time.
+        // Advance slowly, so that the server's answers arrive in time.
         clock.advance(Duration::from_millis(1));
         reader.is_finished().then_some(())
     });

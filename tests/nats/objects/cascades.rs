@@ -1,4 +1,4 @@
-//! Dependents of owners when a client is killed between two writes, or when clients write at the same time.
+//! Dependents of owners, when a client is killed between two writes, or when clients write at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
 use crate::support::server::TestServer;
 use crate::support::{options, removes_markers, scale, spawn};
 
-/// A server, a client, and the bucket below it.
+/// Returns a server, a client, and the client's bucket.
 fn world() -> (TestServer, NatsClient, KvBucket) {
     let server = TestServer::start();
     let client = client(&server);
@@ -20,7 +20,7 @@ fn world() -> (TestServer, NatsClient, KvBucket) {
     (server, client, bucket)
 }
 
-/// A mirror of the stream answers direct reads late. The server sends all of them to a program that knows no entry.
+/// A mirror of the stream answers direct reads late. The server sends all of them to a program that has no entries.
 #[test]
 fn a_copy_that_lags_behind_hides_no_object_and_no_dependent() {
     let server = TestServer::with_config("jetstream: {}\nmappings: { \"$JS.API.DIRECT.GET.KV_TEST.>\": \"late.>\" }\n");
@@ -61,7 +61,7 @@ fn a_dependent_that_is_imported_before_its_owner_into_a_new_bucket_stays() {
     assert_eq!(names(&client), ["b"]);
 }
 
-/// The user may not remove the name of a dependent, which follows each deletion of a dependent.
+/// The user may not remove the key that names a dependent, so this step fails after each deletion of a dependent.
 #[test]
 fn a_step_that_cannot_succeed_does_not_keep_later_dependents() {
     let server = TestServer::with_config(
@@ -92,7 +92,7 @@ fn references(bucket: &KvBucket) -> Vec<String> {
     bucket.keys("_owners.*.>").unwrap()
 }
 
-/// Puts an object as it would be after another step.
+/// Puts an object as another step would have left it.
 fn put(bucket: &KvBucket, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     bucket.put(&entry(name), object.to_string().as_bytes()).unwrap();
@@ -120,7 +120,7 @@ fn the_keys_that_name_dependents_end_with_them() {
 }
 
 #[test]
-fn a_client_that_is_killed_after_the_removal_of_an_owner_leaves_nothing_for_ever() {
+fn a_client_killed_after_it_removed_an_owner_leaves_nothing_behind() {
     let (server, client, bucket) = world();
     let a = create(&client, widget("a", 1));
     let b = create(&client, owned("b", &a));
@@ -147,7 +147,7 @@ fn a_client_killed_after_it_created_an_orphan_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_is_killed_in_a_foreground_deletion_leaves_nothing_for_ever() {
+fn a_client_killed_in_a_foreground_deletion_leaves_nothing_behind() {
     let (server, client, bucket) = world();
     let a = create(&client, widget("a", 1));
     create(&client, owned("b", &a));
@@ -179,7 +179,7 @@ fn a_client_that_is_killed_before_it_creates_a_dependent_harms_nothing() {
 }
 
 #[test]
-fn owners_of_unknown_kinds_keep_their_dependents_also_when_a_client_begins() {
+fn owners_of_unknown_kinds_keep_their_dependents_when_a_client_starts() {
     let (server, client, _) = world();
     let mut elsewhere = owned("b", &widget("a", 1));
     elsewhere["metadata"]["ownerReferences"][0]["uid"] = json!("of another store");
@@ -189,7 +189,7 @@ fn owners_of_unknown_kinds_keep_their_dependents_also_when_a_client_begins() {
     assert_eq!(names(&super::client(&server)), ["b"]);
 }
 
-/// A connection is closed at some moment of a deletion. `HOMEOSTAT_NATS_DELETIONS` sets the number of rounds.
+/// A connection is closed at a random point of a deletion. `HOMEOSTAT_NATS_DELETIONS` sets the number of rounds.
 #[test]
 fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
     let rounds = scale("HOMEOSTAT_NATS_DELETIONS", 6);
@@ -209,7 +209,7 @@ fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
                 let options = DeleteOptions::default().propagation(propagation);
                 let _ = killed.delete(&WIDGET, &key("a"), &options);
             });
-            // Some number of writes later.
+            // Close the connection after a number of writes.
             let start = bucket.status().unwrap().revision;
             let until = start + (round as u64 * 7) % 30;
             while bucket.status().unwrap().revision < until && !deleting.is_finished() {}
@@ -218,7 +218,7 @@ fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
             let next = client(&server);
             let deleted = next.get(&WIDGET, &key("a")).ignore_not_found().unwrap().is_none_or(|a| a.is_deleting());
             if !deleted {
-                // The call has not begun: the caller repeats it.
+                // If the call has not begun, the caller repeats it.
                 let options = DeleteOptions::default().propagation(propagation);
                 next.delete(&WIDGET, &key("a"), &options).ignore_not_found().unwrap();
             }
@@ -263,8 +263,8 @@ fn dependents_that_other_clients_create_during_a_deletion_are_deleted() {
     }
 }
 
-/// One client orphans the dependents of an owner that waits for them, while another client removes one of them. A conflict between the two
-/// must not leave the owner waiting for ever.
+/// One client orphans the dependents of a waiting owner, while another client removes one of them. A conflict between
+/// the two must not leave the owner waiting forever.
 #[test]
 fn a_waiting_owner_ends_although_two_clients_treat_its_dependents_differently() {
     let (server, one, _bucket) = world();
@@ -291,7 +291,7 @@ fn a_waiting_owner_ends_although_two_clients_treat_its_dependents_differently() 
     }
 }
 
-/// Another client changes the owner during the calls. A call that is refused has changed no dependent.
+/// Another client changes the owner during the calls. A refused call has changed no dependent.
 #[test]
 fn a_refused_deletion_orphans_nothing() {
     let (server, one, _bucket) = world();
@@ -349,9 +349,10 @@ fn a_precondition_that_does_not_hold_orphans_nothing() {
     assert_eq!([a, b], ["a", "b"].map(|name| client.get(&WIDGET, &key(name)).unwrap().to_value()));
 }
 
-/// The first write of an orphaning deletion marks the owner. A client that is killed after it leaves the rest to the next client.
+/// The first write of an orphaning deletion marks the owner. If the client is killed then, the next client does the
+/// rest.
 #[test]
-fn a_client_that_is_killed_after_it_has_begun_to_orphan_leaves_nothing_for_ever() {
+fn a_client_killed_while_it_orphans_leaves_nothing_behind() {
     let (server, client, bucket) = world();
     let mut a = create(&client, widget("a", 1));
     create(&client, owned("b", &a));
@@ -364,9 +365,9 @@ fn a_client_that_is_killed_after_it_has_begun_to_orphan_leaves_nothing_for_ever(
     assert_eq!(references(&bucket), Vec::<String>::new());
 }
 
-/// The marker of the owner is the only sign that the bucket has had its kind.
+/// The owner's marker is the only sign that the bucket ever had its kind.
 #[test]
-fn the_removal_of_markers_first_finishes_what_killed_clients_have_begun() {
+fn the_removal_of_markers_first_finishes_the_deletions_of_killed_clients() {
     const GADGET: Kind = Kind::namespaced("example.com", "v1", "Gadget");
     let (server, client, bucket) = world();
     if !removes_markers(&connect(&server)) {
@@ -405,7 +406,7 @@ fn an_entry_that_cannot_be_read_does_not_keep_the_other_dependents() {
     bucket.put(&unreadable, &reference.value).unwrap();
     assert_eq!(keys(&super::client(&server)), [false, true, true, true]);
 
-    // The same while the owner is deleted.
+    // The same while the owner is being deleted.
     bucket.delete(&entry("b")).unwrap();
     let a = create(&client, widget("a", 1));
     for name in ["b", "c"] {

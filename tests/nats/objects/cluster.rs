@@ -1,6 +1,6 @@
-//! Changes of the leader of a replicated bucket with objects, while clients write and watch.
+//! Leader changes in a replicated bucket with objects, while clients write and watch.
 //!
-//! `HOMEOSTAT_NATS_LEADERS` sets the number of changes.
+//! `HOMEOSTAT_NATS_LEADERS` sets the number of leader changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -16,18 +16,18 @@ use crate::support::options;
 use crate::support::server::TestServer;
 
 thread_local! {
-    /// The server of this thread's test.
+    /// The server for this thread's test.
     static SERVER: RefCell<Option<TestServer>> = const { RefCell::new(None) };
 }
 
-/// Returns the lines with rights in the guide.
+/// Returns the guide's lines with permissions.
 fn rights() -> impl Iterator<Item = String> {
     let guide = include_str!("../../../src/guide/nats.md");
     let rights = guide.split("```text\n").nth(1).and_then(|text| text.split("```").next()).unwrap();
     rights.lines().map(|line| line.replace("machines", "conformance"))
 }
 
-/// Starts a server with one user, who has these rights.
+/// Starts a server with one user with these permissions.
 fn server_with(rights: impl Iterator<Item = String>) -> TestServer {
     let rights: Vec<_> = rights.collect();
     let user = format!("{{ user: u, password: p, permissions: {{\n{}\n}} }}", rights.join("\n"));
@@ -39,7 +39,7 @@ fn client_of_user(server: &TestServer, history: u8) -> Result<NatsClient, NatsEr
     NatsClient::create(&connection, &NatsClient::bucket("conformance").history(history))
 }
 
-/// A new server with a bucket of this history. The user has only the rights that the guide lists.
+/// A new server with a bucket with this history. The user has only the permissions that the guide lists.
 struct Nats {
     history: u8,
 }
@@ -53,14 +53,14 @@ impl Backend for Nats {
     }
 }
 
-// The watches of the cases read along, so they are complete although one object changes more often than the bucket keeps. The history
-// is counted for each object: changes of one do not make a list of others impossible.
+// The watches of the cases read continually, so they are complete even if one object changes more often than the
+// bucket keeps. History is counted for each object, so changes of one object do not prevent a list of others.
 homeostat::conformance_tests!(Nats { history: 64 }, skipped: [
     "list_goes_on_from_before_the_history_is_gone",
     "watch_from_before_the_history_is_gone",
 ]);
 
-/// The same as the skipped case, but a watch of another object has missed nothing.
+/// Like the skipped case, but a watch of another object has missed nothing.
 #[test]
 fn a_watch_from_before_the_history_is_gone() {
     for history in [2, 5, 64] {
@@ -92,7 +92,7 @@ fn a_watch_from_before_the_history_is_gone() {
     }
 }
 
-/// The guide lists the rights that a reader does not need.
+/// The guide lists the permissions that a reader does not need.
 #[test]
 fn a_user_without_the_rights_to_write_can_read_list_and_watch() {
     let is_for_writers =
@@ -133,7 +133,7 @@ fn first_error(server: &TestServer) -> Option<String> {
         client.update(&WIDGET, owner)?;
         client.list(&WIDGET, &Query::all())?;
         client.delete(&WIDGET, &key("a"), &DeleteOptions::default())?;
-        // Its consumer is there when markers are removed.
+        // The watch's consumer must exist when markers are removed.
         let stop = CancellationToken::new();
         let mut watch = client.watch(&WIDGET, &Query::all(), None, &stop)?;
         client.create(&WIDGET, widget("c", 1))?;

@@ -59,7 +59,7 @@ fn a_primary_controller_keeps_its_secondaries_across_a_server_restart() {
 }
 
 #[test]
-fn a_lease_in_a_bucket_has_one_leader_also_after_a_restart_of_the_server() {
+fn a_lease_in_a_bucket_has_one_leader_even_after_a_server_restart() {
     let mut server = TestServer::start();
     let elector = |server: &TestServer, name: &str| {
         let builder = LeaseElector::builder(Arc::new(client(server)), "default", "leader").identity(name);

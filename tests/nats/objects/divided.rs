@@ -12,7 +12,7 @@ use crate::support::server::TestServer;
 use crate::support::{options, wait_for};
 
 fn connect(address: &str) -> Arc<dyn Client> {
-    // A silent connection is given up soon.
+    // Give up silent connections soon.
     let (second, ping) = (Duration::from_secs(1), Duration::from_millis(500));
     let options = options(address).connect_timeout(second).request_timeout(second * 2).ping_interval(ping);
     let connection = options.retry_first_connect(true).connect().unwrap();

@@ -19,7 +19,7 @@ use super::{WIDGET, client, client_of, connect, key, owned, widget};
 use crate::support::server::TestServer;
 use crate::support::{options, pause, scale, spawn, wait_for};
 
-/// Repeats a call until the server answers. Counts the calls with an unknown outcome.
+/// Repeats a call until the server answers. Counts calls with an unknown outcome.
 pub(super) fn answered<T>(
     unknown: &mut u64,
     mut call: impl FnMut() -> Result<T, ClientError>,
@@ -32,11 +32,12 @@ pub(super) fn answered<T>(
     }
 }
 
-/// Writes the object with this name, and the shared one. Returns the acknowledged increments and those with an unknown outcome.
+/// Writes the object with this name, and the shared one. Returns how many increments were acknowledged and how many
+/// have an unknown outcome.
 pub(super) fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: &AtomicU64) -> (u64, u64) {
     let (mut acknowledged, mut unknown, mut ignored) = (0, 0, 0);
     while !stop.load(Ordering::SeqCst) {
-        // Each acknowledged write of the own object is there, and no other: nobody else writes it.
+        // The client's own object has exactly the acknowledged writes, because no other client writes it.
         let mut lost = 0;
         if let Err(error) = answered(&mut lost, || client.create(&WIDGET, widget(name, 0))) {
             assert!(error.is_already_exists() && lost > 0, "{error}");
@@ -55,7 +56,7 @@ pub(super) fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: 
             read["spec"]["size"] = json!(size + 1);
             match answered(&mut lost, || client.update(&WIDGET, read.clone())) {
                 Ok(_) => {}
-                // An earlier try was executed.
+                // An earlier attempt was executed.
                 Err(error) => assert!(error.is_conflict() && lost > 0, "{error}"),
             }
             let mark = Patch::Json(json!([
@@ -72,7 +73,7 @@ pub(super) fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: 
         let gone = answered(&mut ignored, || client.get(&WIDGET, &key(name))).ignore_not_found().unwrap();
         assert!(gone.is_none(), "{gone:?}");
     }
-    // A write finishes the deletions of dependents that have failed.
+    // A write completes failed deletions of dependents.
     let last = widget(&format!("{name}-last"), 0);
     if let Err(error) = answered(&mut ignored, || client.create(&WIDGET, last.clone())) {
         assert!(error.is_already_exists() && ignored > 0, "{error}");
@@ -80,7 +81,7 @@ pub(super) fn write(client: &NatsClient, name: &str, stop: &AtomicBool, rounds: 
     (acknowledged, unknown)
 }
 
-/// The objects that a reader of a watch knows.
+/// The objects that the reader of a watch knows.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) objects: BTreeMap<String, String>,
@@ -120,7 +121,8 @@ impl Known {
     }
 }
 
-/// Reads a watch until the object `end` comes. Each change must come once and in order, unless the version is gone.
+/// Reads a watch until the object `end` arrives. Each change must arrive once and in order, unless the version is
+/// gone.
 pub(super) fn follow(client: &NatsClient) -> Known {
     let mut known = Known::default();
     let stop = CancellationToken::new();

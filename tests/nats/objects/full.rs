@@ -1,4 +1,4 @@
-//! Full buckets and accounts: no object is created or changed, and all can be deleted.
+//! Full buckets and accounts: no object can be created or changed, and all can be deleted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::cluster::{REPLICATED, TestCluster};
 use crate::support::server::TestServer;
 use crate::support::{is_at_least, options, removes_markers, wait_for_long};
 
-/// Returns an object of some bytes.
+/// Returns an object of about this many bytes.
 fn large(name: &str, bytes: usize) -> Value {
     let mut object = widget(name, 1);
     object["spec"]["text"] = "x".repeat(bytes).into();
@@ -34,7 +34,7 @@ fn names(client: &NatsClient) -> Vec<String> {
     list.iter().map(|object| object.name().to_owned()).collect()
 }
 
-/// Asserts that the bucket has refused a write, and that the error names the limit and the way out.
+/// Asserts that the bucket refused a write, and that the error names the limit and a remedy.
 fn assert_full(error: &ClientError) {
     let ClientError::Transport { source, .. } = error else { panic!("{error}") };
     let cause: &NatsError = source.downcast_ref().unwrap();
@@ -56,7 +56,7 @@ fn fill(client: &NatsClient, bytes: usize, make: impl Fn(Value) -> Value) -> Vec
     }
 }
 
-/// Another program fills the rest of the bucket. An old server loses its first entries then.
+/// Another program fills the rest of the bucket. An old server then drops its first entries.
 fn fill_the_rest(bucket: &KvBucket) {
     for size in [1_000, 100, 0] {
         let put = |number| bucket.put(&format!("fill.{size}-{number}"), &vec![0; size]).err();
@@ -76,7 +76,7 @@ fn a_bucket_that_objects_have_filled_is_emptied() {
             client.get(&WIDGET, &key("0")).unwrap().pointer("/spec/text").unwrap().as_str().unwrap().len() == bytes
         );
         if !removes_markers(&connection) {
-            // The markers stay, so only the reserve is there for them.
+            // The markers stay, so they can only use the reserve.
             created.truncate(10);
         }
         for name in &created {
@@ -91,7 +91,7 @@ fn a_bucket_that_objects_have_filled_is_emptied() {
     }
 }
 
-/// Each object needs two more changes before it can go, and the bucket has no history that could make room.
+/// Each object needs two more changes before it can be removed, and the bucket has no history to remove.
 #[test]
 fn objects_with_finalizers_leave_a_full_bucket() {
     let server = TestServer::start();
@@ -142,7 +142,7 @@ fn owners_and_their_dependents_leave_a_full_bucket() {
     }
 }
 
-/// The other client takes each room that a deletion leaves, but not the reserve.
+/// The other client takes all room that a deletion leaves, except the reserve.
 #[test]
 fn objects_leave_a_full_bucket_while_another_client_fills_it() {
     let server = TestServer::start();
@@ -181,7 +181,7 @@ fn objects_leave_a_full_bucket_while_another_client_fills_it() {
     assert!(left.iter().all(|name| name.starts_with("more-")), "{left:?}");
 }
 
-/// The bucket was full before this version of the library kept a reserve, and a watch runs.
+/// The bucket was filled before this library version kept a reserve, and a watch is running.
 #[test]
 fn a_bucket_without_a_reserve_that_other_programs_have_filled_is_emptied() {
     let server = TestServer::start();
@@ -208,7 +208,7 @@ fn a_bucket_without_a_reserve_that_other_programs_have_filled_is_emptied() {
     assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), 3);
 }
 
-/// The limit of the account counts the bytes of all its buckets.
+/// The account's limit counts the bytes of all its buckets.
 #[test]
 fn objects_leave_a_full_account() {
     let server = TestServer::with_config(
@@ -228,7 +228,7 @@ fn objects_leave_a_full_account() {
     client.remove_markers(Duration::ZERO).unwrap();
 }
 
-/// Without them, a full bucket would end leases, and with them the controllers that could make room.
+/// If these changes failed, a full bucket would end leases, and with them the controllers that could make room.
 #[test]
 fn an_object_that_does_not_grow_can_be_changed_in_a_full_bucket() {
     let server = TestServer::start();
@@ -266,7 +266,7 @@ fn objects_leave_a_full_replicated_bucket() {
     assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), created.len() as u64);
 }
 
-/// The refused deletion of an owner must not count as one that may have happened.
+/// A refused deletion of an owner must not count as one that may have happened.
 #[test]
 fn a_refused_deletion_leaves_no_work_behind() {
     let server = TestServer::start();
@@ -290,7 +290,7 @@ fn a_refused_deletion_leaves_no_work_behind() {
     assert_eq!(names(&all), ["a", "b"]);
 }
 
-/// The user may first not remove the name of a dependent, and then may.
+/// At first the user may not remove the key that names a dependent, and later may.
 #[test]
 fn the_removal_of_markers_does_the_work_that_was_postponed() {
     let config = |rights: &str| {

@@ -41,7 +41,7 @@ fn a_server_without_jetstream_and_a_wrong_address_are_errors_that_say_so() {
     assert!(error.is_invalid() && error.to_string().contains("http://localhost"), "{error}");
 }
 
-/// Watches of objects would miss deletions without a sign.
+/// Watches of objects would silently miss deletions.
 #[test]
 fn the_markers_of_objects_are_not_removed_as_those_of_values() {
     let server = TestServer::start();
@@ -136,7 +136,7 @@ fn a_value_above_a_limit_is_refused_with_both_sizes_and_nothing_is_sent() {
     }
 }
 
-/// A server ends a connection that sends a long line, and so would disturb all other calls.
+/// A server closes a connection that sends a long line, which would disturb all other calls.
 #[test]
 fn an_owner_whose_uid_makes_no_key_is_refused() {
     let server = TestServer::start();

@@ -51,7 +51,7 @@ pub(crate) fn widget(name: &str, size: u64) -> Value {
     })
 }
 
-/// Returns a widget that blocks the deletion of this owner.
+/// Returns a widget that blocks the deletion of `owner`.
 pub(crate) fn owned(name: &str, owner: &Value) -> Value {
     let mut object = widget(name, 0);
     object["metadata"]["ownerReferences"] = json!([{

@@ -1,4 +1,4 @@
-//! Other clients and losses between two requests of a client. A scripted server plays them.
+//! Other clients' actions, and losses, between two requests of a client. A scripted server plays them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::kv::NO_MESSAGE;
 use crate::support::scripted::{Peer, STREAM, serve};
 use crate::support::{LONG, spawn};
 
-/// Returns the facts of a bucket for objects at revision 9.
+/// Returns the stream information of a bucket for objects at revision 9.
 fn facts() -> String {
     STREAM
         .replace(
@@ -34,8 +34,8 @@ fn stored(subject: &str, value: &[u8]) -> String {
     json!({"message": fields}).to_string()
 }
 
-/// Plays a bucket for objects at revision 9. The note about removed markers appears with the consumer of a watch: it tells of the removal
-/// of the marker with revision 5.
+/// Plays a bucket for objects at revision 9. The note about removed markers appears together with a watch's consumer.
+/// It reports that the marker with revision 5 was removed.
 fn play(peer: &mut Peer) -> Option<()> {
     let stream = facts();
     let mut is_watched = false;
@@ -76,26 +76,27 @@ fn markers_that_are_removed_while_a_watch_is_opened_make_it_gone() {
     };
     let error = first(4).recv_timeout(LONG).unwrap().unwrap_err();
     assert!(error.is_gone(), "{error}");
-    // Not so a watch that begins after the marker. No answer follows, so this ends with the test.
+    // A watch that starts after the marker is not gone. It receives no answer, so it ends with the test.
     assert!(first(5).try_recv().is_err());
 }
 
-/// The dependents of the owner that [`play_owner`] plays.
+/// How many dependents the owner has that [`play_owner`] plays.
 const DEPENDENTS: usize = 50;
 
 /// The state of a bucket with an owner.
 #[derive(Default)]
 struct Owner {
-    /// Whether the stream has no leader as soon as the dependents were read.
+    /// Whether the stream loses its leader once the dependents were read.
     is_cut: AtomicBool,
-    /// The requests that nobody has heard.
+    /// The number of unheard requests.
     unheard: AtomicUsize,
     deleted: AtomicUsize,
-    /// The keys that were removed without a marker.
+    /// The number of keys that were removed without a marker.
     forgotten: AtomicUsize,
 }
 
-/// Plays a bucket with an owner and its dependents. After the deletion of the owner, nobody hears the second read of a dependent.
+/// Plays a bucket with an owner and its dependents. After the owner's deletion, the second read of a dependent is not
+/// heard.
 fn play_owner(peer: &mut Peer, state: &Owner) -> Option<()> {
     let with_uid = |mut object: Value, uid: &str| {
         object["metadata"]["uid"] = uid.into();
@@ -156,9 +157,10 @@ fn play_owner(peer: &mut Peer, state: &Owner) -> Option<()> {
     }
 }
 
-/// A step that nobody hears takes some repeats. The deletion of an owner with many dependents would take minutes.
+/// An unheard step costs several repetitions. The deletion of an owner with many dependents would otherwise take
+/// minutes.
 #[test]
-fn a_deletion_leaves_its_dependents_to_the_next_write_if_nobody_hears_its_requests() {
+fn unheard_requests_of_a_deletion_are_left_to_the_next_write() {
     let state = Arc::new(Owner::default());
     let played = Arc::clone(&state);
     let url = serve(move |_, mut peer| {

@@ -1,4 +1,4 @@
-//! Watches of objects: lost versions, reconnects, stops, and entries of other programs.
+//! Watches of objects: lost versions, reconnects, stops, and entries from other programs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -69,11 +69,11 @@ struct Pair {
     /// Connected through the proxy.
     far: NatsClient,
     proxy: Forwarder,
-    /// Last field: the server ends after the clients.
+    /// Must be the last field, so that the server ends after the clients.
     server: TestServer,
 }
 
-/// Deletes the consumers of all watches, as the server does after a while without their readers.
+/// Deletes the consumers of all watches, as the server does after a while without readers.
 fn delete_consumers(server: &TestServer) {
     let connection = connect(server);
     let ask = |method: &str| {
@@ -95,7 +95,7 @@ impl Pair {
     }
 }
 
-/// Returns a watch of a client, in sync.
+/// Returns a synced watch of a client.
 fn stored(client: &NatsClient) -> Running<Watch<ObjectKey, DynamicObject>> {
     let watch = ObjectWatch::new(Api::<DynamicObject>::of_kind(Arc::new(client.clone()), WIDGET)).start().unwrap();
     assert!(watch.watch().store().wait_synced(LONG));
@@ -193,7 +193,7 @@ fn a_watch_that_was_away_while_markers_were_removed_is_gone() {
     delete_consumers(&server);
     assert_eq!(near.remove_markers(Duration::ZERO).unwrap(), 1);
     proxy.refuse(false);
-    // No other change tells the watches to look.
+    // No other change makes the watches check.
     live.is_gone();
     wait_for("store without the deleted object", || {
         let names: Vec<_> = store.watch().store().keys().iter().map(|key| key.name().to_owned()).collect();
@@ -230,7 +230,7 @@ fn a_watch_that_a_short_history_has_outrun_is_gone_and_its_store_still_ends_righ
     let store = stored(&far);
     proxy.refuse(true);
     proxy.cut();
-    // It is deleted and created again, and only its last two changes are kept.
+    // The object is deleted and created again, and only its last two changes are kept.
     remove(&near, "a");
     near.create(&WIDGET, widget("a", 2)).unwrap();
     let grow = |size: u64| Patch::Merge(json!({"spec": {"size": size}}));
@@ -315,7 +315,7 @@ fn entries_of_other_programs_are_read_or_named() {
     assert_eq!(live.change(), "added a");
 }
 
-/// An object watch without a stream lists: its store must not stay old because of one entry.
+/// If an object watch has no stream, it lists. One unreadable entry must not leave its store outdated.
 #[test]
 fn a_list_has_the_objects_beside_an_entry_that_cannot_be_read() {
     let server = TestServer::start();

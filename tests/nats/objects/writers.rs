@@ -1,4 +1,4 @@
-//! Several clients that write to one bucket at the same time, with a checker.
+//! Several clients that write to one bucket at the same time, and a checker.
 
 use homeostat::objects::{Client, ClientError, DeleteOptions, FieldOwner, Patch, PatchTarget, Query};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn no_update_is_lost_and_no_acknowledged_write_is_missing() {
             spawn(move || {
                 let mut versions = Vec::new();
                 for round in 0..EACH {
-                    // An optimistic update: only the caller's version can be a conflict.
+                    // An optimistic update: only the caller's version can conflict.
                     loop {
                         let mut read = client.get(&WIDGET, &key("shared")).unwrap().to_value();
                         read["spec"]["size"] = json!(read["spec"]["size"].as_u64().unwrap() + 1);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::server::{TestServer, free_port};
 use super::{options, pause, wait_for_long};
 
-/// The first version of servers that check the expected revisions of all writes to a replicated bucket.
+/// The first server version that checks the expected revisions of all writes to a replicated bucket.
 pub(crate) const REPLICATED: [u32; 3] = [2, 10, 19];
 
 /// Three servers with `JetStream`.
@@ -59,7 +59,7 @@ impl TestCluster {
     }
 }
 
-/// Returns the leader of a bucket. `None` without one, or if not all other copies are up to date.
+/// Returns the leader of a bucket. `None` if there is no leader, or if a copy is not up to date.
 pub(crate) fn leader_of(connection: &NatsConnection, bucket: &str) -> Option<String> {
     let info = ask(connection, &format!("$JS.API.STREAM.INFO.KV_{bucket}"))?;
     let replicas = info["cluster"]["replicas"].as_array()?;
@@ -68,7 +68,8 @@ pub(crate) fn leader_of(connection: &NatsConnection, bucket: &str) -> Option<Str
     (is_current && replicas.len() == 2).then(|| leader.to_owned())
 }
 
-/// Makes the leader of a bucket hand over to another server, or kills it. Waits until there is a new leader, and all copies are up to date.
+/// Makes the leader of a bucket hand over to another server, or kills it. Waits until a new leader exists and all
+/// copies are up to date.
 pub(crate) fn change_leader(cluster: &mut TestCluster, connection: &NatsConnection, bucket: &str, kill: bool) {
     let leader = wait_for_long("leader with two followers", || leader_of(connection, bucket));
     if kill {
@@ -79,7 +80,7 @@ pub(crate) fn change_leader(cluster: &mut TestCluster, connection: &NatsConnecti
             let info = info()?;
             info["cluster"]["leader"].as_str().filter(|found| *found != leader && !found.is_empty()).map(drop)
         });
-        // The rest writes without it.
+        // Meanwhile, the remaining servers accept writes without it.
         pause(Duration::from_millis(200));
         cluster.named(&leader).restart();
     } else {

@@ -1,4 +1,4 @@
-//! Keys and tokens of operators, accounts and users.
+//! The keys and tokens of operators, accounts and users.
 
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
 use ring::rand::{SecureRandom, SystemRandom};

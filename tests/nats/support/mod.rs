@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use homeostat::Exponential;
 use homeostat::nats::{NatsConnection, NatsOptions};
 
-/// The time after which a wait has failed. Only a failing test waits so long.
+/// How long a wait may take before it fails. Only failing tests wait this long.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Options with short delays between attempts.
@@ -41,7 +41,8 @@ pub(crate) fn wait_for<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
     wait_within(LONG, what, check)
 }
 
-/// Blocks until `check` returns a value. Servers of a cluster take up to ten seconds for an election, and more on a busy machine.
+/// Blocks until `check` returns a value. An election in a cluster takes up to ten seconds, or longer on a busy
+/// machine.
 pub(crate) fn wait_for_long<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
     wait_within(LONG * 6, what, check)
 }
@@ -57,7 +58,7 @@ fn wait_within<R>(time: Duration, what: &str, mut check: impl FnMut() -> Option<
     }
 }
 
-/// Returns a number from the environment, to scale a test.
+/// Returns a number from the environment that scales a test.
 pub(crate) fn scale(name: &str, default: usize) -> usize {
     std::env::var(name)
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")))
@@ -69,7 +70,7 @@ pub(crate) fn is_at_least(version: &str, least: [u32; 3]) -> bool {
     [0; 3].map(|none| numbers.next().unwrap_or(none)) >= least
 }
 
-/// Returns whether markers can be removed. The purges of older servers let watches miss changes.
+/// Returns whether markers can be removed. Purges on older servers make watches miss changes.
 pub(crate) fn removes_markers(connection: &NatsConnection) -> bool {
     is_at_least(&connection.status().version, [2, 9, 12])
 }

@@ -1,4 +1,4 @@
-//! Servers that a script plays.
+//! Servers that play a script.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -22,11 +22,11 @@ pub(crate) struct Peer {
     subscriptions: Vec<(String, u64)>,
 }
 
-/// The facts of a bucket `TEST` without entries, as its server reports them.
+/// The stream information of an empty bucket `TEST`, as its server reports it.
 pub(crate) const STREAM: &str = r#"{"config":{"name":"KV_TEST","subjects":["$KV.TEST.>"],"max_msgs_per_subject":1,
     "max_msg_size":-1,"allow_rollup_hdrs":true,"allow_direct":true},"created":"2026-01-01T00:00:00Z","state":{}}"#;
 
-/// Starts a server that plays `script` on each connection, in order. Returns its address.
+/// Starts a server that plays `script` on each connection in turn. Returns its address.
 pub(crate) fn serve(script: impl Fn(usize, Peer) + Send + Sync + 'static) -> String {
     let port = free_port();
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
@@ -82,12 +82,12 @@ impl Peer {
         }
     }
 
-    /// Sends a message to the newest subscription of its subject.
+    /// Sends a message to the newest subscription to its subject.
     pub(crate) fn tell(&mut self, message: NatsMessage) {
         self.tell_on(&message.subject.clone(), message);
     }
 
-    /// Sends a message to the newest subscription of `subject`. Consumers keep the subject of the stored message.
+    /// Sends a message to the newest subscription to `subject`. Consumers keep the stored message's own subject.
     pub(crate) fn tell_on(&mut self, subject: &str, message: NatsMessage) {
         let matches = |pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => subject.starts_with(start),
@@ -106,7 +106,7 @@ impl Peer {
         self.tell(NatsMessage { subject, reply: None, headers, payload: payload.into() });
     }
 
-    /// Reads until the client ends the connection.
+    /// Reads until the client closes the connection.
     pub(crate) fn drain(&mut self) {
         self.socket.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
         while self.next().is_some() {}

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::wait_for;
 
-/// A server process with a temporary store. It ends with the test, also if the test is killed.
+/// A server process with a temporary store. It ends with the test, even if the test is killed.
 pub(crate) struct TestServer {
     child: Option<Child>,
     port: u16,
@@ -19,10 +19,10 @@ pub(crate) struct TestServer {
     arguments: Vec<String>,
 }
 
-/// Returns a port that nothing listens on.
+/// Returns a free port.
 ///
-/// Ports of the system's ephemeral range are not used: a client that connects to such a port while its server is down can reach
-/// itself, and the server cannot come back.
+/// It is outside the system's ephemeral range. In that range, a client could connect to itself while its server is
+/// down, and the server could not start again.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 1_000).unwrap() * 20;
@@ -55,7 +55,7 @@ impl TestServer {
         Self::with_files(config, &[])
     }
 
-    /// Starts a server with a configuration file. `FOLDER` in it stands for the folder of the files.
+    /// Starts a server with a configuration file, in which `FOLDER` means the folder of the files.
     pub(crate) fn with_files(config: &str, files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in files {
@@ -94,7 +94,7 @@ impl TestServer {
         }
     }
 
-    /// Starts the process, on the same port and store, and waits until it accepts clients.
+    /// Restarts the process on the same port and store, and waits until it accepts clients.
     pub(crate) fn restart(&mut self) {
         self.kill();
         for _ in 0..20 {
@@ -106,11 +106,11 @@ impl TestServer {
         panic!("the server does not start:\n{}", self.log());
     }
 
-    /// Returns false if the process has ended, because another process has taken the port.
+    /// Returns false if the process has ended because another process has taken the port.
     fn try_start(&mut self) -> bool {
         let program = program();
         let log = fs::OpenOptions::new().append(true).create(true).open(self.folder.path().join("log")).unwrap();
-        // The kernel kills the server as soon as the thread of the test ends.
+        // The kernel kills the server as soon as the test's thread ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(&program);
         command.args(&self.arguments).args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);

@@ -70,7 +70,7 @@ fn a_stuck_consumer_is_replaced_by_one_after_the_position() {
 
 /// A server can take a message from the stream, report that it has passed it, and send it later.
 #[test]
-fn a_position_ahead_of_the_messages_holds_none_of_them_back() {
+fn a_position_ahead_of_the_messages_delays_none_of_them() {
     let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
     confirm(&mut state, at(0), 9, &facts("a", 1, 9));
     assert_eq!(state.message(1, 1, 9, at(1), 0), MessageAction::Deliver);
@@ -159,7 +159,7 @@ fn a_reconnect_ends_the_backoff() {
 }
 
 #[test]
-fn possibly_missed_changes_are_told() {
+fn possibly_missed_changes_are_reported() {
     let gone = |created: &str, first, last, seconds| {
         let mut state = OrderedState::new(StartAt::LastOfEach, "a", times());
         confirm(&mut state, at(0), 5, &facts("a", 1, 5));
@@ -230,7 +230,7 @@ enum Event {
     Reconnect,
     /// The server loses the consumer silently.
     LoseConsumer,
-    Pass(u64),
+    Elapse(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -243,7 +243,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Heartbeat),
         1 => Just(Event::Reconnect),
         1 => Just(Event::LoseConsumer),
-        3 => (0..20_u64).prop_map(Event::Pass),
+        3 => (0..20_u64).prop_map(Event::Elapse),
     ]
 }
 
@@ -388,7 +388,7 @@ impl World {
                 self.state.reconnected(self.now);
             }
             Event::LoseConsumer => self.consumer = None,
-            Event::Pass(seconds) => self.now = self.now.after(Duration::from_secs(seconds)),
+            Event::Elapse(seconds) => self.now = self.now.after(Duration::from_secs(seconds)),
         }
         if !self.gone {
             self.step();
@@ -413,7 +413,7 @@ proptest! {
             while !world.network.is_empty() {
                 world.apply(&Event::Deliver);
             }
-            world.apply(&Event::Pass(2));
+            world.apply(&Event::Elapse(2));
         }
         prop_assert!(world.consumers <= 1 + u64::try_from(events.len()).unwrap(), "one consumer for each fault");
         let streams: BTreeSet<_> = world.delivered.iter().map(|(stream, _)| *stream).collect();

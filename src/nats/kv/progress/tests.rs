@@ -111,7 +111,7 @@ fn writes_that_never_pause_do_not_delay_the_end_for_ever() {
 }
 
 #[test]
-fn questions_that_nobody_answers_do_not_end_the_start() {
+fn unanswered_questions_do_not_end_the_start() {
     let mut progress = progress(7, true);
     progress.confirmed(0, extent(8));
     let most = u64::from(MOST_ANSWERS);
