@@ -1,11 +1,12 @@
-//! The cost of leases and of divided keys while nothing changes, and the share of keys that move when a member joins or leaves.
+//! The cost of leases and of divided keys while nothing changes, and the share of keys that move when a member joins
+//! or leaves.
 //!
-//! All members live in this process, with one store in memory, so the figures are the sum of all members: the work of a real client and
-//! its server comes on top. With `--test`, the numbers are small.
+//! All members live in this process and share one store in memory, so the figures are totals. The work of a real
+//! client and its server would be additional. With `--test`, the numbers are small.
 //!
 //! | figure | setting |
 //! |---|---|
-//! | `terms` | 100 electors, each in a manager of its own, that renew leases of 15 s |
+//! | `terms` | 100 electors, each in its own manager, that renew leases of 15 s |
 //! | `keys` | five members with leases of 15 s, and each with a controller of the same 100,000 keys |
 //! | `join`, `leave` | a sixth member |
 
@@ -30,10 +31,10 @@ use serde_json::{Value, json};
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
-/// The calls that are counted.
+/// The verbs that are counted.
 const VERBS: [&str; 5] = ["get", "list", "create", "update", "other"];
 
-/// The store, and the number of calls of each verb.
+/// The store, with the number of calls of each verb.
 struct CountingClient {
     store: MemoryClient,
     calls: [AtomicU64; VERBS.len()],
@@ -119,7 +120,7 @@ struct Sizes {
     terms: usize,
     keys: usize,
     idle: Duration,
-    /// The time without a run after which the members have settled.
+    /// How long no run may happen until the members count as settled.
     quiet: Duration,
 }
 
@@ -133,16 +134,16 @@ impl Sizes {
     }
 }
 
-/// Returns the CPU time of this process, in user and kernel mode. `None` if the system has no such file.
+/// Returns the CPU time of this process, in user and kernel mode. `None` if the system does not provide it.
 fn process_cpu() -> Option<Duration> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which is in brackets, the 12th and 13th field count ticks of 10 ms.
+    // After the name in parentheses, the 12th and 13th fields count ticks of 10 ms.
     let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
     Some(Duration::from_millis(10 * ticks))
 }
 
-/// Returns the CPU time of all threads with a name like this: numbers in names do not count.
+/// Returns the CPU time of threads by name, ignoring numbers in names.
 fn thread_cpu() -> BTreeMap<String, Duration> {
     let mut times = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -154,7 +155,8 @@ fn thread_cpu() -> BTreeMap<String, Duration> {
     times
 }
 
-/// Prints the share of a core that this process takes in a time, the threads that take most of it, and the calls of each client.
+/// Prints how much of a core this process uses in a time span, the threads that use most of it, and the calls of each
+/// client.
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn measure(what: &str, time: Duration, clients: &[Arc<CountingClient>]) {
     let calls = || clients.iter().map(|client| client.calls()).collect::<Vec<_>>();
@@ -265,7 +267,7 @@ impl Member {
     }
 }
 
-/// Waits until these members divide the keys, and have run nothing for a while.
+/// Waits until these members divide the keys and have run nothing for a while.
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn settled(members: &[Member], sizes: &Sizes) {
     until(|| {
@@ -275,14 +277,14 @@ fn settled(members: &[Member], sizes: &Sizes) {
         })
     });
     let runs = || members.iter().map(|member| member.runs.load(Ordering::Relaxed)).sum::<u64>();
-    // Each member has run all of its keys, so its watch has listed them.
+    // Once a member has run all of its keys, its watch has listed them.
     until(|| {
         let owners = owners(members, sizes.keys);
         let owned = |number: usize| owners.iter().filter(|owner| **owner == Some(number)).count() as u64;
         let has_run = |(number, member): (usize, &Member)| member.runs.load(Ordering::Relaxed) >= owned(number);
         owners.iter().all(Option::is_some) && members.iter().enumerate().all(has_run)
     });
-    // After a change, each watch lists all objects once more.
+    // After a change of members, each watch lists all objects once more.
     let mut last = (Instant::now(), runs());
     until(|| {
         let is_still = runs() == last.1 && members.iter().all(|member| member.sites.queue().is_empty());
@@ -293,12 +295,12 @@ fn settled(members: &[Member], sizes: &Sizes) {
     });
 }
 
-/// Returns the member that owns each key.
+/// Returns each key's owner.
 fn owners(members: &[Member], keys: usize) -> Vec<Option<usize>> {
     (0..keys).map(|number| members.iter().position(|member| member.sites.owns(&key(number)))).collect()
 }
 
-/// Measures a change of the members: CPU time, and the share of the keys with another owner.
+/// Measures a change of members: CPU time, and the share of keys with a new owner.
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 #[expect(clippy::cast_precision_loss, reason = "a share")]
 fn change(what: &str, members: &mut Vec<Member>, sizes: &Sizes, change: impl FnOnce(&mut Vec<Member>)) {
@@ -341,7 +343,7 @@ fn keys(sizes: &Sizes) {
     members.into_iter().for_each(Member::leave);
 }
 
-/// Returns whether the command line asks for this figure.
+/// Returns whether the command line selects this figure.
 fn is_wanted(figure: &str) -> bool {
     let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     filters.peek().is_none() || filters.any(|filter| filter == figure)

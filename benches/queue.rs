@@ -14,10 +14,10 @@ use homeostat::{Enqueue, Shutdown, WorkQueue};
 
 use self::keys::BenchKey;
 
-/// The number of keys of a cycle.
+/// The number of keys in a cycle.
 const KEYS: usize = 1_000;
 
-/// Enqueue, dequeue, done: each key alone in the queue.
+/// Enqueue, dequeue, done, with one key at a time in the queue.
 fn cycle<K: BenchKey>(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/cycle");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -55,7 +55,7 @@ fn worker_cycle<K: BenchKey>(c: &mut Criterion) {
     });
 }
 
-/// All keys in, then all out.
+/// Enqueues all keys, then dequeues all.
 fn fill_and_drain<K: BenchKey>(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/fill-and-drain");
     for count in [1_000, 10_000, 100_000, 1_000_000] {
@@ -82,7 +82,7 @@ fn fill_and_drain<K: BenchKey>(c: &mut Criterion) {
     }
 }
 
-/// A key that is in line already.
+/// Enqueues a key that is already ready.
 fn duplicate<K: BenchKey>(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/duplicate");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -100,7 +100,7 @@ fn duplicate<K: BenchKey>(c: &mut Criterion) {
     });
 }
 
-/// The same by reference, which allocates nothing.
+/// The same by reference, without an allocation.
 fn duplicate_by_ref(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/duplicate-by-ref");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -118,7 +118,7 @@ fn duplicate_by_ref(c: &mut Criterion) {
     });
 }
 
-/// The keys of one poll in one call; compare with one by one in `queue/fill-and-drain`.
+/// Enqueues the keys of one poll in one call. Compare with single calls in `queue/fill-and-drain`.
 fn batch(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/batch");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -169,7 +169,7 @@ fn threads(c: &mut Criterion) {
     }
 }
 
-/// A blocked consumer is woken and answers.
+/// Wakes a blocked consumer, which answers.
 fn wake(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/wake");
     let there = WorkQueue::<u64>::new();

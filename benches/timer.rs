@@ -11,7 +11,7 @@ fn held_queue() -> (ManualClock, WorkQueue<u64>) {
     (clock, queue)
 }
 
-/// Delays `count` keys, spread over a second.
+/// Delays `count` keys, spread over one second.
 fn delay_all(queue: &WorkQueue<u64>, count: u64) {
     for key in 0..count {
         queue.enqueue_after(key, Duration::from_nanos(1 + key * 1_000_000_000 / count));
@@ -50,7 +50,7 @@ fn cancel(c: &mut Criterion) {
     }
 }
 
-/// Moves keys from the wheel into line, cascades included.
+/// Moves keys from the wheel to the ready level, including cascades.
 fn expire(c: &mut Criterion) {
     let mut group = c.benchmark_group("timer/expire");
     for count in [1_000, 100_000] {

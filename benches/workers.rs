@@ -1,4 +1,4 @@
-//! The cost of an empty reconcile, from dequeue to the end of its claim.
+//! The cost of an empty run, from dequeue to the end of its claim.
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 

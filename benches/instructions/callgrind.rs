@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cases::{Case, KEYS, MOST_ROUNDS};
 
-/// Returns whether valgrind is installed. An error if it is installed but does not run.
+/// Returns whether valgrind is installed. Fails if it is installed but does not run.
 pub(crate) fn is_there() -> Result<bool> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(output) if output.status.success() => Ok(true),
@@ -19,8 +19,8 @@ pub(crate) fn is_there() -> Result<bool> {
     }
 }
 
-/// Returns the instructions per operation in user space, to a tenth. It is the difference between some rounds and twice as many, which
-/// removes the start of the process and the set-up.
+/// Returns the user-space instructions per operation, to a tenth. This is the difference between a number of rounds
+/// and twice as many, which excludes start and set-up.
 pub(crate) fn per_operation(case: &Case) -> Result<f64> {
     let some = instructions(case, MOST_ROUNDS / 2)?;
     let twice = instructions(case, MOST_ROUNDS)?;
@@ -29,14 +29,14 @@ pub(crate) fn per_operation(case: &Case) -> Result<f64> {
     Ok((exact * 10.0).round() / 10.0)
 }
 
-/// Returns the path of callgrind's figures of a case, for `callgrind_annotate`.
+/// Returns the path of a case's callgrind profile, for `callgrind_annotate`.
 pub(crate) fn profile(case: &Case) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{}.out", case.name().replace('/', "-")))
 }
 
 fn instructions(case: &Case, rounds: usize) -> Result<u64> {
     let (name, profile) = (case.name(), profile(case));
-    // Removes the file of an earlier run, if there is one.
+    // Remove the file of an earlier run, if any.
     let _ = fs::remove_file(&profile);
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet"])

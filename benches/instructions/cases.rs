@@ -14,7 +14,7 @@ use homeostat::{Action, Context, Enqueue, Key, ManualClock, Shutdown, WorkQueue,
 
 use crate::keys::BenchKey;
 
-/// The operations of a round: one on each key.
+/// The number of operations in a round: one for each key.
 pub(crate) const KEYS: usize = 1_000;
 /// The largest number of rounds of a case.
 pub(crate) const MOST_ROUNDS: usize = 8;
@@ -25,7 +25,7 @@ const MISSING: &str = "a key that was enqueued is in line";
 pub(crate) struct Case {
     what: &'static str,
     key: &'static str,
-    /// Sets up, warms up, and runs this many rounds. Set-up and warm-up cost the same each time.
+    /// Sets up, warms up, and runs this many rounds. Set-up and warm-up always cost the same.
     pub(crate) run: fn(usize),
 }
 
@@ -51,7 +51,7 @@ pub(crate) const CASES: [Case; 9] = [
     Case::of::<u64>("batch-and-reconcile", batch_and_reconcile),
 ];
 
-/// The default hasher's algorithm with a fixed seed, so that keys collide in the same way in every run.
+/// The default hasher's algorithm with a fixed seed, so that the same keys collide in every run.
 fn builder<K: Key>() -> QueueBuilder<K, FixedState> {
     WorkQueue::builder().hasher(FixedState::with_seed(7))
 }
@@ -61,7 +61,7 @@ fn repeat(rounds: usize, mut round: impl FnMut()) {
     (0..=rounds).for_each(|_| round());
 }
 
-/// Enqueue, dequeue, done: each key alone in the queue.
+/// Enqueue, dequeue, done, with one key at a time in the queue.
 fn cycle<K: BenchKey>(rounds: usize) {
     let (queue, keys) = (builder().build(), K::distinct(KEYS));
     repeat(rounds, || {
@@ -72,7 +72,7 @@ fn cycle<K: BenchKey>(rounds: usize) {
     });
 }
 
-/// Enqueue, then done and the next dequeue under one lock; one key is always in process.
+/// Enqueue, then done and the next dequeue under one lock. One key is always in process.
 fn worker_cycle(rounds: usize) {
     let (queue, keys) = (builder().build(), u64::distinct(KEYS));
     queue.enqueue(u64::MAX);
@@ -84,11 +84,11 @@ fn worker_cycle(rounds: usize) {
             assert!(claim.is_some(), "{MISSING}");
         }
     });
-    // A dropped claim would back off by a random time.
+    // A dropped claim would back off for a random time.
     claim.expect(MISSING).done();
 }
 
-/// A key that is in line already.
+/// Enqueues a key that is already ready.
 fn duplicate(rounds: usize) {
     let (queue, keys) = (builder().build(), u64::distinct(KEYS));
     repeat(rounds, || {
@@ -108,9 +108,9 @@ fn duplicate_by_ref(rounds: usize) {
     });
 }
 
-/// A delay is set and cancelled while another key's delay ends earlier: no alarm moves.
+/// Sets and cancels a delay while another key's delay ends earlier, so that no alarm moves.
 fn delay_and_cancel(rounds: usize) {
-    // Whole seconds: the carry of a fraction would depend on the start of the clock.
+    // Whole seconds, because a fraction's carry would depend on the clock's start.
     const STEP: Duration = Duration::from_secs(1);
     let clock = ManualClock::new();
     let (queue, keys) = (builder().clock(clock.clock()).build(), u64::distinct(KEYS));
@@ -123,7 +123,7 @@ fn delay_and_cancel(rounds: usize) {
     });
 }
 
-/// New keys in a queue that has held as many before, a thousand at a time.
+/// New keys, a thousand at a time, in a queue that has held as many before.
 fn batch(rounds: usize) {
     let queue = builder().build();
     grow(&queue);
@@ -147,7 +147,7 @@ fn batch_and_reconcile(rounds: usize) {
     assert!(queue.is_empty());
 }
 
-/// Reserves room for all keys of the largest number of rounds.
+/// Reserves room for the keys of the largest number of rounds.
 fn grow(queue: &WorkQueue<u64, FixedState>) {
     fill(queue, MOST_ROUNDS);
     while let Ok(claim) = queue.try_dequeue() {

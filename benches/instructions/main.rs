@@ -1,6 +1,7 @@
-//! Instruction counts of the queue's hot path: a check for regressions that noise does not affect.
+//! Instruction counts of the queue's hot path, to find regressions without noise.
 //!
-//! `counts.toml` records the counts per operation and their conditions. A count that rises by more than the tolerance fails the check.
+//! `counts.toml` records the counts per operation and their conditions. A count that rises by more than the tolerance
+//! fails the check.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the counts are what this is for")]
 
@@ -22,9 +23,10 @@ use self::record::{Record, TOLERANCE, Verdict, change, conditions};
 
 /// Counts instructions per operation with callgrind and compares them with those recorded.
 ///
-/// Exits with 1 if a count has risen by more than 3 %, or was never recorded. Without valgrind, or under other conditions than the
-/// recorded ones (compiler, settings, target, C library, processor), it prints the counts and judges nothing. To judge a change there,
-/// record the counts before it with `--bless --counts FILE`, and compare with `--counts FILE` after it.
+/// Exits with 1 if a count has risen by more than 3 %, or was never recorded. Without valgrind, or under other
+/// conditions than the recorded ones (compiler, settings, target, C library, processor), it prints the counts and
+/// judges nothing. To judge a change there, record the counts before it with `--bless --counts FILE`, and compare with
+/// `--counts FILE` after it.
 #[derive(Debug, Parser)]
 #[command(name = "instructions", bin_name = "cargo bench --bench instructions --", after_help = AFTER)]
 #[expect(clippy::struct_excessive_bools, reason = "the flags of a command line are what they are")]

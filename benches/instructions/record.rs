@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// The tolerated rise of a count, in percent. Two runs of one binary have the same count, but a change elsewhere may change the compiled
-/// code a little.
+/// The tolerated rise of a count in percent. Two runs of one binary have the same count, but an unrelated change may
+/// affect the compiled code a little.
 pub(crate) const TOLERANCE: f64 = 3.0;
 
 /// Counts and their conditions.
@@ -55,8 +55,8 @@ impl Record {
     }
 }
 
-/// The conditions of a count besides the code: the compiler, its settings and target, and the C library with the processor features by
-/// which it chooses functions.
+/// The conditions of a count besides the code: compiler, settings, target and C library, and the processor features by
+/// which the C library selects functions.
 pub(crate) fn conditions() -> BTreeMap<String, String> {
     let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     let conditions = [
@@ -74,7 +74,7 @@ fn said(program: &str, args: &[&str]) -> String {
     output.map_or_else(|| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the settings of the profile that the environment overrides. (An incremental build differs by a tenth.)
+/// Returns the profile settings that the environment overrides. (An incremental build differs by a tenth.)
 fn settings() -> String {
     let all = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let set: BTreeMap<_, _> = all
@@ -87,7 +87,7 @@ fn settings() -> String {
     set.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the relevant features of the processor, in capitals if the compiler uses them.
+/// Returns the relevant processor features, in capitals if the compiler uses them.
 #[cfg(target_arch = "x86_64")]
 fn cpu() -> String {
     macro_rules! features {
@@ -124,12 +124,12 @@ impl Verdict {
     }
 }
 
-/// The change, in percent.
+/// The change in percent.
 pub(crate) fn change(counted: f64, recorded: f64) -> f64 {
     (counted / recorded - 1.0) * 100.0
 }
 
-/// Tests the comparison, because this binary has no other tests.
+/// Tests the comparison here, because this binary has no other tests.
 pub(crate) fn check_itself() -> Result<()> {
     for (counted, recorded, verdict) in [
         (400.0, 400.0, Verdict::Same),

@@ -1,4 +1,4 @@
-//! Durable writes of concurrent threads, beside the bare database with the same group commit on the same disk.
+//! Durable writes by concurrent threads, compared with the bare database with the same group commit on the same disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use serde_json::json;
 use super::{DEPLOYMENT, deployment, is_test, is_wanted, key};
 
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
-/// The objects that a thread writes in turn.
+/// The number of objects that a thread writes in turn.
 const OBJECTS_OF_A_THREAD: usize = 100;
 
-/// Prints the writes a second, of the client and of the bare database. Both take turns, because the speed of a disk changes.
+/// Prints the writes per second of the client and of the bare database. They are measured alternately, because a
+/// disk's speed varies.
 #[expect(clippy::print_stdout, reason = "criterion does not interleave what it compares")]
 pub(crate) fn durable(_c: &mut Criterion) {
     if !is_wanted("objects/durable") {
@@ -62,7 +63,7 @@ pub(crate) fn durable(_c: &mut Criterion) {
     }
 }
 
-/// Calls `write` on each thread for some time, with the number of an object. Returns the calls a second.
+/// Calls `write` on each thread for some time, with the number of an object. Returns the calls per second.
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn writes_a_second(threads: usize, time: Duration, write: impl Fn(usize) + Sync) -> f64 {
     let begin = Instant::now();
@@ -87,14 +88,15 @@ fn writes_a_second(threads: usize, time: Duration, write: impl Fn(usize) + Sync)
     f64::from(writes) / begin.elapsed().as_secs_f64()
 }
 
-/// The database alone, with leader and followers: the writer that opens a batch stores it when the batch before has ended.
+/// The bare database with leader and followers: the writer that opens a batch stores it when the previous batch has
+/// ended.
 struct Bare {
     database: Database,
     open: Mutex<Option<OpenBatch>>,
     leading: Mutex<()>,
 }
 
-/// Keys and values, and the batch that they are in.
+/// Keys and values, with the batch that they belong to.
 type OpenBatch = (Vec<(String, Vec<u8>)>, Arc<Batch>);
 
 #[derive(Default)]

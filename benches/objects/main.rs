@@ -1,4 +1,4 @@
-//! The cost of reading, writing, listing and watching among a hundred thousand objects, in memory and in a file.
+//! The cost of reading, writing, listing and watching one hundred thousand objects, in memory and in a file.
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 
@@ -99,7 +99,8 @@ fn is_test() -> bool {
     std::env::args().any(|argument| argument == "--test")
 }
 
-/// Returns whether the command line asks for this group. It leaves out the others, which would fill the memory before it.
+/// Returns whether the command line selects this group. The others are skipped, because they would fill the memory
+/// before it.
 fn is_wanted(group: &str) -> bool {
     let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     filters.peek().is_none() || filters.any(|filter| filter.starts_with(group))
@@ -175,7 +176,7 @@ fn write(c: &mut Criterion) {
     }
 }
 
-/// Prints how long a get takes while one thread lists all objects again and again, and another one writes.
+/// Prints how long a get takes while one thread lists all objects again and again, and another thread writes.
 #[expect(clippy::print_stdout, reason = "criterion shows no percentiles")]
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn get_while_listing(_c: &mut Criterion) {
@@ -231,7 +232,7 @@ fn follow(c: &mut Criterion) {
     let stop = CancellationToken::new();
     let mut watch = client.watch(&DEPLOYMENT, &Query::all(), None, &stop).expect("a watch");
     watch.by_ref().take(1_001).for_each(drop);
-    // More than any replicas there are: each write changes something.
+    // More than any existing number of replicas, so each write changes something.
     let mut next = 1_000_usize;
     group.throughput(Throughput::Elements(100));
     group.bench_function("write-100-and-see-them", |b| {
@@ -258,7 +259,7 @@ fn synced<T: Object>(api: &Api<T>) -> Running<Watch<ObjectKey, T>> {
     watch
 }
 
-/// Looks into one object in the forms that it could be stored in.
+/// Reads one object in the forms in which it could be stored.
 fn form(c: &mut Criterion) {
     if !is_wanted("objects/form") {
         return;
@@ -280,7 +281,7 @@ fn form(c: &mut Criterion) {
     group.bench_function("to-value", |b| b.iter(|| black_box(&stored).to_value()));
 }
 
-/// Prints the memory of an object, with all keys and indexes, and the memory of its copy in a watch.
+/// Prints the memory of an object with all keys and indexes, and the memory of its copy in a watch.
 #[expect(clippy::print_stdout, reason = "figures that are no times")]
 fn memory(_c: &mut Criterion) {
     if !is_wanted("objects/memory") {

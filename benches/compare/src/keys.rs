@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A kind of key.
 pub(crate) trait BenchKey: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// Returns key number `number`. Different numbers give different keys, in no order that helps a hash table.
+    /// Returns key number `number`. Different numbers give different keys, in an order that does not help hash tables.
     fn nth(number: u64) -> Self;
 }
 
@@ -16,7 +16,7 @@ impl BenchKey for u64 {
     }
 }
 
-/// 32 characters behind a reference count.
+/// 32 characters, reference-counted.
 impl BenchKey for Arc<str> {
     fn nth(number: u64) -> Self {
         String::nth(number).into()
@@ -34,7 +34,7 @@ pub(crate) fn keys<K: BenchKey>(count: usize) -> Vec<K> {
     (0..count as u64).map(K::nth).collect()
 }
 
-/// A bijection on the numbers: the last step of splitmix64.
+/// A bijection on numbers: the last step of splitmix64.
 fn scatter(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The machine of the measurement, without the name of a host, a person or a folder.
+//! Describes the machine of the measurement, without names of hosts, people or folders.
 
 use std::fs;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
 }
 
-/// Returns the measured commit. The files of results may differ from it.
+/// Returns the measured commit. The result files may differ from it.
 fn commit() -> Result<String> {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"])?;
     let changes = ["status", "--porcelain", "--", ":/", ":!/benches/*.md", ":!/benches/results.svg"];

@@ -1,4 +1,4 @@
-//! Measures homeostat's queue beside its alternatives, and writes the results.
+//! Measures homeostat's queue and its alternatives side by side, and writes the results.
 
 mod cluster;
 mod keys;
@@ -28,10 +28,10 @@ use self::workloads::{PLAN, Scale};
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Small sizes, to test that everything runs. Writes meaningless figures to a temporary folder.
+    /// Use small sizes, to test that everything runs. Writes meaningless figures to a temporary folder.
     #[arg(long)]
     quick: bool,
-    /// Only these workloads, separated by commas.
+    /// Run only these workloads, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "W1,W4")]
     only: Vec<String>,
     /// The number of measurements of each cell, each in a new process.
@@ -55,7 +55,7 @@ enum Command {
     },
     /// Compares homeostat and kube-rs against one Kubernetes API server, and writes KUBERNETES.md.
     Cluster {
-        /// The server. Objects named `compare-…` are made in its namespace `default` [default: a new server].
+        /// The server. Objects named `compare-…` are created in its namespace `default` [default: a new server].
         #[arg(long)]
         kubeconfig: Option<PathBuf>,
         /// The number of objects.
@@ -65,14 +65,14 @@ enum Command {
     /// Runs one peer of `cluster`.
     #[command(hide = true)]
     ClusterCell { peer: String, objects: usize, kubeconfig: PathBuf },
-    /// Measures homeostat's client of NATS beside `async-nats`, and writes NATS.md.
+    /// Measures homeostat's NATS client and `async-nats` side by side, and writes NATS.md.
     Nats,
     /// Measures one cell of `nats` in this process and prints its figures as JSON.
     #[command(hide = true)]
     NatsCell(nats::CellArgs),
     /// Compares homeostat's server with kube-apiserver and etcd, and writes SERVERS.md.
     Servers,
-    /// Serves objects of a store until the standard input ends. `servers` starts this.
+    /// Serves a store's objects until standard input ends. `servers` starts this.
     #[command(hide = true)]
     ServerProcess { store: String, folder: PathBuf },
 }

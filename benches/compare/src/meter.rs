@@ -1,4 +1,4 @@
-//! The measured quantities, and how they are read.
+//! The measured quantities and how to read them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The figures of one cell, by name.
+/// The figures of one cell by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// Wall time, and CPU time of the whole process: all threads, in user and kernel mode.
+/// Wall time, and the CPU time of all threads of the process, in user and kernel mode.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
     wall: Instant,
@@ -64,7 +64,7 @@ pub(crate) fn process_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Blocks until the process uses no CPU time: its other threads have finished their work.
+/// Blocks until the process uses no CPU time, because its other threads have finished.
 pub(crate) fn wait_until_idle() {
     loop {
         let before = process_cpu();
@@ -75,7 +75,7 @@ pub(crate) fn wait_until_idle() {
     }
 }
 
-/// Returns the cost of one reading of the system's clock.
+/// Returns the cost of reading the system's clock once.
 pub(crate) fn clock_read_ns() -> f64 {
     const READS: usize = 1_000_000;
     let watch = Stopwatch::start();
@@ -85,12 +85,12 @@ pub(crate) fn clock_read_ns() -> f64 {
     watch.stop().cpu.as_nanos() as f64 / READS as f64
 }
 
-/// Returns the resident bytes, and their peak.
+/// Returns the resident memory and its peak in bytes.
 pub(crate) fn resident() -> Result<(f64, f64)> {
     memory_of("self")
 }
 
-/// Returns the resident bytes of a process.
+/// Returns the resident memory of a process in bytes.
 pub(crate) fn resident_of(process: u32) -> Result<f64> {
     memory_of(&process.to_string()).map(|(resident, _)| resident)
 }
@@ -104,16 +104,17 @@ fn memory_of(process: &str) -> Result<(f64, f64)> {
     Ok((kib("VmRSS:")?, kib("VmHWM:")?))
 }
 
-/// Returns the CPU time of all threads of a process, to a hundredth of a second on most systems.
+/// Returns the CPU time of all threads of a process. On most systems, its resolution is a hundredth of a second.
 pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).context("this needs Linux' /proc")?;
-    // The name in parentheses may contain spaces. User and kernel time are the fields 14 and 15.
+    // The name in parentheses may contain spaces. User and kernel time are fields 14 and 15.
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
     let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
     Ok(Duration::from_secs_f64(ticks.iter().sum::<u64>() as f64 / clock_ticks_per_second() as f64))
 }
 
-/// Returns the context switches of all threads except the main one. At each, a thread went to sleep or was suspended.
+/// Returns the context switches of all threads except the main one. At each switch, a thread went to sleep or was
+/// suspended.
 pub(crate) fn switches_of_others() -> Result<f64> {
     let main = std::process::id().to_string();
     let mut switches = 0.0;
@@ -134,7 +135,7 @@ pub(crate) fn switches_of_others() -> Result<f64> {
     Ok(switches)
 }
 
-/// Calls a function with each number, on several threads. Returns the microseconds of each call.
+/// Calls a function with each number, on several threads. Returns the duration of each call in microseconds.
 pub(crate) fn spread(
     threads: usize,
     numbers: Range<usize>,

@@ -1,4 +1,5 @@
-//! The plot: the cost of each peer divided by homeostat's, on a logarithmic axis. homeostat loses at bars to the left of 1.
+//! The plot: each peer's cost divided by homeostat's, on a logarithmic axis. Bars to the left of 1 mean that homeostat
+//! loses.
 
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Text};
@@ -14,7 +15,7 @@ const RIGHT: f64 = 900.0;
 const TOP: f64 = 118.0;
 const BAR: f64 = 13.0;
 const GAP: f64 = 12.0;
-/// The ends of the axis. A longer bar is cut off, and its label has the value.
+/// The ends of the axis. A longer bar is cut off, and its label shows the value.
 const LEAST: f64 = 0.25;
 const MOST: f64 = 32.0;
 const INK: &str = "#222222";
@@ -90,7 +91,7 @@ pub(crate) fn bars(results: &Results, machine: &Machine, quick: bool) -> Documen
     plot
 }
 
-/// Returns the cost of each peer divided by homeostat's. No bar if homeostat's cost is zero.
+/// Returns each peer's cost divided by homeostat's. There is no bar if homeostat's cost is zero.
 fn bars_of(row: &Row, results: &Results) -> Vec<Bar> {
     let ours = (row.cell("homeostat"), row.metric);
     let ratio = |peer| results.ratio((row.cell(peer), row.metric), ours).map(|ratio| ratio.median);

@@ -87,7 +87,7 @@ fn spread(figure: Summary, rounds: u32) -> String {
     }
 }
 
-/// Formats a number with three significant digits and separated thousands.
+/// Formats a number with three significant digits and thousands separators.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

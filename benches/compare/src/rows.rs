@@ -1,8 +1,8 @@
-//! The rows of the table: their cells, figures and targets.
+//! The rows of the table, with their cells, figures and targets.
 
 use crate::runner::{Cell, Results, Summary};
 
-/// The peers with a column. The first is homeostat.
+/// The peers that have a column. The first is homeostat.
 pub(crate) const COLUMNS: &[&str] = &[
     "homeostat",
     "naive-fold",
@@ -14,7 +14,7 @@ pub(crate) const COLUMNS: &[&str] = &[
     "wheel-crate",
 ];
 
-/// One row: one measure of one variant of one workload.
+/// A row: one measure of one variant of one workload.
 pub(crate) struct Row {
     pub(crate) workload: &'static str,
     pub(crate) variant: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) ours: &'static str,
     pub(crate) naive: &'static str,
     pub(crate) goals: Vec<Goal>,
-    /// Whether the plot shows it.
+    /// Whether the plot includes it.
     pub(crate) plotted: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Against {
     Peer(&'static str),
     /// Another cell and figure, and their label.
     Other(Cell, &'static str, &'static str),
-    /// The figure itself, without a comparison.
+    /// No comparison: the figure itself.
     Nothing,
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.push(row_of("p99_us", "wake p99, µs").beside(FOLD));
     rows.push(row_of("cpu_ns", "CPU ns a wake").at_most(1.0, FOLD));
     let row_of = |metric, measure| row("idle", "u64", "1e6 keys delayed by an hour, 5 s", metric, measure);
-    // An hour spans this many levels of the wheel, with one cascade each.
+    // An hour spans this many wheel levels, with one cascade each.
     rows.push(row_of("switches", "switches of all threads but main").at_most(5.0, Against::Nothing));
     rows.push(row_of("cpu_us", "CPU µs").beside(FOLD));
     controllers(&mut rows);
@@ -279,7 +279,7 @@ fn timers(rows: &mut Vec<Row>) {
         rows.push(row_of("p50_ms", "late p50, ms").beside(DELAYQUEUE));
         rows.push(row_of("p99_ms", "late p99, ms").beside(DELAYQUEUE));
     }
-    // Half of the slack and the whole of it, and 0.5 ms and 1 ms for the wakeups of two threads.
+    // Half and all of the slack, plus 0.5 ms and 1 ms for waking two threads.
     for (variant, case, p50, p99) in [
         ("1ms", "delays of 1 ms", 0.57, 1.13),
         ("100ms", "delays of 100 ms", 0.7, 1.4),
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::workloads::PLAN;
 
-    /// A row with the name of a cell that is never measured would be empty.
+    /// A row or goal that names an unmeasured cell would be empty.
     #[test]
     fn every_row_and_goal_names_cells_of_the_plan() {
         let planned = |cell: Cell| {

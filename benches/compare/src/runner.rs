@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::meter::{Figures, median};
 use crate::workloads::PLAN;
 
-/// The rounds of a cell that waits for a minute: more would take most of the time.
+/// The rounds of a cell that waits for a minute. More rounds would take most of the total time.
 const LONG_ROUNDS: usize = 1;
 
 /// A cell that takes this long hangs.
@@ -33,7 +33,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Returns how often the cell is measured when the others are measured this often.
+    /// Returns how often to measure this cell if most cells are measured `rounds` times.
     fn rounds(self, rounds: usize) -> usize {
         if self.variant.ends_with("min") || self.variant.ends_with("minute") { rounds.min(LONG_ROUNDS) } else { rounds }
     }
@@ -43,7 +43,7 @@ impl Cell {
 #[derive(Default)]
 pub(crate) struct Results(BTreeMap<Cell, Vec<Figures>>);
 
-/// The median of the rounds, with the lowest and the highest.
+/// The median of the rounds, with the lowest and highest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -81,7 +81,7 @@ impl Summary {
         Some(Self { median: median(values), min, max })
     }
 
-    /// Returns the ratio of the medians, with the lowest and the highest ratio of a round.
+    /// Returns the ratio of the medians, with the lowest and highest ratio of a round.
     pub(crate) fn ratio(over: &[f64], under: &[f64]) -> Option<Self> {
         let each: Vec<f64> = over.iter().zip(under).map(|(a, b)| a / b).collect();
         Some(Self { median: median(over) / median(under), ..Self::of(&each)? })
@@ -107,7 +107,7 @@ pub(crate) fn measure(selection: &Selection) -> Result<Results> {
     let start = Instant::now();
     for round in 0..rounds {
         for group in groups.iter().filter(|group| round < group[0].rounds(rounds)) {
-            // No peer is always first, or always after the same peer.
+            // No peer is always first, or always follows the same peer.
             let forward = (0..group.len()).map(|place| (place + round) % group.len());
             let order: Vec<usize> = if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
             for cell in order.into_iter().map(|place| group[place]) {

@@ -1,7 +1,8 @@
 //! Clients of one Kubernetes API server: homeostat and kube-rs list and watch the same objects.
 //!
-//! The objects are made once. In each round, each peer runs in a new process: it starts its watch, and says when its store has all
-//! objects. Then this process changes objects, and the peer says when it has seen each change.
+//! The objects are created once. In each round, each peer runs in a new process. It starts its watch, and reports when
+//! its store has all objects. Then this process changes the objects, and the peer reports when it has seen each
+//! change.
 
 mod peers;
 
@@ -34,13 +35,13 @@ const PEERS: [(&str, &str); 4] = [
     ("homeostat-dynamic", "homeostat, `DynamicObject`"),
     ("kube", "kube-rs, `ConfigMap` of k8s-openapi"),
 ];
-/// The threads that write objects.
+/// The number of threads that write objects.
 const WRITERS: usize = 8;
 
-/// Measures the peers against the server of a kubeconfig or a new one, and writes a table.
+/// Measures the peers against the server of a kubeconfig, or a new one, and writes a table.
 pub(crate) fn measure(kubeconfig: Option<PathBuf>, objects: usize, rounds: u32, out: &Path) -> Result<()> {
     let machine = Machine::look()?;
-    // It ends with this function.
+    // Dropped at the end of this function.
     let server;
     let kubeconfig = &match kubeconfig {
         Some(given) => given,
@@ -64,7 +65,7 @@ pub(crate) fn measure(kubeconfig: Option<PathBuf>, objects: usize, rounds: u32, 
         .with_context(|| format!("cannot write {}", out.display()))
 }
 
-/// Makes the objects that are missing.
+/// Creates the missing objects.
 fn make(client: &Arc<dyn Client>, objects: usize) -> Result<()> {
     let found = client.list(&CONFIG_MAP, &Query::all().labels(LABEL.parse()?))?.items.len();
     if found >= objects {
@@ -92,7 +93,7 @@ fn name(number: usize) -> String {
     format!("compare-{number:05}")
 }
 
-/// Runs one peer, and changes each object once when its store is in sync.
+/// Runs one peer, and changes each object once after the peer's store is in sync.
 fn in_new_process(peer: &str, kubeconfig: &Path, objects: usize, client: &Arc<dyn Client>) -> Result<Figures> {
     let mut command = Command::new(env::current_exe()?);
     command.args(["cluster-cell", peer, &objects.to_string()]).arg(kubeconfig).stdout(Stdio::piped());

@@ -1,4 +1,4 @@
-//! The peers: each keeps the objects of a server in a store, and counts the changes that it sees.
+//! The peers. Each keeps a server's objects in a store, and counts the changes that it sees.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) trait Watcher {
     }
 }
 
-/// A count of changes. Waiting for a number of them takes no CPU time.
+/// A count of changes. Waiting for a number of them uses no CPU time.
 #[derive(Default)]
 pub(super) struct Changes {
     count: AtomicUsize,
@@ -91,10 +91,10 @@ fn client(kubeconfig: &Path) -> Result<Arc<KubernetesClient>> {
     Ok(Arc::new(KubernetesClient::new(Kubeconfig::read(kubeconfig)?.config()?)?))
 }
 
-/// Returns a subscriber that counts changes.
+/// Creates a subscriber that counts changes.
 type Counting<T> = fn(Arc<Changes>) -> Subscriber<ObjectKey, T>;
 
-/// Counts the changes on the thread of the watch.
+/// Counts the changes on the watch's thread.
 fn counted<T: Object>(changes: Arc<Changes>) -> Subscriber<ObjectKey, T> {
     Subscriber::to(&WorkQueue::<ObjectKey>::new(), move |event| {
         if event.key().is_some() {
@@ -118,7 +118,7 @@ fn queued<T: Object>(changes: Arc<Changes>) -> Subscriber<ObjectKey, T> {
 }
 
 fn homeostat<T: Object>(api: Api<T>, subscriber: Counting<T>) -> Result<Homeostat<T>> {
-    // Pages of the size that kube-rs asks for.
+    // The same page size as in kube-rs.
     let running = ObjectWatch::new(api).query(Query::all().labels(LABEL.parse()?).limit(500)).start()?;
     let (store, changes) = (running.watch().store(), Arc::<Changes>::default());
     let subscription = running.watch().subscribe(subscriber(Arc::clone(&changes)))?;
@@ -135,7 +135,7 @@ impl<T: Object> Watcher for Homeostat<T> {
     }
 }
 
-/// A reflector of kube-rs on a runtime of two threads.
+/// A kube-rs reflector on a runtime with two threads.
 pub(super) struct Kube {
     store: reflector::Store<ConfigMap>,
     changes: Arc<Changes>,

@@ -1,7 +1,7 @@
 //! `async-nats`: one connection, and a task or a blocking thread for each share.
 //!
-//! `tasks` runs them on tokio's default runtime, and `current` on its current-thread runtime. `block_on` is the way of a program
-//! with plain threads: each thread blocks on a future, and the default runtime runs the connection.
+//! `tasks` runs them on tokio's default runtime, and `current` on its current-thread runtime. `block_on` is for a
+//! program with plain threads: each thread blocks on a future, and the default runtime runs the connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use super::{CellArgs, Latencies, Share, VALUE, figures};
 use crate::meter::{Figures, Stopwatch, wait_until_idle};
 
-/// The start of all shares: a barrier when they are ready, and one when they may go.
+/// The common start of all shares: the first barrier means that they are ready, and the second one lets them go.
 type Start = Arc<(Barrier, Barrier)>;
 type Work = fn(kv::Store, Share, Start) -> Pin<Box<dyn Future<Output = Result<Latencies>> + Send>>;
 
@@ -47,7 +47,7 @@ pub(super) fn run(args: &CellArgs) -> Result<Figures> {
     };
     let start: Start = Arc::new((Barrier::new(args.threads + 1), Barrier::new(args.threads + 1)));
     let shares = args.shares().into_iter().map(|share| {
-        // All threads of a replay read all entries.
+        // In a replay, every thread reads all entries.
         if args.workload == "replay" { Share { operations: args.operations, ..share } } else { share }
     });
     let futures = shares.map(|share| work(bucket.clone(), share, Arc::clone(&start)));

@@ -31,7 +31,7 @@ pub(super) fn run(args: &CellArgs) -> Result<Figures> {
         .shares()
         .into_iter()
         .map(|share| {
-            // All threads of a replay read all entries.
+            // In a replay, every thread reads all entries.
             let share = if args.workload == "replay" { Share { operations: args.operations, ..share } } else { share };
             let (bucket, ready, go) = (bucket.clone(), Arc::clone(&ready), Arc::clone(&go));
             thread::spawn(move || {

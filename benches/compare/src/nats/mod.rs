@@ -1,6 +1,7 @@
 //! Compares homeostat's key-value buckets with `async-nats`, on a real server.
 //!
-//! Each cell is a client, a workload and a number of threads. A new process measures it, so the server's CPU time does not count.
+//! Each cell is a client, a workload and a number of threads. It is measured in a new process, so the server's CPU
+//! time does not count.
 
 mod asynchronous;
 mod blocking;
@@ -23,7 +24,7 @@ use crate::runner::figures_of;
 /// The bytes of each value.
 const VALUE: [u8; 256] = [b'v'; 256];
 
-/// The keys of each thread.
+/// The number of keys of each thread.
 const KEYS: usize = 1_000;
 
 /// The clients.
@@ -32,7 +33,7 @@ const CLIENTS: [&str; 4] = ["homeostat", "block_on", "tasks", "current"];
 /// The workloads.
 const WORKLOADS: [&str; 4] = ["put", "get", "replay", "live"];
 
-/// The numbers of threads, or of tasks.
+/// The numbers of threads or tasks.
 const THREADS: [usize; 2] = [1, 8];
 
 /// One cell: a client, a workload and a number of threads.
@@ -49,11 +50,11 @@ pub(crate) struct CellArgs {
     threads: usize,
     url: String,
     bucket: String,
-    /// Operations of all threads; for `replay`, entries in the bucket.
+    /// The operations of all threads together. For `replay`, the entries in the bucket.
     operations: usize,
 }
 
-/// The work of one thread or task: its number, and its operations.
+/// The work of one thread or task: its number and its operations.
 #[derive(Clone, Copy)]
 struct Share {
     thread: usize,
@@ -72,7 +73,7 @@ impl CellArgs {
     }
 }
 
-/// The latencies of one thread, in microseconds, and the end of its work.
+/// The latencies of one thread in microseconds, and when its work ended.
 struct Latencies(Vec<f64>);
 
 impl Latencies {
@@ -85,7 +86,7 @@ impl Latencies {
     }
 }
 
-/// Summarizes a cell: the CPU time of an operation, the operations of a second, and latencies.
+/// Summarizes a cell: CPU time per operation, operations per second, and latencies.
 fn figures(watch: Stopwatch, latencies: Vec<Latencies>) -> Result<Figures> {
     let spent = watch.stop();
     let mut all: Vec<f64> = latencies.into_iter().flat_map(|latencies| latencies.0).collect();
@@ -119,7 +120,7 @@ pub(crate) fn measure(rounds: u32, quick: bool, only: &[String], page: &Path) ->
         for workload in WORKLOADS.into_iter().filter(|name| only.is_empty() || only.iter().any(|only| only == name)) {
             for threads in THREADS {
                 for place in 0..CLIENTS.len() {
-                    // No client is always first, or always after the same client.
+                    // No client is always first, or always follows the same client.
                     let place = if round % 2 == 0 { place } else { CLIENTS.len() - 1 - place };
                     let cell = (CLIENTS[(place + round) % CLIENTS.len()], workload, threads);
                     count += 1;

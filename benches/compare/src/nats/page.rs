@@ -64,7 +64,7 @@ pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, server
     text
 }
 
-/// Formats a ratio. One that misses its target is bold.
+/// Formats a ratio. If it misses its target, it is bold.
 fn judged(metric: &str, ratio: f64) -> String {
     let most = match metric {
         "cpu" => 0.7,

@@ -16,7 +16,7 @@ pub(super) struct Server {
     store: PathBuf,
 }
 
-/// Returns the server's program, which `HOMEOSTAT_NATS_SERVER` may name.
+/// Returns the server's program. `HOMEOSTAT_NATS_SERVER` can name another one.
 fn program() -> PathBuf {
     env::var_os("HOMEOSTAT_NATS_SERVER").map_or_else(|| "nats-server".into(), PathBuf::from)
 }

@@ -1,5 +1,5 @@
-//! tokio-util's `DelayQueue` behind a lock and a map. The consumer's thread is the current-thread runtime, so no key moves from a timer
-//! thread to the consumer: this is its cheapest use.
+//! tokio-util's `DelayQueue` behind a lock and a map. The consumer's thread is the current-thread runtime, so no key
+//! is passed from a timer thread to the consumer. This is its cheapest use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ pub(crate) struct Timer {
 #[derive(Default)]
 struct Pending {
     queue: DelayQueue<u64>,
-    /// The earliest delay of a key wins.
+    /// A key's earliest delay wins.
     due: HashMap<u64, (Instant, delay_queue::Key), RandomState>,
 }
 
@@ -72,7 +72,7 @@ impl Delays for Timer {
         self.pending.lock().set(key, Instant::now() + delay);
     }
 
-    /// A `DelayQueue` arms its timer on the thread that sets a delay, so that thread must be inside of the runtime.
+    /// A `DelayQueue` arms its timer on the thread that sets a delay, so that thread must be inside the runtime.
     fn while_setting(&self, setting: impl FnOnce(&Self)) {
         let _inside = self.runtime.enter();
         setting(self);

@@ -1,5 +1,5 @@
-//! kube-runtime's scheduler, which is public. Requests arrive through a channel, as in a controller. `hold_unless` holds back keys that
-//! are being processed, as in its runner.
+//! kube-runtime's public scheduler. Requests arrive through a channel, as in a controller. `hold_unless` delays keys
+//! that are being processed, as in kube-runtime's own runner.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -37,7 +37,7 @@ impl<K: Eq + Hash + Clone> Line<K> {
     }
 
     pub(crate) fn enqueue_after(&self, message: K, delay: Duration) {
-        // It fails only without the scheduler, and `self` holds the scheduler.
+        // This fails only without the scheduler, which `self` holds.
         let _ = self.requests.unbounded_send(ScheduleRequest { message, run_at: Instant::now() + delay });
     }
 
@@ -53,7 +53,7 @@ impl<K: Eq + Hash + Clone> Line<K> {
         self.processing.remove(key);
     }
 
-    /// Lets the scheduler take the sent requests, of which none is due.
+    /// Lets the scheduler take the sent requests. None of them is due.
     pub(crate) fn settle(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         let polled = self.scheduler.as_mut().hold_unless(|_| false).poll_next_unpin(&mut cx);
@@ -100,7 +100,7 @@ impl Delays for Timer {
     }
 
     fn set(&self, key: u64, delay: Duration) {
-        // It fails only once the consumer has ended.
+        // This fails only after the consumer has ended.
         let _ = self.requests.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + delay });
     }
 

@@ -1,4 +1,5 @@
-//! The queues behind the few operations of the workloads. All calls are dispatched statically and inlined, so the wrappers cost nothing.
+//! The queues behind the few operations of the workloads. All calls are dispatched statically and inlined, so the
+//! wrappers cost nothing.
 
 pub(crate) mod delay_queue;
 pub(crate) mod kube;
@@ -18,7 +19,7 @@ use self::naive::Naive;
 pub(crate) trait Feed<K>: Clone + Send + Sync + 'static {
     fn put(&self, key: K);
 
-    /// Closes the queue: consumers end once all keys in line are served.
+    /// Closes the queue. Consumers end once all ready keys are served.
     fn close(self);
 }
 
@@ -28,7 +29,7 @@ pub(crate) trait Take<K>: Clone + Send + Sync + 'static {
 
     fn try_take(&self) -> Option<Self::Taken>;
 
-    /// Blocks until a key is ready. `None` once the queue is closed and served.
+    /// Blocks until a key is ready. `None` once the queue is closed and empty.
     fn take(&self) -> Option<Self::Taken>;
 
     fn done(&self, taken: Self::Taken);
@@ -105,11 +106,11 @@ where
 impl<K: Send + 'static> Feed<K> for crossbeam_channel::Sender<K> {
     #[inline(always)]
     fn put(&self, key: K) {
-        // It fails only once all receivers are gone, and no workload drops them before.
+        // This fails only without receivers, and no workload drops them earlier.
         let _ = self.send(key);
     }
 
-    /// The channel is closed once all senders are dropped.
+    /// The channel closes when all senders are dropped.
     fn close(self) {}
 }
 
@@ -132,7 +133,7 @@ impl<K: Send + 'static> Take<K> for crossbeam_channel::Receiver<K> {
 
 /// A timer with one consumer thread, which receives keys once they are due.
 ///
-/// The consumer calls `fire` for each key and ends when that answers `false`.
+/// The consumer calls `fire` for each key, and ends when it returns `false`.
 pub(crate) trait Delays: Sized {
     fn start(fire: impl FnMut(u64) -> bool + Send + 'static) -> Self;
 
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Every peer fires every key once and not early, even a key that is set twice.
+    /// Every peer fires every key exactly once and not early, even a key that is set twice.
     fn fires<D: Delays>() {
         let start = Instant::now();
         let (fired, seen) = crossbeam_channel::unbounded();

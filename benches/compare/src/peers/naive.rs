@@ -1,5 +1,5 @@
-//! A design that a competent engineer writes in an afternoon: one lock, a line, a set of dirty keys and a set of keys in process, like
-//! client-go; a heap of delays with its own thread.
+//! A design that a competent engineer can write in an afternoon. Like client-go, it has one lock, a list of ready
+//! keys, a set of dirty keys and a set of keys in process. A heap with its own thread holds the delays.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque, hash_map};
@@ -12,7 +12,8 @@ use hashbrown::HashSet;
 use hashbrown::hash_set::Entry;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// The queue. A key is stored twice: in the line and in `dirty`, later in `processing` and by its worker. Taking a key clones nothing.
+/// The queue. A key is stored twice: in the list and in `dirty`, later in `processing` and by its worker. Taking a key
+/// clones nothing.
 pub(crate) struct Naive<K, S> {
     line: Mutex<Line<K, S>>,
     ready: Condvar,
@@ -20,7 +21,7 @@ pub(crate) struct Naive<K, S> {
 
 struct Line<K, S> {
     queue: VecDeque<K>,
-    /// Keys in line, and keys that enter the line once they are no longer being processed.
+    /// Ready keys, and keys that become ready once they are no longer being processed.
     dirty: HashSet<K, S>,
     processing: HashSet<K, S>,
     closed: bool,
@@ -99,7 +100,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Naive<K, S> {
         self.line.lock().take()
     }
 
-    /// Blocks until a key is in line. `None` once the queue is closed and served.
+    /// Blocks until a key is ready. `None` once the queue is closed and empty.
     pub(crate) fn get(&self) -> Option<K> {
         let mut line = self.line.lock();
         loop {
@@ -123,7 +124,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Naive<K, S> {
         } else {
             drop(line);
         }
-        // Dropped outside the lock.
+        // Drop it outside the lock.
         drop(mine);
     }
 
@@ -143,7 +144,7 @@ impl<K: Eq + Hash, S: BuildHasher> Line<K, S> {
     }
 }
 
-/// The delays. The earliest delay of a key wins.
+/// The delays. A key's earliest delay wins.
 pub(crate) struct Delays<K, S> {
     shared: Arc<Shared<K, S>>,
     timer: Option<JoinHandle<()>>,
@@ -157,7 +158,7 @@ struct Shared<K, S> {
 
 struct Pending<K, S> {
     heap: BinaryHeap<Reverse<Due<K>>>,
-    /// The valid delay of each key. Other entries of the heap were replaced by an earlier one.
+    /// The valid delay of each key. All other heap entries were replaced by an earlier delay.
     due: HashMap<K, Instant, S>,
     stopping: bool,
 }
@@ -208,7 +209,7 @@ where
 }
 
 impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Shared<K, S> {
-    /// The timer thread's body.
+    /// The body of the timer thread.
     fn run(&self) {
         let mut ripe = Vec::new();
         let mut pending = self.pending.lock();
@@ -250,7 +251,7 @@ impl<K, S> Drop for Delays<K, S> {
         self.shared.pending.lock().stopping = true;
         self.shared.sooner.notify_one();
         if let Some(timer) = self.timer.take() {
-            // It fails only if the thread has panicked, which has been printed.
+            // This fails only if the thread has panicked, and then the panic was printed.
             let _ = timer.join();
         }
     }

@@ -13,7 +13,7 @@ use hierarchical_hash_wheel_timer::{OneshotState, PeriodicState, Timer as _, Tim
 
 use super::{Delays, consume, join};
 
-/// The channel of due keys, in one place, so that an entry is no larger than its key.
+/// The channel for due keys. It is static, so that an entry is no larger than its key.
 static FIRED: OnceLock<Sender<u64>> = OnceLock::new();
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl OneshotState for Entry {
 
     fn trigger(self) {
         if let Some(fired) = FIRED.get() {
-            // It fails only once the consumer has ended.
+            // This fails only after the consumer has ended.
             let _ = fired.send(self.0);
         }
     }

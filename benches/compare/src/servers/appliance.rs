@@ -1,4 +1,4 @@
-//! The footprint of the example `appliance`: a file, two controllers, a server and a status page.
+//! The footprint of the example `appliance`: a file store, two controllers, a server and a status page.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,10 +18,10 @@ use crate::meter::{Figures, cpu_of, resident_of};
 const VOLUME: Kind = Kind::namespaced("example.com", "v1", "Volume");
 const SHARE: Kind = Kind::namespaced("example.com", "v1", "Share");
 
-/// The shares of the second measurement.
+/// The number of shares in the second measurement.
 pub(super) const SHARES: usize = 1_000;
 
-/// The time without changes. Each share is looked at once in it.
+/// How long nothing changes. Each share is checked once in this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Builds the example, and returns its program.
@@ -60,7 +60,7 @@ pub(super) fn measure(program: &Path) -> Result<Figures> {
     command.arg("--data").arg(folder.path().join("data")).env("RUST_LOG", "error").stdout(Stdio::piped());
     let mut process = Killed(command.spawn()?);
     let mut line = String::new();
-    // Stays open: the program prints more.
+    // Must stay open, because the program prints more.
     let mut output = BufReader::new(process.0.stdout.take().context("no output")?);
     output.read_line(&mut line)?;
     let url = line.split_whitespace().find(|word| word.starts_with("http")).context("no address")?;

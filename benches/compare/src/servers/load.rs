@@ -14,15 +14,15 @@ use crate::meter::{Figures, percentile, spread};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// The threads of the client, unless the row says one.
+/// The number of client threads, unless the row has a single one.
 pub(super) const THREADS: usize = 8;
 
-/// The number of requests.
+/// The number of requests of each kind.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
-    /// Objects that one thread makes.
+    /// Objects created by one thread.
     pub(super) alone: usize,
-    /// Objects that all threads make.
+    /// Objects created by all threads.
     pub(super) objects: usize,
     pub(super) gets: usize,
     pub(super) lists: usize,
@@ -37,7 +37,7 @@ impl Load {
         Self { alone: 500, objects: 5_000, gets: 20_000, lists: 40, watches: 100, changes: 1_000 };
     pub(super) const QUICK: Self = Self { alone: 10, objects: 50, gets: 50, lists: 2, watches: 3, changes: 10 };
 
-    /// Sends the requests to a server that has no objects.
+    /// Sends the requests to a server without objects.
     pub(super) fn run(self, server: &ServerProcess) -> Result<Figures> {
         let client = server.client()?;
         let mut figures = Figures::new();
@@ -50,7 +50,7 @@ impl Load {
             let (cpu, start) = (server.cpu()?, Instant::now());
             let mut latencies = work()?;
             let wall = start.elapsed();
-            // Work of the server after its last answer counts too.
+            // The server's work after its last answer counts too.
             wait_until_idle(server)?;
             let cpu = server.cpu()?.saturating_sub(cpu);
             add(name, "rate", operations as f64 / wall.as_secs_f64());
@@ -109,7 +109,7 @@ impl Load {
     }
 }
 
-/// Waits until a server uses no CPU time, for a second at most: kube-apiserver never rests.
+/// Waits until a server uses no CPU time, for at most a second, because kube-apiserver never becomes idle.
 fn wait_until_idle(server: &ServerProcess) -> Result<()> {
     for _ in 0..20 {
         let before = server.cpu()?;

@@ -1,4 +1,4 @@
-//! Compares homeostat's server of objects with kube-apiserver and its etcd. One client sends the same requests to each.
+//! Compares homeostat's object server with kube-apiserver and its etcd. One client sends the same requests to each.
 //!
 //! In each round, each server starts with an empty store in a temporary folder.
 

@@ -1,4 +1,4 @@
-//! The processes of the servers. They end with the value that started them.
+//! The processes of the servers. They end when their owner is dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -26,24 +26,24 @@ const TOKEN: &str = "compare";
 /// The namespace of all objects.
 pub(super) const NAMESPACE: &str = "default";
 
-/// The longest time that a server may need to start.
+/// The longest time that a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server with an empty store.
 pub(crate) struct ServerProcess {
     processes: Vec<Killed>,
     url: String,
-    /// From the start of the first process to the first answer.
+    /// The time from the start of the first process to the first answer.
     pub(super) start: Duration,
     /// Removed after the processes have ended.
     folder: TempDir,
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when this is dropped.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl ServerProcess {
-    /// Starts a server, and waits until it has made a namespace.
+    /// Starts a server, and waits until it has created a namespace.
     pub(crate) fn start(kind: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("homeostat-compare-").tempdir()?;
         let (start, processes, url) = match kind {
@@ -129,7 +129,7 @@ fn homeostat(store: &str, folder: &Path) -> Result<(Instant, Vec<Killed>, String
     Ok((start, vec![process], url.trim().to_owned()))
 }
 
-/// Serves config maps, until the standard input ends. Prints the address.
+/// Serves config maps until standard input ends. Prints the address.
 pub(crate) fn serve(store: &str, folder: &Path) -> Result<()> {
     let client: Arc<dyn Client> = match store {
         "file" => Arc::new(FileClient::open(folder.join("objects.redb"))?),
@@ -148,11 +148,11 @@ pub(crate) fn serve(store: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts etcd, which syncs each write, and kube-apiserver with its own certificate.
+/// Starts etcd, which syncs each write, and kube-apiserver with a self-signed certificate.
 fn kubernetes(folder: &Path) -> Result<(Instant, Vec<Killed>, String)> {
     let ports: Vec<u16> = (0..3)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        // All are open at once, so they differ.
+        // All are open at the same time, so they differ.
         .collect::<Result<Vec<_>, _>>()?
         .iter()
         .map(|listener| Ok(listener.local_addr()?.port()))
@@ -200,7 +200,7 @@ fn kubernetes(folder: &Path) -> Result<(Instant, Vec<Killed>, String)> {
     Ok((start, processes, format!("https://127.0.0.1:{}", ports[2])))
 }
 
-/// Returns the versions of the servers of Kubernetes.
+/// Returns the versions of the Kubernetes servers.
 pub(super) fn kubernetes_versions() -> Result<String> {
     let line = |program: PathBuf| -> Result<String> {
         let output = Command::new(program).arg("--version").output()?;

@@ -1,4 +1,5 @@
-//! Whole controllers: objects come from a producer, a store keeps them, and an empty reconcile of each key looks its object up.
+//! Complete controllers: a producer supplies objects, a store keeps them, and an empty reconciler looks each key's
+//! object up.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,13 +26,13 @@ use crate::meter::{Figures, Stopwatch, resident};
 /// How often each object changes in the storm.
 const CHANGES: usize = 20;
 
-/// How often each key runs again without a change, in the variant `resync`.
+/// The interval of each key's runs without changes, in the variant `resync`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long the resyncs are measured.
+/// How long resyncs are measured.
 const RESYNCS: Duration = Duration::from_secs(5);
 
-/// An object of some 500 bytes of JSON. Its `data` has its number and its revision.
+/// An object with about 500 bytes of JSON. Its `data` contains its number and revision.
 fn object(number: usize, revision: usize) -> ConfigMap {
     let mut object = ConfigMap::default();
     object.metadata.namespace = Some("default".to_owned());
@@ -84,7 +85,7 @@ impl Seen {
 
 /// A running controller.
 trait Peer {
-    /// With a period, each key runs again after it.
+    /// With `period`, each key runs again after this time.
     fn start(seen: &Arc<Seen>, period: Option<Duration>) -> Result<Self>
     where
         Self: Sized;
@@ -140,7 +141,7 @@ impl Peer for Homeostat {
     }
 }
 
-/// kube-runtime's reflector, triggers and applier, as its `Controller` joins them, on a runtime of two threads.
+/// kube-runtime's reflector, triggers and applier, connected as in its `Controller`, on a runtime with two threads.
 struct KubeRuntime {
     events: UnboundedSender<Result<Event<ConfigMap>, kube_runtime::watcher::Error>>,
     thread: thread::JoinHandle<()>,
@@ -186,10 +187,12 @@ impl Peer for KubeRuntime {
     }
 }
 
-/// Measures one controller. `create`: a first listing of all objects, until each has run. `storm`: each object changes twenty times,
-/// until a run has seen each last state; an operation is a change. `waves`: the same, and no object changes again before a run has seen
-/// each. `resync`: each key runs once a second without a change; an operation
-/// is a run.
+/// Measures one controller.
+///
+/// - `create`: a first listing of all objects, until each has run.
+/// - `storm`: each object changes twenty times, until a run has seen each last state. An operation is a change.
+/// - `waves`: the same, but no object changes again before a run has seen its previous change.
+/// - `resync`: each key runs once a second without a change. An operation is a run.
 pub(super) fn run(variant: &str, peer: &str, objects: usize) -> Result<Figures> {
     match peer {
         "homeostat" => measure::<Homeostat>(variant, objects),

@@ -1,4 +1,4 @@
-//! W1, W1w, W2, W3 and the ready half of W6: one thread, no delays.
+//! W1, W1w, W2, W3 and the part of W6 with ready keys: one thread, no delays.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use crate::peers::{Feed, Take, kube};
 const CYCLE: usize = 1_000;
 const MISSING: &str = "a key that was enqueued is in line";
 
-/// W1: enqueue, dequeue and done of one key after the other.
+/// W1: enqueue, dequeue and done for one key after the other.
 pub(super) fn round_trips<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, take): (I, O), ops: usize) -> Figures {
     let keys = keys::<K>(CYCLE);
     let trips = |ops| {
@@ -44,7 +44,8 @@ pub(super) async fn kube_round_trips<K: BenchKey>(ops: usize) -> Figures {
     watch.stop().per(ops)
 }
 
-/// W1w: an enqueue, then the end of one key and the start of the next. One key is always in line, one in process.
+/// W1w: an enqueue, then the end of one key and the start of the next. One key is always ready, and another in
+/// process.
 pub(super) fn homeostat_cycle<K: BenchKey>(ops: usize) -> Figures {
     let queue = WorkQueue::new();
     queue.enqueue(K::nth(u64::MAX));
@@ -80,7 +81,7 @@ fn cycle<K: BenchKey>(ops: usize, mut turn: impl FnMut(&K)) -> Figures {
     watch.stop().per(ops)
 }
 
-/// The worker's cycle over keys that are in line already: the base to which workers add their cost.
+/// The worker's cycle for keys that are already ready. The cost of workers is measured relative to this.
 pub(super) fn homeostat_drain<K: BenchKey>(count: usize) -> Figures {
     let queue = WorkQueue::new();
     for key in keys::<K>(count) {
@@ -116,7 +117,7 @@ pub(super) fn naive_drain<K: BenchKey, S: BuildHasher + Default>(count: usize) -
     spent.per(count)
 }
 
-/// W2: all keys in, then all out. New queues grow meanwhile; the other queue has grown before.
+/// W2: enqueues all keys, then dequeues all. New queues grow during this. The other queue has already grown.
 pub(super) fn in_then_out<K: BenchKey, I: Feed<K>, O: Take<K>>(
     new: impl Fn() -> (I, O),
     count: usize,
@@ -177,7 +178,7 @@ pub(super) async fn kube_in_then_out<K: BenchKey>(count: usize, total: usize) ->
     figures
 }
 
-/// W3: keys that are in line already.
+/// W3: enqueues keys that are already ready.
 pub(super) fn duplicates<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, _take): (I, O), ops: usize) -> Figures {
     let keys = keys::<K>(CYCLE);
     repeat(&keys, ops, |key| feed.put(key.clone()))
@@ -207,7 +208,7 @@ fn repeat<K>(keys: &[K], ops: usize, enqueue: impl Fn(&K)) -> Figures {
     watch.stop().per(ops)
 }
 
-/// The scheduler empties its channel when it is polled: here, after every hundred requests.
+/// The scheduler empties its channel when it is polled, which happens here after every hundred requests.
 pub(super) async fn kube_duplicates<K: BenchKey>(ops: usize) -> Figures {
     let keys = keys::<K>(CYCLE);
     let mut line = kube::Line::new();
@@ -227,7 +228,7 @@ pub(super) async fn kube_duplicates<K: BenchKey>(ops: usize) -> Figures {
     watch.stop().per(ops)
 }
 
-/// W6: the peak growth of the process while keys are moved in.
+/// W6: the peak growth of the process while keys are moved into the queue.
 pub(super) fn memory<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, take): (I, O), count: usize) -> Result<Figures> {
     let (before, _) = resident()?;
     for number in 0..count as u64 {

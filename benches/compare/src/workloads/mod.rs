@@ -112,7 +112,7 @@ pub(crate) const PLAN: &[Workload] = &[
     Workload { name: "workers", variants: &["1", "2", "4"], peers: &["homeostat", "homeostat-timeout"] },
 ];
 
-/// The size of the workloads: whole, or a hundredth to test that everything runs.
+/// The size of the workloads: full, or a hundredth to test that everything runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) quick: bool,
@@ -184,7 +184,7 @@ fn naive<K: BenchKey, S: BuildHasher + Default>() -> NaiveEnds<K, S> {
 fn one_thread<K: BenchKey>(workload: &str, variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
     use crossbeam_channel::unbounded;
     let ops = scale.of(4_000_000);
-    // Its delays have a tick of a millisecond, so each round trip waits for it.
+    // Its delays have a tick of a millisecond, so each round trip waits for the tick.
     let slow_ops = scale.of(1_000);
     Ok(match (workload, peer) {
         ("W1", "homeostat") => line::round_trips::<K, _, _>(homeostat(), ops),
@@ -228,7 +228,7 @@ fn one_thread<K: BenchKey>(workload: &str, variant: &str, peer: &str, scale: Sca
     })
 }
 
-/// Like [`one_thread`], and strings can be enqueued by reference.
+/// Like [`one_thread`], and strings may be enqueued by reference.
 fn strings(workload: &str, variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
     let ops = scale.of(4_000_000);
     match (workload, peer) {
@@ -327,7 +327,8 @@ fn memory(variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
 mod tests {
     use super::*;
 
-    /// Each cell runs and gives finite figures. The timer of the wheel crate is excluded, because a process can have only one.
+    /// Each cell runs and gives finite figures. The timer of the wheel crate is excluded, because a process can have
+    /// only one.
     #[test]
     fn every_cell_of_the_plan_runs() {
         for workload in PLAN.iter().filter(|workload| !matches!(workload.name, "idle" | "W6")) {

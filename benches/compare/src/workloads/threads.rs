@@ -11,11 +11,12 @@ use crate::keys::keys;
 use crate::meter::{Figures, Stopwatch, percentile};
 use crate::peers::{Feed, Take, join};
 
-/// W4: `sides` producers over 10,000 keys, and as many consumers that block.
+/// W4: `sides` producers for 10,000 keys, and as many blocking consumers.
 ///
-/// Without pace, each producer cycles over all keys from a different start, as fast as it can. A queue without duplicates gives out fewer
-/// keys than it received, so both are counted. With pace, each producer cycles over its part of the keys and waits for the consumers
-/// before a key could still be in line: each enqueue is a dequeue.
+/// Without pace, each producer cycles through all keys from a different start, as fast as it can. A queue that removes
+/// duplicates returns fewer keys than it receives, so both are counted. With pace, each producer cycles through its
+/// own part of the keys. It waits for the consumers while a key could still be ready, so each enqueue leads to a
+/// dequeue.
 pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
     feed: I,
     take: O,
@@ -42,7 +43,7 @@ pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
             })
         })
         .collect();
-    // Only the producers and this thread may hold the other end: a channel closes with its last sender.
+    // Only the producers and this thread may hold the other end, because a channel closes with its last sender.
     drop(take);
     let producers: Vec<_> = (0..sides)
         .map(|side| {
@@ -92,10 +93,11 @@ pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
     .into()
 }
 
-/// Slows producers down by the counts of the consumers, each in its own cache line.
+/// Slows the producers down by the consumers' counts, each in its own cache line.
 struct Pace {
     served: Box<[Served]>,
-    /// The most keys of a producer under way: fewer than its cycle, by more than twice [`Pace::EVERY`].
+    /// The largest number of a producer's unfinished keys. It is smaller than its cycle by more than twice
+    /// [`Pace::EVERY`].
     room: u64,
 }
 
@@ -104,11 +106,11 @@ struct Pace {
 struct Served(AtomicU64);
 
 impl Pace {
-    /// The number of keys between two checks of a producer.
+    /// The number of keys between two checks by a producer.
     const EVERY: usize = 256;
 
-    /// Blocks until this producer is at most `room` keys ahead of its share of the served keys. This holds for every producer, so none has
-    /// more than `room + 2 * EVERY` keys that are not done.
+    /// Blocks until this producer is at most `room` keys ahead of its part of all served keys. This holds for every
+    /// producer, so none has more than `room + 2 * EVERY` unfinished keys.
     fn wait(&self, enqueued: u64, producers: u64) {
         while enqueued * producers > self.served.iter().map(|count| count.0.load(Relaxed)).sum::<u64>() + self.room {
             thread::sleep(Duration::from_micros(100));
@@ -116,7 +118,7 @@ impl Pace {
     }
 }
 
-/// W7: the time from the begin of an enqueue until a consumer returns from its blocking call.
+/// W7: the time from the start of an enqueue until a consumer's blocking call returns.
 pub(super) fn wake<I: Feed<u64>, O: Take<u64>>(feed: I, take: O, wakes: usize) -> Figures {
     /// Long enough for any consumer to stop spinning and sleep.
     const PAUSE: Duration = Duration::from_micros(300);

@@ -11,13 +11,13 @@ use super::Scale;
 use crate::meter::{Figures, Stopwatch, percentile, process_cpu, resident, switches_of_others, wait_until_idle};
 use crate::peers::{Delays, kube};
 
-/// The number of settings per reading of the clock, so that the reading costs little.
+/// The number of settings for each clock reading, so that readings cost little.
 const STAMPED: usize = 16;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// W5: `count` delays that end within `span` after all are set, in another order than they are set.
+/// W5: `count` delays that end within `span` after all are set, in a different order than they are set.
 pub(super) fn spread<D: Delays>(count: usize, span: Duration) -> Figures {
-    // Longer than setting takes with any peer.
+    // Longer than any peer needs to set all delays.
     let lead = Duration::from_millis(250) + Duration::from_nanos(2_000) * count as u32;
     // A step that is coprime with the count visits every place once.
     let step = (1..).map(|extra| count * 5 / 8 + extra).find(|step| gcd(*step, count) == 1).unwrap_or(1);
@@ -49,7 +49,7 @@ pub(super) fn spread<D: Delays>(count: usize, span: Duration) -> Figures {
 
 /// Late: `count` delays of one length, set a few milliseconds apart.
 pub(super) fn late<D: Delays>(count: usize, delay: Duration) -> Figures {
-    /// Coprime with the ticks of all peers, so that the delays end at any phase of a tick.
+    /// Coprime with the ticks of all peers, so that delays end at any phase of a tick.
     const PAUSE: Duration = Duration::from_nanos(3_141_593);
     let (fired, delays) = watched::<D>(count);
     let mut due = Vec::with_capacity(count);
@@ -66,13 +66,14 @@ pub(super) fn late<D: Delays>(count: usize, delay: Duration) -> Figures {
 
 type Fired = Arc<Mutex<Vec<(usize, Instant)>>>;
 
-/// Returns a timer, and the keys that its consumer has received, with the time. The consumer ends after `count` keys.
+/// Returns a timer, and the keys that its consumer has received with their times. The consumer ends after `count`
+/// keys.
 fn watched<D: Delays>(count: usize) -> (Fired, D) {
     let fired = Fired::new(Mutex::new(Vec::with_capacity(count)));
     let delays = D::start({
         let fired = Arc::clone(&fired);
         let mut left = count;
-        // Only the consumer uses the lock until it has ended.
+        // Until it has ended, only the consumer uses the lock.
         move |key| {
             fired.lock().push((key as usize, Instant::now()));
             left -= 1;
@@ -112,7 +113,7 @@ pub(super) fn memory<D: Delays>(count: usize) -> Result<Figures> {
     delays.while_setting(|delays| {
         for number in 0..count {
             delays.set(number as u64, HOUR);
-            // Keys must not pile up in a channel to another thread: that memory is not measured here.
+            // Keys must not pile up in a channel to another thread, because that memory is not measured here.
             if number % 1_024 == 1_023 {
                 settle();
             }
@@ -158,7 +159,7 @@ fn settle() {
     thread::sleep(Duration::from_micros(200));
 }
 
-/// Ends the process without waiting for delays of an hour.
+/// Ends the process without waiting for the hour-long delays.
 fn end_with<D: Delays>(figures: impl IntoIterator<Item = (&'static str, f64)>, delays: D) -> Result<Figures> {
     std::mem::forget(delays);
     Ok(figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())

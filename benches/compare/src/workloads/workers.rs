@@ -1,4 +1,4 @@
-//! Workers with empty runs: the cost of the loop around a run.
+//! Workers with empty runs: the cost of the loop around each run.
 
 use std::convert::Infallible;
 use std::thread;
@@ -10,7 +10,7 @@ use homeostat::{Action, Context, Enqueue, WorkQueue, Workers};
 use crate::keys::keys;
 use crate::meter::{Figures, Stopwatch, clock_read_ns};
 
-/// Runs `count` keys once each on `threads` threads. All keys are in line before.
+/// Runs `count` keys once each on `threads` threads. All keys are ready before.
 pub(super) fn drain(threads: usize, peer: &str, count: usize) -> Result<Figures> {
     let queue = WorkQueue::new();
     for key in keys::<u64>(count) {
