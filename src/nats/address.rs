@@ -74,7 +74,7 @@ impl ServerAddress {
 
     /// Returns the address `other`, which the server at `self` has announced, with the same credentials. If `other` is
     /// numeric, its certificate must have the name of this server.
-    pub(super) fn names(&self, other: &Self) -> Self {
+    pub(super) fn announced(&self, other: &Self) -> Self {
         let is_numeric = |host: &str| host.parse::<IpAddr>().is_ok();
         let takes_name = is_numeric(&other.host) && !is_numeric(self.certified_name());
         let certified = takes_name.then(|| self.certified_name().to_owned());
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn a_numeric_address_that_a_server_names_has_a_certificate_of_its_name() {
         let parse = |text| ServerAddress::parse(text).unwrap();
-        let named = parse("nats://me:pw@nats.example.com").names(&parse("10.0.0.2"));
+        let named = parse("nats://me:pw@nats.example.com").announced(&parse("10.0.0.2"));
         assert_eq!((named.host.as_str(), named.certified_name()), ("10.0.0.2", "nats.example.com"));
-        assert_eq!(named.names(&parse("[::1]")).certified_name(), "nats.example.com", "also over several steps");
-        assert_eq!(named.names(&parse("other.example.com")).certified_name(), "other.example.com");
-        assert_eq!(parse("10.0.0.1").names(&parse("10.0.0.2")).certified_name(), "10.0.0.2");
+        assert_eq!(named.announced(&parse("[::1]")).certified_name(), "nats.example.com", "also over several steps");
+        assert_eq!(named.announced(&parse("other.example.com")).certified_name(), "other.example.com");
+        assert_eq!(parse("10.0.0.1").announced(&parse("10.0.0.2")).certified_name(), "10.0.0.2");
         assert_eq!(named.login, Some(("me".to_owned(), Some("pw".to_owned()))));
     }
 

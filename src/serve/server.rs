@@ -124,7 +124,7 @@ impl Server {
 
     fn start_on(self, clock: Clock) -> Result<Running<ServerControl>, StartError> {
         let ServerSettings { name, addresses, vitals, options, service, .. } = self.0;
-        let service = service.on(&clock);
+        let service = service.with_clock(&clock);
         #[cfg(feature = "serve-tls")]
         let tls = {
             let files = self.0.tls;

@@ -55,12 +55,12 @@ struct EndOfLookUp {
 impl Default for LookUps {
     fn default() -> Self {
         // With a timeout, the resolver would start its own thread.
-        Self::by(|uri, config| DefaultResolver::default().resolve(uri, config, NextTimeout::default()))
+        Self::with_resolver(|uri, config| DefaultResolver::default().resolve(uri, config, NextTimeout::default()))
     }
 }
 
 impl LookUps {
-    fn by(ask: AskSystem) -> Self {
+    fn with_resolver(ask: AskSystem) -> Self {
         Self { under_way: Arc::default(), ask }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let ask: AskSystem = |_, _| loop {
             std::thread::park();
         };
-        let resolver = AddressResolver::new(Some(stop.clone()), LookUps::by(ask));
+        let resolver = AddressResolver::new(Some(stop.clone()), LookUps::with_resolver(ask));
         let config = Config::default();
         let error = resolver.resolve(&uri(), &config, limited(100)).unwrap_err();
         assert!(matches!(error, Error::Timeout(Timeout::Resolve)), "{error:?}");
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn an_impossible_port_is_not_replaced_by_the_default() {
         let ask: AskSystem = |_, _| panic!("nobody is asked");
-        let resolver = AddressResolver::new(None, LookUps::by(ask));
+        let resolver = AddressResolver::new(None, LookUps::with_resolver(ask));
         for place in ["10.0.0.1:99999", "me@k:0", "[::1]:65536"] {
             let uri: Uri = format!("https://{place}").parse().unwrap();
             let error = resolver.resolve(&uri, &Config::default(), NextTimeout::default()).unwrap_err();
@@ -234,7 +234,7 @@ mod tests {
             found.push(SocketAddr::from(([10, 0, 0, 1], 6443)));
             Ok(found)
         };
-        let (shared, config) = (LookUps::by(ask), Config::default());
+        let (shared, config) = (LookUps::with_resolver(ask), Config::default());
         // Each caller has its own resolver, and gives up.
         for _ in 0..CALLERS {
             let resolver = AddressResolver::new(None, shared.clone());
@@ -256,7 +256,7 @@ mod tests {
             ASKED.fetch_add(1, SeqCst);
             panic!("the look-up panics");
         };
-        let shared = LookUps::by(ask);
+        let shared = LookUps::with_resolver(ask);
         let resolver = AddressResolver::new(None, shared.clone());
         for count in 1..=2 {
             let error = resolver.resolve(&uri(), &Config::default(), NextTimeout::default()).unwrap_err();

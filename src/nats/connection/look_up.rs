@@ -37,10 +37,10 @@ struct LookUpState {
 
 impl NameLookUps {
     pub(super) fn new(options: &NatsOptions) -> Self {
-        Self::by(options, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+        Self::with_resolver(options, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
-    fn by(options: &NatsOptions, ask: AskForName) -> Self {
+    fn with_resolver(options: &NatsOptions, ask: AskForName) -> Self {
         let state = Monitor::of(options.clock.clone(), LookUpState::default());
         Self { state, ask, thread: format!("{}-resolver", options.name) }
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_look_up_that_hangs_ends_at_the_deadline_or_with_the_connection() {
         let clock = ManualClock::new();
-        let look_ups = &NameLookUps::by(&NatsOptions::new("a").clock(clock.clock()), hang);
+        let look_ups = &NameLookUps::with_resolver(&NatsOptions::new("a").clock(clock.clock()), hang);
         let second = Duration::from_secs(1);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -147,7 +147,7 @@ mod tests {
         fn ask(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             if host == "b" { Err(io::Error::other("no such host")) } else { Ok(vec![([10, 0, 0, 1], port).into()]) }
         }
-        let look_ups = NameLookUps::by(&NatsOptions::new("a"), ask);
+        let look_ups = NameLookUps::with_resolver(&NatsOptions::new("a"), ask);
         for _ in 0..2 {
             let found = look_ups.find(&address("nats://a:7"), Nanos::NEVER).unwrap();
             assert_eq!(found, ["10.0.0.1:7".parse().unwrap()]);

@@ -109,7 +109,7 @@ impl ServerPool {
             keep
         });
         for address in named {
-            let named = || current.as_ref().map_or_else(|| address.clone(), |current| current.names(address));
+            let named = || current.as_ref().map_or_else(|| address.clone(), |current| current.announced(address));
             match self.entries.iter_mut().find(|entry| entry.address.is_same_place(address)) {
                 // A server without credentials announced this one first.
                 Some(entry) if !entry.configured && entry.address.login.is_none() => entry.address = named(),

@@ -93,7 +93,7 @@ impl NatsSubscription {
     }
 
     /// Subscribes to another subject as well. This subscription receives its messages.
-    pub(in crate::nats) fn also(&self, subject: &str) -> Result<Self, NatsError> {
+    pub(in crate::nats) fn subscribe_also(&self, subject: &str) -> Result<Self, NatsError> {
         let sid = self.shared.subscribe(subject, None, &self.mailbox)?;
         Ok(Self::new(Arc::clone(&self.shared), Arc::clone(&self.mailbox), subject, sid))
     }

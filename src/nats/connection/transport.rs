@@ -58,7 +58,7 @@ pub(super) fn dial(
             if !register(SocketCloser(socket.try_clone()?, OwnerProcess::current())) {
                 return Ok(None);
             }
-            socket.connect_timeout(&SockAddr::from(place), left(clock, deadline)? / places_left)?;
+            socket.connect_timeout(&SockAddr::from(place), time_until(clock, deadline)? / places_left)?;
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
             Ok(Some(socket))
@@ -73,7 +73,7 @@ pub(super) fn dial(
 }
 
 /// Returns the time until a deadline.
-fn left(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
+fn time_until(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
     let left = deadline.since(clock.nanos());
     // A shorter timeout would be rounded to zero, which means "no timeout".
     if left < Duration::from_micros(10) { Err(timed_out()) } else { Ok(left) }
@@ -92,7 +92,7 @@ pub(super) struct TimedSocket<'a> {
 
 impl Read for TimedSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(left(self.clock, self.deadline)?))?;
+        self.socket.set_read_timeout(Some(time_until(self.clock, self.deadline)?))?;
         let mut socket = self.socket;
         socket.read(buffer).map_err(readable)
     }
@@ -100,7 +100,7 @@ impl Read for TimedSocket<'_> {
 
 impl Write for TimedSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(left(self.clock, self.deadline)?))?;
+        self.socket.set_write_timeout(Some(time_until(self.clock, self.deadline)?))?;
         let mut socket = self.socket;
         socket.write(bytes).map_err(readable)
     }

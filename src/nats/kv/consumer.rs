@@ -26,7 +26,7 @@ impl KvWatch {
             StartAt::After(position) => ("by_start_sequence", Some(position.saturating_add(1))),
         };
         let deliver_subject = format!("{}.m{serial}", self.inbox);
-        self.delivery = Some(self.subscription.also(&deliver_subject)?);
+        self.delivery = Some(self.subscription.subscribe_also(&deliver_subject)?);
         let config = ConsumerConfig {
             name: &name,
             deliver_subject: &deliver_subject,

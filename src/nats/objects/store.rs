@@ -77,7 +77,7 @@ impl ObjectStore {
     }
 
     /// Returns a store for the same bucket on another connection.
-    pub(super) fn over(&self, connection: NatsConnection) -> Self {
+    pub(super) fn with_connection(&self, connection: NatsConnection) -> Self {
         let bucket = KvBucket { connection, ..self.bucket.clone() };
         let store = Self::new(bucket, "");
         store.set_created_ms(self.version(0).created_ms);
@@ -86,7 +86,7 @@ impl ObjectStore {
 
     /// Returns a store for the same bucket. Its requests fail once `stop` is cancelled.
     pub(super) fn with_stop(&self, stop: &CancellationToken) -> Self {
-        self.over(self.connection().with_stop(stop))
+        self.with_connection(self.connection().with_stop(stop))
     }
 
     pub(super) fn connection(&self) -> &NatsConnection {

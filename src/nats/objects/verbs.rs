@@ -151,7 +151,7 @@ impl Client for NatsClient {
 
     fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {
         match self.store.connection().sibling(timeout / REQUESTS) {
-            Ok(connection) => Some(Arc::new(Self { store: Arc::new(self.store.over(connection)) })),
+            Ok(connection) => Some(Arc::new(Self { store: Arc::new(self.store.with_connection(connection)) })),
             Err(error) => {
                 let bucket = self.store.bucket.name();
                 log::warn!(bucket, error:%; "bucket {bucket}: cannot open a separate connection: {error}");

@@ -96,7 +96,7 @@ impl ServerTransport {
     /// connection.
     pub(super) fn first_byte(&self, deadline: Nanos) -> io::Result<Option<u8>> {
         let mut byte = [0];
-        self.socket.set_read_timeout(Some(left(&self.clock, deadline)?))?;
+        self.socket.set_read_timeout(Some(time_until(&self.clock, deadline)?))?;
         Ok((self.socket.peek(&mut byte)? > 0).then_some(byte[0]))
     }
 }
@@ -109,7 +109,7 @@ struct DeadlineSocket<'a> {
 }
 
 /// Returns the time until a deadline.
-fn left(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
+fn time_until(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
     let left = deadline.since(clock.nanos());
     // A shorter timeout would be rounded to zero, which means "no timeout".
     if left < Duration::from_micros(10) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -119,7 +119,7 @@ impl Read for DeadlineSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut socket = self.socket;
         loop {
-            socket.set_read_timeout(Some(left(self.clock, self.deadline)?))?;
+            socket.set_read_timeout(Some(time_until(self.clock, self.deadline)?))?;
             match socket.read(buffer) {
                 // The system may end a wait early.
                 Err(error) if is_early(&error) => {}
@@ -133,7 +133,7 @@ impl Write for DeadlineSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut socket = self.socket;
         loop {
-            socket.set_write_timeout(Some(left(self.clock, self.deadline)?))?;
+            socket.set_write_timeout(Some(time_until(self.clock, self.deadline)?))?;
             match socket.write(bytes) {
                 Err(error) if is_early(&error) => {}
                 result => return result,

@@ -141,7 +141,7 @@ struct NoUser {
 
 impl ServerService {
     /// Sets the clock.
-    pub(super) fn on(self, clock: &Clock) -> Self {
+    pub(super) fn with_clock(self, clock: &Clock) -> Self {
         Self { clock: clock.clone(), refusals: LogLimiter::new(clock.clone()), ..self }
     }
 
