@@ -8,7 +8,7 @@
 //! cargo run --features nats --example kumori -- serve --name two
 //! ```
 //!
-//! Then make changes, and kill one of the controllers meanwhile:
+//! Then make changes, and kill one of the controllers at the same time:
 //!
 //! ```sh
 //! cargo run --features nats --example kumori -- apply web 3
@@ -20,10 +20,11 @@
 //! | primary | [`Service`], in the bucket `kumori-services` |
 //! | secondaries | [`Instance`], in the bucket `kumori-instances`; [`Settings`], in a file of each controller |
 //! | external client | [`Names`]: a file for each service, checked after each run and once a second |
-//! | `EnqueueKeyAfter` | an instance needs a moment to start, so the controller looks at its service again |
+//! | `EnqueueKeyAfter` | an instance takes a moment to start, so the controller checks its service again |
 //! | resync, `GarbageSecondaries` | a controller deletes the secondaries of services that were deleted while it did not run |
 //!
-//! All controllers do the same work. Each write holds only for the version that was read, so they cannot harm each other.
+//! All controllers do the same work. Each write applies only to the version that was read, so they do not disturb each
+//! other.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -57,10 +58,10 @@ use serde_json::json;
 use crate::paths::at;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The time that an instance needs to start.
+/// The time that an instance takes to start.
 const START: Duration = SECOND;
 
-/// Keeps services in NATS, and all that belongs to them.
+/// Keeps services in NATS, and everything that belongs to them.
 #[derive(Parser)]
 #[command(name = "kumori", version)]
 struct Arguments {
@@ -87,7 +88,7 @@ enum Command {
     },
     /// Create or change a service, and wait until its instances are ready
     Apply { service: String, instances: u32 },
-    /// Delete a service, and wait for the end of its instances
+    /// Delete a service, and wait until its instances are gone
     Delete { service: String },
 }
 
@@ -270,7 +271,7 @@ fn apply(services: &Api<Service>, name: &str, instances: u32) -> Result<(), BoxE
     if services.get(&key).ignore_not_found()?.is_none() {
         services.create(&Service { metadata: ObjectMeta::new("default", name), instances, status: None })?;
     } else {
-        // A patch names no version, so a controller that writes the status meanwhile is no conflict.
+        // A patch names no version, so it does not conflict with a controller that writes the status at the same time.
         services.patch(&key, &Patch::Merge(json!({"instances": instances})))?;
     }
     until(&format!("{instances} ready instances"), || {

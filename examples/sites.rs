@@ -1,11 +1,13 @@
-//! Sites in a file, their pages in memory, and published files in a folder: a primary, its secondaries and an external resource.
+//! Sites in a file, their pages in memory, and published files in a folder: a primary, its secondaries and an external
+//! resource.
 //!
 //! ```sh
 //! cargo run --features file-client --example sites
 //! ```
 //!
-//! It makes a few changes, prints the results, and ends. Run it again: the sites are still in the file, and it continues with them.
-//! With `--for 60s` it continues for a minute, or until Ctrl-C. Meanwhile, delete or edit the published files: they come back.
+//! It makes a few changes, prints the results, and ends. Run it again: the sites are still in the file, and it
+//! continues with them. With `--for 60s` it runs for another minute, or until Ctrl-C. In that time, delete or edit the
+//! published files: the program restores them.
 //!
 //! | part | here |
 //! |---|---|
@@ -57,8 +59,8 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Parser)]
 #[command(name = "sites", version)]
 struct Arguments {
-    /// The file with the sites; a folder `public` beside it gets the published files [default: in the system's folder for
-    /// temporary files]
+    /// The file with the sites; a folder `public` beside it gets the published files [default: in the system's folder
+    /// for temporary files]
     file: Option<PathBuf>,
     /// Continue for this long after the last step: `60s`
     #[arg(long = "for", value_parser = cli::parse_duration, default_value = "0s", value_name = "DURATION")]
@@ -191,7 +193,7 @@ impl External<Site> for Folder {
     }
 }
 
-/// The steps of the program. Each waits for its result.
+/// The steps of the program. After each one, it waits for the result.
 struct Tour<'a> {
     sites: &'a Api<Site>,
     pages: &'a Api<Page>,
@@ -246,7 +248,7 @@ impl Tour<'_> {
         })
     }
 
-    /// Waits until the controller has reconciled it.
+    /// Waits until the controller has reconciled this site.
     fn settled(&self, site: &ObjectKey) -> Result<(), BoxError> {
         self.controller.enqueue(site.clone());
         self.controller.wait(site, 30 * SECOND)?;

@@ -10,7 +10,7 @@ use homeostat::sub::{
 
 use crate::objects::{CONDITIONS, CONFIG_MAP, Function, IMAGES, Image, ImageSpec};
 
-/// The builder named by the config map. The first step stashes it for the second.
+/// The builder that the config map names. The first step stashes it for the second.
 pub(crate) const BUILDER: StashKey<String> = StashKey::new("builder");
 
 /// Makes functions ready.
@@ -46,7 +46,7 @@ fn resolve(cx: &SubContext<'_>, function: &mut Function) -> SubResult {
     Ok(Flow::proceed())
 }
 
-/// Keeps one image for the function, and reflects the state of its build.
+/// Keeps one image for the function, and copies the state of its build into the status.
 pub(crate) fn child_image() -> ChildReconciler<Function, Image> {
     let manager = UpdatingObjectManager::new(|current: &mut Image, desired| current.spec = desired.spec.clone());
     ChildReconciler::new(desired, reflect, manager).named("child-image")

@@ -32,7 +32,7 @@ fn images() -> Factory<DynamicObject> {
     Factory::config_map("default", IMAGES).data("prefix", "registry.example.com").data("builder", "bob-1")
 }
 
-/// The desired build of the square.
+/// The image that the function `square` wants.
 fn image() -> Factory<Image> {
     Factory::of(Image {
         metadata: ObjectMeta::new("default", "square-image"),
@@ -46,7 +46,7 @@ fn built(image: &Factory<Image>) -> Factory<Image> {
     image.created(2).status(|status| status.latest_image = format!("{TAG}@1"))
 }
 
-/// Sets conditions of the square.
+/// Sets conditions of the function `square`.
 trait Marked {
     fn marked(&self, kind: &str, status: ConditionStatus, reason: &str, message: &str) -> Self;
     fn resolved(&self) -> Self;
@@ -204,7 +204,8 @@ fn the_whole_function() {
     .run(|given| function(given.config()));
 }
 
-/// Runs everything in many orders. Each leads to an image of the last code by the last builder.
+/// Runs everything in many orders. Each order ends with an image of the last code by the last
+/// builder.
 #[test]
 fn every_order_ends_with_the_same_image() {
     Simulation::seeds(0..20, |sim| {

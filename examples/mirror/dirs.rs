@@ -24,7 +24,7 @@ pub(crate) fn controller(
         .max_concurrent_reconciles(2)
         .subscribe(source, |queue| Subscriber::to_itself(queue).when(Predicate::matching(FileState::is_dir)))
         .subscribe(target, move |queue| {
-            // A change in a directory may have emptied it. A file may have blocked a directory of the same name.
+            // A change in a directory may have emptied it. A file may have blocked a directory with the same name.
             Subscriber::to_owner(queue, move |path: &PathBuf, state: &FileState| {
                 let itself = state.is_dir() || wanted.wanted(path) == Some(Entry::Directory);
                 let owner = path.parent().filter(|owner| *owner != Path::new("")).map(Path::to_owned);
@@ -48,7 +48,7 @@ impl Reconciler<PathBuf> for Dirs {
         };
         match (wanted, found) {
             (true, None) => {
-                // The directories above it are desired, too.
+                // The directories above it are desired too.
                 fs::create_dir_all(&directory)?;
                 log::info!("{}: made", path.display());
             }

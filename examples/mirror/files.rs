@@ -42,7 +42,7 @@ pub(crate) fn controller(
                 Event::Updated { old, new, .. } => new.is_dir() && !old.is_dir(),
                 _ => false,
             };
-            // Files wait for their directory. It has just been made.
+            // Files wait for their directory, which was just created.
             let waiting = event.key().filter(|_| made).map(|path| within.keys(path)).unwrap_or_default();
             waiting.into_iter().chain(event.key().and_then(|path| finished(path)))
         })
@@ -56,10 +56,10 @@ impl Reconciler<PathBuf> for Files {
         let wanted = trees.wanted(path);
         let later = Ok(Action::requeue_after(trees.patience));
         if trees.folder(path)? != Folder::There {
-            // `dirs` makes it.
+            // `dirs` creates the directory.
             return if matches!(wanted, Some(Entry::File { .. })) { later } else { Ok(Action::await_change()) };
         }
-        // No run writes it now: a killed mirror left it.
+        // No run is writing it now: a mirror that was killed has left it.
         remove(&trees.target.join(unfinished(path)))?;
         let found = trees.found(path)?;
         match (wanted, found) {

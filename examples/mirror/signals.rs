@@ -9,13 +9,13 @@ use signal_hook::iterator::Signals;
 use crate::cli::say;
 use crate::signal_thread;
 
-/// Starts to collect signals. From now on no signal ends the program by itself.
+/// Begins to collect signals. From now on no signal ends the program by itself.
 pub(crate) fn collect() -> io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGUSR1])
 }
 
-/// Calls `run` while another thread handles signals. A component of the manager could not handle the second signal: the first one
-/// stops all components.
+/// Calls `run` while another thread handles signals. A component of the manager could not handle the second signal,
+/// because the first one stops all components.
 pub(crate) fn handled_during<T>(
     signals: Signals,
     manager: &Manager,

@@ -31,7 +31,7 @@ pub(crate) fn add_to(
         let children = manager.watch(&format!("{}-of-sites", api.kind().plural()), || {
             ObjectWatch::new(api.clone()).query(ours.clone()).start()
         })?;
-        // A change of a child, also by others, runs its site.
+        // A change of a child, even by others, runs its site.
         let owners = |_key: &ObjectKey, child: &DynamicObject| owner_keys(&child.meta(), &Site::KIND);
         controller = controller.subscribe(&children, move |queue| Subscriber::to_owner(queue, owners).secondary());
     }
@@ -103,7 +103,7 @@ impl SiteReconciler {
     /// Writes the index, the config map and the deployment of a site. Returns the deployment.
     fn put_children(&self, site: &Site) -> Result<DynamicObject, BoxError> {
         self.write_index(site, &site.spec.title.as_str().into())?;
-        // The operator takes these fields over from every other writer.
+        // The operator takes over these fields from every other writer.
         let owner = FieldOwner::new(NAME).force();
         self.client.apply(&CONFIG_MAP, config_map(site), &owner)?;
         let deployment = self.client.apply(&DEPLOYMENT, deployment(site), &owner)?;
@@ -120,7 +120,7 @@ impl SiteReconciler {
             && !is_removal
         {
             let index = DynamicObject::new(&CONFIG_MAP, key.namespace(), key.name()).with("data", data["data"].clone());
-            // If another worker creates it meanwhile, the run is repeated.
+            // If another worker creates it at the same time, the run is repeated.
             self.client.create(&CONFIG_MAP, index.to_json()?)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Some changes of sites on the embedded store, each with its effect.
+//! Some changes of sites on the embedded store, and the effect of each.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Tour {
         })
     }
 
-    /// Waits for this state of the status of a site, and shows its conditions.
+    /// Waits until the site's status is in this state, and shows its conditions.
     fn until(&self, key: &ObjectKey, holds: impl Fn(&SiteStatus) -> bool) -> Result<(), BoxError> {
         let sites = Api::<Site>::new(self.client.clone());
         until(&self.cx, || Ok(holds(&sites.get(key)?.status)))?;

@@ -24,16 +24,16 @@ use crate::supervisor::{Name, SERVICES, Supervisor};
 use crate::unit::Rules;
 use crate::watch::FileWatch;
 
-/// Runs the services that a TOML file names, and keeps them as the file says.
+/// Runs the services that a TOML file names, and keeps them as the file describes.
 #[derive(Debug, Parser)]
 #[command(name = "supervisor", version, args_override_self = true, after_help = SIGNALS)]
 struct Args {
     /// The file of services
     file: PathBuf,
-    /// Only check the file, and that its commands and directories are there
+    /// Only check the file, and that its commands and directories exist
     #[arg(long)]
     check: bool,
-    /// How often the file is looked at; an edit counts once two looks have found the same
+    /// How often the file is read; an edit counts once two reads in a row have found the same content
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_period)]
     poll: Duration,
     /// The first delay before a restart; it doubles with each run that was not stable
@@ -42,13 +42,13 @@ struct Args {
     /// The longest delay before a restart
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     backoff_cap: Duration,
-    /// A run this long is stable: it is followed by the next one at once, and the backoff begins anew
+    /// A run of at least this length is stable: the next run follows at once, and the backoff starts again
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     stable: Duration,
-    /// How long stopping everything may take before all that is left is killed
+    /// How long stopping everything may take before all remaining processes are killed
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     grace: Duration,
-    /// Stop everything after this time, as SIGTERM does
+    /// Stop everything after this time, like SIGTERM
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     run_for: Option<Duration>,
 }
@@ -64,11 +64,11 @@ Signals:
 pub(crate) enum Event {
     /// A second signal arrived.
     Hurry,
-    /// No process is left.
+    /// No process remains.
     Quiet,
 }
 
-/// The longest wait for the end of killed processes.
+/// The longest wait until killed processes have ended.
 const DEATH: Duration = Duration::from_secs(5);
 
 pub(crate) fn main() -> ExitCode {
@@ -110,13 +110,13 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
     // From now on no signal ends the program before it can be handled.
     let signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
-    // `stop` stops the services. `stopped` stops the manager once no service is left.
+    // `stop` stops the services. `stopped` stops the manager once no service remains.
     let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
     // The manager waits longer than the services may take.
     let manager = Manager::builder().name("supervisor").shutdown_grace(args.grace + 2 * DEATH).build()?;
     let (events, received) = unbounded();
     let backoff = Exponential::new(args.backoff, args.backoff_cap);
-    // Without jitter: the log tells the delays as the command line gives them.
+    // Without jitter, so that the log shows the delays as they are on the command line.
     let guard = CrashLoopGuard::new(args.stable, backoff.clone().jitter(0.0));
     let supervisor = Arc::new(Supervisor::new(manager.clone(), events.clone(), guard));
     let file = Arc::new(Mutex::new(watch));
@@ -131,7 +131,8 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
             Ok::<_, Infallible>(listed.out_of_step())
         });
     manager.add(services.build()?)?;
-    // Before the first poll: otherwise a service that the poll found first, and that failed, would be reconciled once more.
+    // Apply before the first poll. Otherwise a service that the poll found first, and that failed, would be reconciled
+    // once more.
     supervisor.apply(config);
     let (ending, stopping, ended) = (Arc::clone(&supervisor), stop.clone(), stopped.clone());
     let (run_for, grace) = (args.run_for.unwrap_or(Duration::MAX), args.grace);
@@ -155,7 +156,7 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
 
 /// Reads the file, and applies it.
 fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
-    // Held meanwhile, so that the newest content is applied last.
+    // Hold the lock until the end, so that the newest content is applied last.
     let mut file = file.lock();
     match file.look(whole) {
         Some(Ok(config)) => supervisor.apply(config),
@@ -164,14 +165,14 @@ fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
     }
 }
 
-/// Stops all services, and returns when no process is left.
+/// Stops all services, and returns when no process remains.
 ///
 /// # Errors
 ///
 /// The names of services that survived SIGKILL.
 fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Result<(), String> {
     if cx.is_cancelled() {
-        // The controller has stopped, and no service can be stopped in order.
+        // The controller has stopped, so no service can be stopped normally.
         log::warn!("killing everything");
         supervisor.stop_at_once();
         return Ok(());
@@ -192,7 +193,8 @@ fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: D
     Err(format!("still alive: {}", supervisor.alive().join(", ")))
 }
 
-/// Calls `run` while another thread handles signals. A component of the manager could not: the manager stops all components at once.
+/// Calls `run` while another thread handles signals. A component of the manager could not do this, because the manager
+/// stops all components at once.
 fn with_signals<T>(
     signals: Signals,
     supervisor: &Supervisor,
@@ -204,7 +206,7 @@ fn with_signals<T>(
     let handle = |signal| match signal {
         SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
         SIGHUP => read(file, supervisor, true),
-        // The receiver is gone only if no process is left.
+        // The receiver is gone only if no process remains.
         _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
         _ => stop.cancel(),
     };

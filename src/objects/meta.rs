@@ -13,8 +13,8 @@ use super::kind::Kind;
 
 /// The `metadata` of an object.
 ///
-/// Unknown fields are kept in [`rest`](Self::rest), so writing an object that was read loses nothing. A known field that is empty
-/// in the JSON (`null`, `{}`) is kept there too, and is written as long as it stays empty.
+/// Unknown fields are kept in [`rest`](Self::rest), so reading an object and writing it back loses nothing. A known
+/// field that is empty in the JSON (`null`, `{}`) is kept there too, and is written as long as it stays empty.
 ///
 /// [`Client`](super::Client) says which fields a writer may set and which the client sets.
 ///
@@ -37,12 +37,12 @@ pub struct ObjectMeta {
     pub generate_name: String,
     /// The namespace; empty for cluster-wide objects.
     pub namespace: String,
-    /// An id that no other object ever had. Set by the client.
+    /// An id that no other object has ever had. Set by the client.
     pub uid: String,
     /// The version, different after each change. It is not a number. Set by the client.
     pub resource_version: String,
-    /// The number of changes outside `metadata` and `status`, beginning with 1. The begin of a deletion counts too. Set by the
-    /// client.
+    /// How often the object has changed outside `metadata` and `status`, starting at 1. The beginning of a deletion
+    /// counts too. Set by the client.
     pub generation: i64,
     /// The time of creation, in whole seconds. Set by the client.
     pub creation_timestamp: Option<Timestamp>,
@@ -188,7 +188,7 @@ impl ObjectMeta {
     }
 }
 
-/// The JSON form of the metadata. Empty fields are left out.
+/// The JSON form of the metadata. Empty fields are omitted.
 #[derive(serde::Serialize)]
 #[serde(remote = "ObjectMeta", rename_all = "camelCase")]
 struct MetaFields {
@@ -281,7 +281,7 @@ impl<'de> Deserialize<'de> for ObjectMeta {
     }
 }
 
-/// Reads each field into its type. Values that count as absent go into `rest`.
+/// Reads each field into its type. Values that count as absent are put into `rest`.
 struct MetaVisitor;
 
 impl<'de> Visitor<'de> for MetaVisitor {
@@ -294,7 +294,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ObjectMeta, A::Error> {
         let mut meta = ObjectMeta::default();
         while let Some(name) = fields.next_key::<String>()? {
-            // `None` if the field has its value, else the JSON to keep.
+            // `None` if the field has got its value, otherwise the JSON to keep.
             let kept = match &*name {
                 "name" => text(&mut fields, &mut meta.name)?,
                 "generateName" => text(&mut fields, &mut meta.generate_name)?,

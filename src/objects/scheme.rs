@@ -60,7 +60,8 @@ impl Scheme {
         Self::default()
     }
 
-    /// Registers the kind of this type. Does not compile for a [`DynamicObject`](super::DynamicObject), which has no fixed kind.
+    /// Registers the kind of this type. Does not compile for a [`DynamicObject`](super::DynamicObject), which has no
+    /// fixed kind.
     #[must_use]
     pub fn register<T: Object>(self) -> Self {
         const { T::KIND.assert_known() };
@@ -150,8 +151,8 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] if the text is not JSON, if it has an integer of more than 64 bits (which would be altered), or
-    /// if the kind of an object is not registered.
+    /// [`ClientError::Invalid`] if the text is not JSON, if it has an integer of more than 64 bits (which would be
+    /// altered), or if the kind of an object is not registered.
     pub fn read(&self, documents: &str) -> Result<Vec<(Kind, Value)>, ClientError> {
         let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
         let mut objects = Vec::new();

@@ -20,18 +20,18 @@ use crate::watch::Subscriber;
 
 /// Remembers which keys to enqueue when another object changes that they refer to but do not own. Clones are cheap.
 ///
-/// A reconciler tracks each object in every run. It tracks the object first and reads it then, so that a change in between
-/// enqueues the key. A track does not expire: it lives at least until the next run of its key ends.
+/// A reconciler tracks each object in every run. It first tracks the object and then reads it, so that a change in
+/// between enqueues the key. A track stays at least until the key's next run ends.
 ///
-/// Sub-reconcilers just call [`SubContext::track`](crate::sub::SubContext::track). Other reconcilers [begin](Self::begin) each
-/// run, and [end](TrackedRun::end) it when it has succeeded. Ending a run forgets the tracks of earlier runs that this run has
-/// not repeated.
+/// Sub-reconcilers just call [`SubContext::track`](crate::sub::SubContext::track). Other reconcilers
+/// [begin](Self::begin) each run, and [end](TrackedRun::end) it when it has succeeded. Ending a run forgets the tracks
+/// of earlier runs that this run has not repeated.
 ///
-/// If several controllers share a tracker, give each its own [handle](Self::separate). Otherwise a run of one controller would
-/// end the tracks of another with the same key.
+/// If several controllers share a tracker, give each its own [handle](Self::separate). Otherwise a run of one
+/// controller would end another controller's tracks for the same key.
 ///
-/// Kinds are compared without their versions. Finding the keys for a changed object takes the same time however many names are
-/// tracked, plus one step for each different selector of its kind.
+/// Kinds are compared without their versions. The time to find the keys for a changed object does not depend on the
+/// number of tracked names. It grows by one step for each different selector of the kind.
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ struct TrackerCore<K> {
     tracks: Mutex<Tracks<K>>,
 }
 
-/// The id of a controller among those that share a tracker.
+/// Identifies a controller among those that share a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scope(u64);
 
@@ -81,7 +81,7 @@ impl Scope {
 
 /// A run of a key, from [`Tracker::begin`].
 ///
-/// If it is dropped without [`end`](Self::end), the run has failed: the tracks of earlier runs stay too.
+/// If it is dropped without [`end`](Self::end), the run has failed, and the tracks of earlier runs stay too.
 #[must_use = "end the run, or the tracks of earlier runs stay"]
 pub struct TrackedRun<K: Key> {
     tracker: Tracker<K>,
@@ -90,7 +90,8 @@ pub struct TrackedRun<K: Key> {
 }
 
 impl<K: Key> TrackedRun<K> {
-    /// Enqueues the key again when an object of this kind changes that `what` selects. Call it before you read the object.
+    /// Enqueues the key again when an object of this kind that `what` selects changes. Call it before you read the
+    /// object.
     pub fn track(&self, kind: &Kind, what: TrackRef) {
         self.tracker.track(kind, what, self.by.clone());
     }
@@ -154,7 +155,8 @@ impl<K: Key> Tracker<K> {
         Self::with_clock(Clock::system())
     }
 
-    /// Returns a tracker without tracks. In a simulation with this clock, the seed decides in which order it enqueues keys.
+    /// Returns a tracker without tracks. In a simulation with this clock, the seed decides in which order it enqueues
+    /// keys.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self { core: Arc::new(TrackerCore { clock, tracks: Mutex::new(Tracks::default()) }), scope: Scope::new() }
@@ -162,8 +164,8 @@ impl<K: Key> Tracker<K> {
 
     /// Returns a handle of the same tracker for another controller.
     ///
-    /// A change enqueues the keys of all handles. [`TrackedRun::end`] and [`untrack`](Self::untrack) forget only tracks of their
-    /// own handle and its clones.
+    /// A change enqueues the keys of all handles. [`TrackedRun::end`] and [`untrack`](Self::untrack) forget only the
+    /// tracks of their own handle and its clones.
     #[must_use]
     pub fn separate(&self) -> Self {
         self.in_scope(Scope::new())
@@ -188,9 +190,10 @@ impl<K: Key> Tracker<K> {
         self.core.tracks.lock().remove_before(&(by.clone(), self.scope), start);
     }
 
-    /// Enqueues `by` again when an object of this kind changes that `what` selects.
+    /// Enqueues `by` again when an object of this kind that `what` selects changes.
     ///
-    /// The track lives until a [run](Self::begin) of the key ends that has not repeated it, or until [`untrack`](Self::untrack).
+    /// The track stays until the end of a [run](Self::begin) of the key that has not repeated it, or until
+    /// [`untrack`](Self::untrack).
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
         let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
         self.core.tracks.lock().insert(what, (by, self.scope));
@@ -201,7 +204,8 @@ impl<K: Key> Tracker<K> {
         self.forget_before(by, u64::MAX);
     }
 
-    /// Returns the keys that track the object of this kind with this metadata, each once, in no particular order.
+    /// Returns the keys that track the object of this kind with this metadata. Each key appears once; the order is
+    /// arbitrary.
     #[must_use]
     pub fn trackers_of(&self, kind: &Kind, meta: &ObjectMeta) -> Vec<K> {
         self.find(kind, meta.key(), &meta.namespace, |labels| labels.selects(&meta.labels))
@@ -221,7 +225,7 @@ impl<K: Key> Tracker<K> {
         found
     }
 
-    /// Returns the tracks with higher numbers than this one, ordered by number: the number, the tracked objects, and the key.
+    /// Returns the tracks with higher numbers, ordered by number: the number, the tracked objects, and the key.
     #[cfg(feature = "testing")]
     pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
         let tracks = self.core.tracks.lock();
@@ -245,10 +249,11 @@ impl<K: Key> Tracker<K> {
         self.len() == 0
     }
 
-    /// Returns a subscriber for a watch of this kind. It enqueues into `to` the keys that track the changed object as it is or as
-    /// it was before.
+    /// Returns a subscriber for a watch of this kind. It enqueues into `to` the keys that track the changed object in
+    /// its new state or in its old state.
     ///
-    /// An object that leaves a selector therefore enqueues the key once more. The reason is [secondary](crate::Reasons::SECONDARY).
+    /// An object that leaves a selector therefore enqueues the key once more. The reason is
+    /// [secondary](crate::Reasons::SECONDARY).
     ///
     /// For a watch of JSON, use [`trackers_of_json`](Self::trackers_of_json):
     ///
@@ -282,7 +287,7 @@ impl<K: Key> Tracker<K> {
 }
 
 impl<K> Tracker<K> {
-    /// Returns an id that all handles of this tracker share, and no other tracker at the same time.
+    /// Returns an id that all handles of this tracker share. No other tracker has it at the same time.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.core).addr()
     }
@@ -306,7 +311,7 @@ impl<K: Key> Default for Tracker<K> {
     }
 }
 
-/// A kind, compared without its version.
+/// A kind without its version.
 #[derive(Clone)]
 struct Sort(Kind);
 

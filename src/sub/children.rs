@@ -1,4 +1,4 @@
-//! The common part of the child steps: how children are found, claimed, written and deleted.
+//! The shared parts of the child steps: how children are found, claimed, written and deleted.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, 
 use crate::run::error::{BoxError, Chain};
 use crate::watch::store::Index;
 
-/// The desired state of one child or several.
+/// The desired state of one child.
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ pub enum DesiredChild<C> {
     This(C),
     /// The child does not exist.
     Nothing,
-    /// The child stays as it is, existing or not. Nothing is written; the current state is reflected.
+    /// The child stays as it is, existing or not. Nothing is written; the current state is passed to `reflect`.
     AsItIs,
 }
 
@@ -113,7 +113,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         Self { settings, cx, fresh: OnceCell::new() }
     }
 
-    /// Finds the children, in the order of their keys. They come from the index or the client, which may be a cache.
+    /// Finds the children, in the order of their keys. They are read from the index or from the client, which may be a
+    /// cache.
     pub(super) fn find(&self, resource: &T) -> Result<Vec<C>, ClientError> {
         let Some(index) = self.index() else { return self.list(resource, self.cx.config().client()) };
         let mut found = index.get(&self.cx.subject().meta().uid);
@@ -126,8 +127,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         if self.settings.is_tracked() { None } else { self.settings.index.lock().clone() }
     }
 
-    /// Lists the children. Tracked ones are tracked first, so that a change in between enqueues the owner, and so that a run that
-    /// writes none keeps their track.
+    /// Lists the children. Tracked children are tracked first, so that a change in between enqueues the owner, and so
+    /// that a run without writes keeps their track.
     fn list(&self, resource: &T, client: &Arc<dyn Client>) -> Result<Vec<C>, ClientError> {
         let ChildSettings { kind, claim, listed_by, .. } = self.settings;
         let meta = resource.meta();
@@ -159,7 +160,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         Err(ClientError::invalid(claimed.object_ref(), "", "", rule))
     }
 
-    /// Brings one child to its desired state. `found` are the candidates; `is_it` recognizes further ones.
+    /// Writes one child in its desired state. `found` are the candidates; `is_it` recognizes further ones.
     pub(super) fn write(
         &self,
         resource: &mut T,
@@ -242,7 +243,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
             Ok(child)
         };
         put_or_adopt(resource, current, desired, put, |resource, error| {
-            // If it belongs to another owner, its deletion enqueues this one.
+            // If the object belongs to another owner, its deletion enqueues this one.
             self.cx.track(&self.settings.kind, TrackRef::name(key.clone()));
             let Some(existing) = self.read(&key)? else { return Ok(None) };
             self.take(resource, &existing)?.filter(|child| is_it(child)).ok_or(error).map(Some)
@@ -261,10 +262,10 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         }
     }
 
-    /// Deletes the children of an owner that is being deleted, unless the garbage collection does.
+    /// Deletes the children of an owner that is being deleted, unless the garbage collector deletes them.
     pub(super) fn finalize(&self, resource: &mut T) -> SubResult {
-        // The deletion of the owner orphans its children. The server removes their references to the owner, then this
-        // finalizer. The last change runs the owner again.
+        // The deletion of the owner orphans its children. The server first removes their references to the owner, then
+        // this finalizer. The last change runs the owner again.
         if !self.settings.is_tracked() && self.cx.subject().meta().has_finalizer(ORPHAN) {
             return Ok(Flow::proceed());
         }
@@ -284,19 +285,20 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         failures.into_result(false)
     }
 
-    /// Returns all children to delete if none is desired. If a finalizer goes with the last one, they come from the uncached client.
+    /// Returns all children that must be deleted if none is desired. If a finalizer is removed after the last one,
+    /// reads them from the uncached client.
     pub(super) fn all(&self, resource: &T, found: Vec<C>) -> Result<Vec<C>, ClientError> {
         if self.holds(resource) { self.list(resource, self.cx.config().uncached()) } else { Ok(found) }
     }
 
-    /// Deletes the children if none is desired, and then lets the manager remove its finalizer.
+    /// Deletes all children because none is desired, then lets the manager remove its finalizer.
     pub(super) fn delete_all(&self, resource: &mut T, found: Vec<C>) -> Result<(), ClientError> {
         let found = self.all(resource, found)?;
         self.write(resource, found, None, &|_| true).child?;
         self.release(resource)
     }
 
-    /// Lets the manager remove its finalizer if no child is left.
+    /// Lets the manager remove its finalizer if there is no child.
     pub(super) fn release(&self, resource: &mut T) -> Result<(), ClientError> {
         if self.holds(resource) && self.list(resource, self.cx.config().uncached())?.is_empty() {
             check_term(self.cx, self.cx.object())?;
@@ -309,7 +311,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         self.settings.manager.held_by().is_some_and(|finalizer| resource.meta().has_finalizer(finalizer))
     }
 
-    /// Whether the status shows this error of the manager, so that the run does not fail with it.
+    /// Returns whether the status shows this error of the manager, so that the run does not fail with it.
     pub(super) fn is_reflected(&self, error: &ClientError) -> bool {
         let reflected = (self.settings.reflects)(error);
         if reflected {
@@ -323,7 +325,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     }
 }
 
-/// Returns the objects that a query selects, and perhaps more: a track has no requirements for other fields than the name.
+/// Returns a track for the objects that a query selects. It may match more objects, because a track cannot require
+/// field values other than the name.
 fn selected_by(kind: &Kind, query: &Query) -> TrackRef {
     match (&query.namespace, query.fields.equal_to("metadata.name")) {
         (Some(namespace), Some(name)) => TrackRef::name(ObjectKey::new(namespace, name)),
@@ -351,22 +354,25 @@ macro_rules! child_settings {
                 Self { name: name.into(), ..self }
             }
 
-            /// Restricts the children of this step to those for which `ours` returns true. It must return true for each desired child.
+            /// Restricts the children of this step to those for which `ours` returns true. It must return true for each
+            /// desired child.
             ///
-            /// Two steps with children of one kind both need it, because each would overwrite the other's children: without it the
-            /// set-up fails. Default: all children of the kind.
+            /// If two steps have children of the same kind, both need it, because each would overwrite the other's
+            /// children. Without it, the set-up fails. Default: all children of the kind.
             pub fn ours(mut self, ours: impl Fn(&T, &C) -> bool + Send + Sync + 'static) -> Self {
                 self.settings.ours = Some(Box::new(ours));
                 self
             }
 
-            /// Sets the query that lists the children. Default: the namespace of the owner, or all namespaces for an owner without one.
+            /// Sets the query that lists the children. Default: the namespace of the owner, or all namespaces for an
+            /// owner without one.
             pub fn listed_by(mut self, query: impl Fn(&T) -> Query + Send + Sync + 'static) -> Self {
                 self.settings.listed_by = Some(Box::new(query));
                 self
             }
 
-            /// Finds the children in an index of the watch of their kind instead of listing them. This is fast, but may be stale.
+            /// Finds the children in an index of their kind's watch instead of listing them. This is fast, but may be
+            /// stale.
             ///
             /// Needs [`setup`](crate::sub::SubReconciler::setup); without it the children are listed. Has no effect on
             /// [tracked](Self::tracked) children.
@@ -377,11 +383,13 @@ macro_rules! child_settings {
 
             /// Manages children without an owner reference, for example in another namespace or client.
             ///
-            /// The children are the objects that `query` selects and `ours` accepts. They are deleted when their owner is deleted. Hold
-            /// the owner until then by a [finalizer](crate::sub::UpdatingObjectManager::finalizer) of the manager.
+            /// The children are the objects that `query` selects and `ours` accepts. They are deleted when their owner
+            /// is deleted. To keep the owner until then, give the manager a
+            /// [finalizer](crate::sub::UpdatingObjectManager::finalizer).
             ///
-            /// The objects that the query selects by namespace and labels, or by name, are [tracked](crate::sub::SubContext::track): a
-            /// change of one of them enqueues the owner. Let the query select few others.
+            /// The objects that the query selects by namespace and labels, or by name, are
+            /// [tracked](crate::sub::SubContext::track): a change of one of them enqueues the owner. Choose a query
+            /// that selects few other objects.
             pub fn tracked(
                 mut self,
                 query: impl Fn(&T) -> Query + Send + Sync + 'static,
@@ -391,7 +399,7 @@ macro_rules! child_settings {
                 self.listed_by(query).ours(ours)
             }
 
-            /// Chooses the errors of the manager that the status shows. The run does not fail with them. Default:
+            /// Chooses which errors of the manager the status shows. The run does not fail with these errors. Default:
             /// [`AlreadyExists`](ClientError::AlreadyExists) and [`Invalid`](ClientError::Invalid).
             pub fn reflects(mut self, reflects: impl Fn(&ClientError) -> bool + Send + Sync + 'static) -> Self {
                 self.settings.reflects = Box::new(reflects);

@@ -15,7 +15,7 @@ pub type SubResult = Result<Flow, BoxError>;
 
 /// The result of a step that has not failed: whether the next steps run, and whether the key runs again.
 ///
-/// The results of several steps are [combined](Self::and): the shortest delay wins, and one halt stops all.
+/// The results of several steps are [combined](Self::and): the shortest delay wins, and a single halt stops everything.
 ///
 /// # Examples
 ///
@@ -88,12 +88,12 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// An error that ends the run without a log line or a retry, made by [`quiet`]. Use it where the status shows the problem, or where
-/// a change will enqueue the key again.
+/// An error that ends the run without a retry, made by [`quiet`]. It is logged only at level *debug*. Use it where the
+/// status shows the problem, or where a change will enqueue the key again.
 #[derive(Debug)]
 pub struct Quiet(Mark);
 
-/// Marks an error so that it is not logged and not retried.
+/// Marks an error so that it is not retried, and is logged only at level *debug*.
 ///
 /// # Examples
 ///
@@ -128,19 +128,19 @@ impl Error for Quiet {
 ///
 /// | class | example | log | retry | observed generation |
 /// |---|---|---|---|---|
-/// | [`Quiet`](Self::Quiet) | [`quiet`] | none | none | not set |
+/// | [`Quiet`](Self::Quiet) | [`quiet`] | *debug* | none | not set |
 /// | [`Durable`](Self::Durable) | [`terminal`] | *warn* | none | set |
 /// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::objects::ClientError::Conflict) | *info*; *debug* for a conflict | after its delay; after 100 ms | not set |
 /// | [`Transient`](Self::Transient) | all others | *warn*; *debug* if [muted] | by the retry policy of the controller | not set |
 ///
-/// A conflict means that another writer was faster. It is no failure: the key runs again after 100 ms, or as soon as the watch
-/// shows the change.
+/// A conflict means that another writer was faster. It is not a failure: the key runs again after 100 ms, or as soon as
+/// the watch shows the change.
 ///
-/// The class of several errors is the highest: `Transient` before `Later` before `Durable`. They are muted if all that are not
-/// quiet are muted.
+/// If there are several errors, the highest class counts: `Transient` before `Later` before `Durable`. They are muted
+/// if all of them except quiet ones are muted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorClass {
-    /// The error is not logged.
+    /// The error is logged only at level *debug*, and not retried.
     Quiet,
     /// A retry cannot succeed.
     Durable,
@@ -173,7 +173,7 @@ impl ErrorClass {
 pub struct Failures {
     errors: Vec<BoxError>,
     requeue: Option<Duration>,
-    /// The longest of the least delays that the errors ask for.
+    /// The longest of the minimum delays that the errors ask for.
     retry_after: Option<RetryAfter>,
 }
 
@@ -184,13 +184,14 @@ impl Failures {
         &self.errors
     }
 
-    /// Returns the delay that successful steps asked for. It counts if the errors are not retried.
+    /// Returns the delay that successful steps asked for. It is used if the errors are not retried.
     #[must_use]
     pub fn requeue(&self) -> Option<Duration> {
         self.requeue
     }
 
-    /// Returns the first error of this type: `error` itself, one of its sources, the error in a [mark](quiet), or one of several.
+    /// Returns the first error of this type. Searches `error` itself, its sources, the error in a [mark](quiet), and
+    /// each of several errors.
     #[must_use]
     pub fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
         find(error)
@@ -236,9 +237,10 @@ pub(super) fn both(one: SubResult, other: SubResult) -> SubResult {
     failures.into_result(halted.contains(&true))
 }
 
-/// Translates the result of the steps for the controller.
+/// Converts the result of the steps for the controller.
 ///
-/// Quiet errors are dropped. A durable error beside a requested delay is logged here, so that the delay stays.
+/// Quiet errors are dropped. If a durable error accompanies a requested delay, it is logged here, so that the delay is
+/// kept.
 pub(super) fn conclude(result: SubResult, reconciler: &str, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
     let error = match result {
         Ok(flow) => return Ok(flow.into()),
@@ -284,7 +286,7 @@ fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stat
     quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.0.error()))
 }
 
-/// Returns the delay that steps asked for beside this error, looking through marks.
+/// Returns the delay that steps asked for in addition to this error. Looks inside marks.
 pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(marked) = marked(error) {
         return asked(marked);
@@ -310,7 +312,7 @@ const CONFLICT_DELAY: Duration = Duration::from_millis(100);
 
 /// Returns the shortest of the delays in the error, the delay after a conflict, and `requeue`.
 ///
-/// Conflicts alone are no error, until there are [too many](LASTING_CONFLICT) in a row.
+/// Conflicts alone are not an error, until there are [too many](LASTING_CONFLICT) in a row.
 fn later(
     error: BoxError,
     requeue: Option<Duration>,
@@ -343,7 +345,8 @@ fn collect(error: &(dyn Error + 'static), requests: &mut Vec<RequeueAfter>) -> b
     request.is_none() && is_conflict(error)
 }
 
-/// Returns only a cancellation among several errors, since the controller handles it. The others are logged here.
+/// If one of several errors is a cancellation, returns only that, because the controller handles it. Logs the others
+/// here.
 fn transient(error: BoxError, reconciler: &str, key: &ObjectKey) -> BoxError {
     match error.downcast::<Failures>() {
         Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {

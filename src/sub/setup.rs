@@ -1,4 +1,4 @@
-//! The set-up of the steps of a controller.
+//! The set-up of a controller's steps.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,15 +15,15 @@ use crate::run::error::BoxError;
 use crate::watch::store::Index;
 use crate::watch::{Subscriber, Watch};
 
-/// The set-up of a controller's steps. Steps add watches, indexes and other sources to it. Each step gets it once, before the
-/// controller is built.
+/// The set-up of a controller's steps. Steps add watches, indexes and other sources to it. It is passed to each step
+/// once, before the controller is built.
 ///
-/// Watches are shared within the manager, one for each client, type and query.
+/// The manager shares watches: one for each client, type and query.
 pub struct Setup<'a> {
     manager: &'a Manager,
     kind: &'a Kind,
     config: Cow<'a, Config>,
-    /// The namespace of all watches in the client of the config.
+    /// The namespace of all watches that use the client of the config.
     namespace: Option<&'a str>,
     added: &'a mut Additions,
 }
@@ -49,7 +49,7 @@ struct Parent {
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum How {
     Owned,
-    /// By the tracker at this address. Its subscriber keeps it alive.
+    /// Through the tracker at this address. Its subscriber keeps it alive.
     Tracked(usize),
 }
 
@@ -96,12 +96,13 @@ impl<'a> Setup<'a> {
 
     /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing.
     ///
-    /// The watch has the namespace of the reconciler, see [`ResourceReconciler::namespace`](super::ResourceReconciler::namespace)
-    /// and [`AggregateReconciler::namespace`](super::AggregateReconciler::namespace).
+    /// The watch has the namespace of the reconciler. See
+    /// [`ResourceReconciler::namespace`](super::ResourceReconciler::namespace) and
+    /// [`AggregateReconciler::namespace`](super::AggregateReconciler::namespace).
     ///
     /// # Errors
     ///
-    /// As [`Manager::watch`].
+    /// The errors of [`Manager::watch`].
     pub fn watch<U: Object>(&self, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
         shared_watch(self.manager, api, &self.query(api))
     }
@@ -110,11 +111,11 @@ impl<'a> Setup<'a> {
         Query::of_kind_in(api.kind(), self.namespace)
     }
 
-    /// Adds an index by `of` to the shared watch of these objects.
+    /// Adds an index to the shared watch of these objects. `of` computes its values.
     ///
     /// # Errors
     ///
-    /// As [`watch`](Self::watch).
+    /// The same as for [`watch`](Self::watch).
     pub fn index<U, I, V>(
         &self,
         api: &Api<U>,
@@ -128,11 +129,11 @@ impl<'a> Setup<'a> {
         Ok(self.watch(api)?.store().index(move |_key, object| of(object)))
     }
 
-    /// Enqueues the controller of each of these objects that changes, by its controller reference.
+    /// When one of these objects changes, enqueues its controller, by its controller reference.
     ///
     /// # Errors
     ///
-    /// As [`watch`](Self::watch).
+    /// The same as for [`watch`](Self::watch).
     pub fn owned<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let kind = self.kind.clone();
         self.once(api, How::Owned, move |queue| {
@@ -140,22 +141,23 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Enqueues the objects that [track](super::SubContext::track) one of these objects when it changes, by the tracker of the
-    /// [config](Self::config).
+    /// When one of these objects changes, enqueues the objects that [track](super::SubContext::track) it in the tracker
+    /// of the [config](Self::config).
     ///
     /// # Errors
     ///
-    /// As [`watch`](Self::watch).
+    /// The same as for [`watch`](Self::watch).
     pub fn tracked<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let (tracker, kind) = (self.config.tracker().clone(), api.kind().clone());
         self.once(api, How::Tracked(tracker.address()), move |queue| tracker.subscriber(&kind, queue))
     }
 
-    /// Adds a subscriber for these objects, see [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
+    /// Adds a subscriber for these objects. See
+    /// [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     ///
     /// # Errors
     ///
-    /// As [`watch`](Self::watch).
+    /// The same as for [`watch`](Self::watch).
     pub fn subscribe<U: Object>(
         &mut self,
         api: &Api<U>,
@@ -196,7 +198,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Sets up two steps of which each run calls only one. They may have children of the same kind.
+    /// Sets up two steps. Each run calls only one of them, so they may have children of the same kind.
     pub(super) fn either(
         &mut self,
         one: impl FnOnce(&mut Self) -> Result<(), BoxError>,

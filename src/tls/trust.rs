@@ -1,4 +1,4 @@
-//! The check of a server's certificate.
+//! Checks the certificates of servers.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ enum Trusted {
     Any,
     Certificates {
         authorities: RootCertStore,
-        /// The certificates of the settings. A server that shows one of them needs no other signature.
+        /// The certificates in the settings. A server that presents one of them needs no other signature.
         known: Vec<CertificateDer<'static>>,
     },
 }
@@ -33,15 +33,15 @@ impl Trust {
         Self(Trusted::Any)
     }
 
-    /// Trusts the certificate authorities of the system. Leaves out those that no one can use.
+    /// Trusts the certificate authorities of the system. Skips unusable ones.
     pub(crate) fn system(authorities: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(authorities);
         Self(Trusted::Certificates { authorities: store, known: Vec::new() })
     }
 
-    /// Trusts servers that show one of these certificates, or one that one of these has signed. Leaves out certificates
-    /// that cannot be read, as Go does.
+    /// Trusts servers that present one of these certificates, or a certificate that one of these has signed. Skips
+    /// certificates that cannot be read, as Go does.
     ///
     /// # Errors
     ///
@@ -87,10 +87,10 @@ impl Trust {
     }
 }
 
-/// Accepts certificates that an authority has signed, and the certificates of the settings themselves.
+/// Accepts certificates that an authority has signed, and the certificates in the settings themselves.
 ///
-/// The latter as in Go and `openssl`: a certificate that signs itself as an authority, which the library refuses for
-/// servers, and a server's certificate whose authority is not known.
+/// The second rule is the same as in Go and `openssl`. It covers a certificate that signs itself as an authority, which
+/// the library refuses for servers, and a server's certificate with an unknown authority.
 #[derive(Debug)]
 struct TrustCertificates {
     signed: Arc<WebPkiServerVerifier>,
@@ -112,7 +112,8 @@ impl ServerCertVerifier for TrustCertificates {
 
         let signed = self.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match signed {
-            // The library checks the period before everything else, so each other error comes from a valid period.
+            // The library checks the period of validity before everything else, so each other error means that the
+            // period is valid.
             Err(Error::InvalidCertificate(
                 Expired
                 | ExpiredContext { .. }
@@ -152,7 +153,7 @@ impl ServerCertVerifier for TrustCertificates {
     }
 }
 
-/// Tells a wrong signature of the handshake from one of a certificate.
+/// Distinguishes a wrong signature of the handshake from a wrong signature of a certificate.
 fn of_handshake(error: Error) -> Error {
     match error {
         Error::InvalidCertificate(CertificateError::BadSignature) => Error::General(
@@ -164,9 +165,9 @@ fn of_handshake(error: Error) -> Error {
     }
 }
 
-/// Accepts any certificate and any signature, so the library need not know the key.
+/// Accepts any certificate and any signature, so the library need not support the key.
 ///
-/// A check of the signature would not help: an attacker has a certificate and a key too.
+/// Checking the signature would not help: an attacker has a certificate and a key too.
 #[derive(Debug)]
 #[cfg(any(feature = "kubernetes", test))]
 pub(super) struct TrustAny;

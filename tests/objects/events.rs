@@ -264,7 +264,7 @@ fn many_failing_events_of_a_namespace_do_not_delay_others() {
     assert_eq!(world.client.writes().len(), 2, "one try for each namespace");
 }
 
-/// Also within a namespace, no event is held up for good.
+/// Even within a namespace, no event is delayed forever.
 #[test]
 fn an_event_that_is_not_answered_is_tried_after_the_others() {
     let world = world(|builder| builder);
@@ -314,7 +314,7 @@ fn an_event_is_dropped_after_many_failures() {
     assert_eq!(world.counts(), ["a 2"], "but its count is known");
 }
 
-/// Each try of the failing event is followed by a new event that is stored.
+/// For each try of the failing event, a new event is stored.
 #[test]
 fn a_flush_ends_while_new_events_come() {
     let world = world(|builder| builder);
@@ -364,7 +364,7 @@ fn an_expired_event_is_created_again_and_a_repeated_one_stays() {
     assert_ne!(uid(&world), first);
 }
 
-/// A namespace that is gone takes its events with it, so nobody needs a warning.
+/// When a namespace is deleted, its events are deleted too, so nobody needs a warning.
 #[test]
 fn an_event_in_a_deleted_namespace_is_dropped_quietly() {
     let logs = Logs::of("deleted-namespace");
@@ -386,7 +386,7 @@ fn an_event_in_a_deleted_namespace_is_dropped_quietly() {
     assert!(logs.at(Level::Debug)[0].message.contains("its namespace is gone"));
 }
 
-/// The client has stored the event, but its answer was lost. A second recorder at the same moment stands in for the retry.
+/// The client has stored the event, but its answer was lost. A second recorder at the same moment simulates the retry.
 #[test]
 fn the_count_of_an_existing_event_is_raised() {
     let world = world(|builder| builder);
@@ -424,7 +424,7 @@ fn the_events_that_wait_for_a_client_are_bounded() {
     assert_eq!(world.counts(), ["c 1", "d 1"]);
 }
 
-/// While one event is being stored, another one takes its place in the memory.
+/// While one event is being stored, another event replaces it in the recorder's memory.
 #[test]
 fn an_event_that_is_forgotten_while_it_cannot_be_stored_is_counted() {
     let logs = Logs::of("forgetful");
@@ -455,8 +455,8 @@ fn a_panic_of_the_client_loses_only_one_event() {
     assert_eq!(world.counts(), ["b 1"]);
 }
 
-/// A recorder on the system clock, of this component. Its client reports the thread of each call, and blocks until the test lets it
-/// continue.
+/// A recorder on the system clock, with this component. Its client reports the thread of each call, and blocks until
+/// the test lets it continue.
 fn slow(component: &str) -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
     let client = HookedClient::new(MemoryClient::new());
     let ((at_it, is_at_it), (go, on)) = (unbounded(), unbounded::<()>());

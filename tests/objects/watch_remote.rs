@@ -33,7 +33,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// If it hangs, the test runner ends it.
+/// If this hangs, the test runner ends it.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::yield_now();
@@ -44,18 +44,18 @@ fn until(condition: impl Fn() -> bool) {
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// After this number of items, nothing comes until the stream is cancelled.
+    /// After this number of items, nothing arrives until the stream is cancelled.
     Silent(usize),
-    /// After this number of items, the stream does not even end when it is cancelled, but the test ends it.
+    /// After this number of items, the stream does not end even when it is cancelled. The test ends it.
     Stuck(usize),
-    /// A bookmark comes after this number of items.
+    /// A bookmark arrives after this number of items.
     Bookmark(usize),
-    /// As both: a bookmark, then silence.
+    /// Both: a bookmark, then silence.
     BookmarkThenSilence(usize),
 }
 
-/// Returns a remote client with these faults in its streams. Dropping the sender ends stuck streams. A thread that blocks on another stream
-/// sleeps on the clock.
+/// Returns a remote client with these faults in its streams. Dropping the sender ends stuck streams. A thread that
+/// blocks on another stream sleeps on the clock.
 fn remote(clock: &ManualClock, faults: &[Fault]) -> (Arc<HookedClient>, crossbeam_channel::Sender<()>) {
     let client = HookedClient::new(MemoryClient::builder().clock(clock.clock()).build());
     client.declare(Capabilities::all().local(false));
@@ -101,7 +101,7 @@ fn watch(client: &Arc<HookedClient>, clock: &ManualClock) -> Running<Watch<Objec
     ObjectWatch::new(Api::new(client)).name("lamps").backoff(backoff).clock(clock.clock()).start().unwrap()
 }
 
-/// How many lists and watches a client has been asked for.
+/// Returns how many lists and watches a client was asked for.
 fn counts(client: &HookedClient) -> [usize; 2] {
     ["list", "watch"].map(|verb| client.count(verb))
 }
@@ -151,7 +151,7 @@ fn a_streaming_list_without_an_end_marker_is_replaced_by_a_list() {
     assert_eq!(status(running.watch()).failing_for, None);
 }
 
-/// The connection is dead, and nothing tells so. Meanwhile one object is deleted, and one is created.
+/// The connection is dead, but nothing reports that. During the silence one object is deleted, and one is created.
 #[test]
 fn changes_during_a_silent_stream_are_delivered_once_it_is_reopened() {
     let clock = ManualClock::new();
@@ -204,7 +204,7 @@ fn a_remote_watch_stops_in_each_state() {
     let (client, _go_on) = remote(&clock, &[]);
     client.cut_off(true);
     ends(&client, &clock, &|watch| status(watch).failures > 0);
-    // On a stream that has been cancelled and goes on. The client ends it later.
+    // On a stream that was cancelled but continues. The client ends it later.
     let (client, go_on) = remote(&clock, &[Fault::Stuck(0)]);
     let running = watch(&client, &clock);
     until(|| client.count("watch") == 1);

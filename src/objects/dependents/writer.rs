@@ -11,7 +11,7 @@ use crate::objects::{
 };
 use crate::run::context::Context;
 
-/// The result of writing a desired object, with the object as it is afterwards.
+/// The result of writing a desired object, with the object as it is now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperationResult<C> {
     /// The object did not exist and was created.
@@ -68,14 +68,14 @@ impl DependentWrite {
     }
 }
 
-/// Records the writes of one run.
+/// Records the writes of a run.
 pub(crate) trait WriteJournal<C> {
-    /// Called before a request is sent for this dependent. An error prevents the request.
+    /// Called before a request for this dependent is sent. An error prevents the request.
     fn check(&self, _dependent: &ObjectRef) -> Result<(), ClientError> {
         Ok(())
     }
 
-    /// Called for each dependent that the owner must track, before it is written or once it has a name.
+    /// Called for each dependent that the owner must track, before it is written or as soon as it has a name.
     fn track(&self, _dependent: &ObjectKey) {}
 
     /// Called before a request is sent.
@@ -84,14 +84,15 @@ pub(crate) trait WriteJournal<C> {
     /// Called after the client has changed the dependent.
     fn written(&self, write: DependentWrite, dependent: &ObjectRef);
 
-    /// Called after the client has refused a write, except with a conflict: the next run reads again.
+    /// Called after the client has refused a write. Not called for a conflict, because the next run reads again.
     fn failed(&self, write: DependentWrite, dependent: &ObjectRef, error: &ClientError);
 }
 
-/// Brings dependents of one kind to their desired state.
+/// Changes dependents of one kind to their desired state.
 ///
-/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. An update of an object that is gone is
-/// a conflict too. A client may change a written object, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
+/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. An update of an
+/// object that is gone is also a conflict. A client may change a written object, for example by filling in defaults.
+/// The writer remembers these changes, so that they do not count as differences.
 pub(crate) struct DependentWriter<C> {
     merge: Merge<C>,
     harmonize: Harmonize<C>,
@@ -120,7 +121,7 @@ impl<C: Object> DependentWriter<C> {
         Ok(())
     }
 
-    /// Returns the JSON of `current` with the desired content. Its status, name, uid and version stay.
+    /// Returns the JSON of `current` with the desired content, but with the status, name, uid and version of `current`.
     fn merged(&self, current: &C, json: &Value, desired: &C) -> Result<Value, ClientError> {
         let mut merged = current.clone();
         (self.merge)(&mut merged, desired);
@@ -198,7 +199,7 @@ impl<C: Object> Session<'_, C> {
         note_write(&**api.client(), api.kind(), &updated);
         let updated = C::from_shared(&updated)?;
         writer.learn(clock, &updated, &desired)?;
-        // The same version: the client has changed nothing.
+        // The version is the same, so the client has changed nothing.
         if updated.has_version_of(current) {
             return Ok(OperationResult::Unchanged(updated));
         }
@@ -206,7 +207,7 @@ impl<C: Object> Session<'_, C> {
         Ok(OperationResult::Updated(updated))
     }
 
-    /// Deletes a dependent as it was read. Returns `false` if its deletion has begun or it is gone.
+    /// Deletes a dependent in the version that was read. Returns `false` if its deletion has begun or it is gone.
     pub(crate) fn delete(&self, current: &C) -> Result<bool, ClientError> {
         let Self { writer, api, journal, .. } = *self;
         let (meta, key, dependent) = (current.meta(), current.key(), current.object_ref());
@@ -256,7 +257,7 @@ fn comparable(desired: &impl Object) -> Result<Value, ClientError> {
 
 /// Writes the desired dependent over `current`, or creates it.
 ///
-/// If a dependent that is to be created already exists, `adopt` gets the error. It returns the existing dependent to write over, `None`
+/// If a new dependent already exists, `adopt` gets that error. It returns the existing dependent to write over, `None`
 /// if that is gone, or an error if it belongs to another owner. Both closures get `on`.
 pub(crate) fn put_or_adopt<X, C: Object, R>(
     on: &mut X,
@@ -290,7 +291,7 @@ pub(crate) fn check_term(cx: &Context, object: &ObjectRef) -> Result<(), ClientE
     cx.check_term().map_err(|ended| ClientError::transport(object.clone(), ended))
 }
 
-/// Deletes an object as it was read. Returns the outcome, or `None` if it was gone before.
+/// Deletes an object in the version that was read. Returns the outcome, or `None` if the object was already gone.
 pub(super) fn delete_as_read(
     client: &dyn Client,
     kind: &Kind,

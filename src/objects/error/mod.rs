@@ -1,4 +1,4 @@
-//! The errors of clients. Each names its object.
+//! The errors of clients. Each error names its object.
 
 mod parts;
 #[cfg(all(test, not(loom)))]
@@ -18,11 +18,12 @@ const MOST_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// An error of a [`Client`](super::Client).
 ///
-/// Except for [`Transport`](Self::Transport), the call has written nothing.
+/// After a [`Transport`](Self::Transport) error, the write may have happened. After any other error, nothing was
+/// written.
 ///
-/// A reconciler can return any of them. All but a [conflict](Self::Conflict) count as failures and are retried with backoff: rights
-/// can be granted, kinds can be installed, and an invalid object can be corrected. After [`TooManyRequests`](Self::TooManyRequests)
-/// the retry also waits for the delay that the server asks for.
+/// A reconciler can return any of them. All except a [conflict](Self::Conflict) count as failures and are retried with
+/// backoff: permissions can be granted, kinds can be installed, and an invalid object can be corrected. After
+/// [`TooManyRequests`](Self::TooManyRequests) the retry also waits for the delay that the server asks for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -32,7 +33,7 @@ pub enum ClientError {
         /// The object.
         object: ObjectRef,
     },
-    /// An object with this name exists already.
+    /// An object with this name already exists.
     #[non_exhaustive]
     AlreadyExists {
         /// The object.
@@ -43,7 +44,7 @@ pub enum ClientError {
     Conflict {
         /// The object.
         object: ObjectRef,
-        /// The difference.
+        /// How the object differs from the expected state.
         reason: String,
         /// The fields that other owners have applied; empty for other conflicts.
         fields: Vec<FieldConflict>,
@@ -53,10 +54,10 @@ pub enum ClientError {
     Invalid {
         /// The object.
         object: ObjectRef,
-        /// The rules that the request breaks. At least one.
+        /// The rules that the request breaks: at least one.
         causes: Vec<Cause>,
     },
-    /// The server refuses this call: the user has no right to it, or a quota, a policy or the state of the namespace
+    /// The server refuses this call: the user lacks permission, or a quota, a policy or the state of the namespace
     /// forbids it.
     #[non_exhaustive]
     Forbidden {
@@ -73,7 +74,7 @@ pub enum ClientError {
         /// The reason that the server gives.
         reason: String,
     },
-    /// The server has too much to do, and asks for a later retry.
+    /// The server is overloaded, and asks for a later retry.
     #[non_exhaustive]
     TooManyRequests {
         /// The object.
@@ -130,7 +131,8 @@ impl ClientError {
         Self::Conflict { object, reason: reason.into(), fields: Vec::new() }
     }
 
-    /// Returns a conflict in place of [`NotFound`](Self::NotFound), for a write of an object as it was read: the next run reads again.
+    /// Converts [`NotFound`](Self::NotFound) to a conflict, for a write of an object as it was read: the next run reads
+    /// again.
     pub(crate) fn conflict_if_gone(self) -> Self {
         match self {
             Self::NotFound { object } => Self::conflict(object, "it is gone since it was read"),
@@ -138,8 +140,8 @@ impl ClientError {
         }
     }
 
-    /// Returns a conflict in place of [`AlreadyExists`](Self::AlreadyExists), for an object that did not exist when it
-    /// was read.
+    /// Converts [`AlreadyExists`](Self::AlreadyExists) to a conflict, for an object that did not exist when it was
+    /// read.
     pub(crate) fn conflict_if_made(self) -> Self {
         match self {
             Self::AlreadyExists { object } => Self::conflict(object, "somebody has created it since it was read"),
@@ -200,8 +202,8 @@ impl ClientError {
         Self::Unauthorized { object, reason: reason.into() }
     }
 
-    /// Returns a [`TooManyRequests`](Self::TooManyRequests) error, with the delay that the server asks for. At most ten minutes of it
-    /// count, so that a wrong answer of a proxy does not stop a controller for a day.
+    /// Returns a [`TooManyRequests`](Self::TooManyRequests) error, with the delay that the server asks for. The delay
+    /// counts up to ten minutes, so that a wrong answer of a proxy does not stop a controller for a day.
     #[must_use]
     pub fn too_many_requests(object: ObjectRef, retry_after: Option<Duration>, reason: impl Into<String>) -> Self {
         let retry_after = retry_after.map(|delay| RetryAfter::new(delay.min(MOST_RETRY_AFTER)));
@@ -246,7 +248,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the delay before a retry that a server with too many requests asks for, at most ten minutes.
+    /// Returns the delay before a retry that an overloaded server asks for: at most ten minutes.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -372,8 +374,8 @@ impl Error for ClientError {
     }
 }
 
-/// Marks a [conflict](ClientError::Conflict) in the sources of an error, so that it is found even if a wrapper hides the
-/// [`ClientError`].
+/// Marks a [conflict](ClientError::Conflict) in the sources of an error, so that it is found even if a wrapper hides
+/// the [`ClientError`].
 #[derive(Debug)]
 struct Conflicting;
 
@@ -387,7 +389,7 @@ impl Error for Conflicting {}
 
 static CONFLICT: Echo = Echo::fixed(&Conflicting, "read the object again and retry");
 
-/// The number of successive runs of a key that may end with a conflict. The next conflict counts as a failure, so that somebody
+/// How many successive runs of a key may end with a conflict. The next conflict counts as a failure, so that somebody
 /// notices it.
 pub(crate) const LASTING_CONFLICT: u32 = 5;
 
@@ -396,7 +398,7 @@ pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
     find::<Conflicting>(error).is_some()
 }
 
-/// Turns an expected error into `None`: an object that is missing or exists already.
+/// Converts an expected error to `None`: the object is missing, or already exists.
 ///
 /// # Examples
 ///

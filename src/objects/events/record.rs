@@ -1,4 +1,4 @@
-//! The events that a recorder remembers, with their counts, and the queue of those to be stored.
+//! The events that a recorder remembers, with their counts, and the queue of events that must be stored.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -21,16 +21,16 @@ use super::super::validate::is_subdomain;
 /// The kind of event objects.
 pub(super) const EVENT: Kind = Kind::namespaced("events.k8s.io", "v1", "Event");
 
-/// The limits of an API server for the note of an event, and for its other texts, in bytes.
+/// The limits of an API server, in bytes: for the note of an event, and for its other texts.
 const MOST_NOTE: usize = 1024;
 const MOST_TEXT: usize = 128;
 const MOST_NAME: usize = 253;
 const MOST_LABEL: usize = 63;
-/// The namespace of events about objects that have none.
+/// The namespace for events about objects without a namespace.
 const NAMESPACE: &str = "default";
-/// After so many failures in a row, an event is dropped, as in client-go.
+/// An event is dropped after this many failures in a row, as in client-go.
 const MOST_TRIES: u32 = 12;
-/// After failures in so many namespaces in a row, the client counts as unreachable.
+/// After failures in this many namespaces in a row, the client counts as unreachable.
 const MOST_FAILURES: usize = 3;
 
 /// The type of an event, for the field `type`.
@@ -39,7 +39,7 @@ const MOST_FAILURES: usize = 3;
 pub enum EventType {
     /// Nothing is wrong.
     Normal,
-    /// Somebody may have to act.
+    /// Somebody may need to act.
     Warning,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for EventType {
     }
 }
 
-/// The identity of an event: if the same happens again, only the count rises.
+/// The identity of an event: if the same event happens again, only its count rises.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Happening {
     pub(super) object: ObjectRef,
@@ -88,7 +88,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The sender of events, as the server accepts it.
+/// The sender of events, in a form that the server accepts.
 pub(super) struct Reporter {
     controller: String,
     instance: String,
@@ -101,7 +101,7 @@ impl Reporter {
     }
 }
 
-/// Turns a text into a qualified name: perhaps a domain and `/`, then at most 63 letters, digits, `-`, `_` and `.`.
+/// Converts a text to a qualified name: optionally a domain and `/`, then at most 63 letters, digits, `-`, `_` and `.`.
 fn qualified(text: &str) -> String {
     let (domain, name) = text.rsplit_once('/').filter(|(domain, _)| is_subdomain(domain)).unwrap_or(("", text));
     let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
@@ -120,7 +120,7 @@ struct Series {
     last: Timestamp,
     /// Whether the client has stored it.
     stored: bool,
-    /// How often in a row the client could not be reached for it.
+    /// How many times in a row the client could not be reached to store it.
     failures: u32,
     /// Its key in `EventRecords::order`.
     turn: u64,
@@ -128,7 +128,7 @@ struct Series {
     pending: Option<u64>,
 }
 
-/// An event to be stored.
+/// An event that must be stored.
 pub(super) struct Recorded {
     happening: Arc<Happening>,
     series: Series,
@@ -149,7 +149,7 @@ impl Recorded {
 /// The failures since the last full pass over the pending events.
 #[derive(Debug, Default)]
 pub(super) struct PassFailures {
-    /// The namespaces for which the client could not be reached. Their other events are not tried.
+    /// The namespaces for which the client could not be reached. Other events in these namespaces are not tried.
     namespaces: HashSet<String>,
     in_a_row: usize,
 }
@@ -180,7 +180,7 @@ impl PassFailures {
 pub(super) struct Pass {
     /// The last place that it has visited.
     after: u64,
-    /// The last place at its start.
+    /// The last place at the start of the pass.
     end: u64,
 }
 
@@ -188,7 +188,7 @@ pub(super) struct Pass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOutcome {
     Stored,
-    /// The client refuses it for good.
+    /// The client refuses it permanently.
     Refused,
     /// The client cannot be reached. Try again later.
     Unreachable,
@@ -260,12 +260,12 @@ impl EventRecords {
         self.pending.remove(&place)
     }
 
-    /// Returns how many events were forgotten or given up before they were stored.
+    /// Returns how many events were forgotten or abandoned before they were stored.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns how many events are to be stored, without the one that is being stored.
+    /// Returns how many events wait to be stored, without the event that is being stored.
     pub(super) fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -301,8 +301,9 @@ impl EventRecords {
         Some(Recorded { happening, series: *series })
     }
 
-    /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again, after the others.
-    /// Returns whether it is dropped instead: the client was unreachable too often, or the event was forgotten meanwhile.
+    /// Finishes storing an event. If the client was unreachable, the event waits to be stored again, after the others.
+    /// Returns whether it is dropped instead: either the client was unreachable too often, or the event has been
+    /// forgotten.
     pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) -> bool {
         self.storing = None;
         let Some(series) = self.known.get_mut(&recorded.happening) else {
@@ -315,7 +316,7 @@ impl EventRecords {
         if series.failures >= MOST_TRIES {
             series.failures = 0;
             self.dropped += 1;
-            // It may have happened again meanwhile.
+            // It may have happened again since it was taken.
             if let Some(place) = series.pending.take() {
                 self.pending.remove(&place);
             }
@@ -384,12 +385,13 @@ impl Recorded {
         json
     }
 
-    /// Returns the patch that updates the count and the time of a stored event; `None` if the event has happened only once.
+    /// Returns the patch that updates the count and the time of a stored event; `None` if the event has happened only
+    /// once.
     pub(super) fn patch(&self) -> Option<Patch> {
         self.series().map(|series| Patch::Merge(json!({"series": series})))
     }
 
-    /// Returns the count and the time of the last repetition. A server accepts counts from 2 on.
+    /// Returns the count and the time of the last repetition. A server accepts counts of 2 and more.
     fn series(&self) -> Option<Value> {
         let Series { count, last, .. } = self.series;
         (count > 1).then(|| json!({"count": count, "lastObservedTime": micros(last)}))

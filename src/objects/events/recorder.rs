@@ -17,34 +17,38 @@ use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::Monitor;
 
-/// Records events about objects: in the log, and as `Event` objects if it has a client. A cheap handle, for any number of threads.
+/// Records events about objects: in the log, and also as `Event` objects if it has a client. A cheap handle for any
+/// number of threads.
 ///
-/// An event that happens again (same object, type, action, reason and message) is the same event with a higher count, in its
-/// `series`. The recorder remembers a [limited number](EventRecorderBuilder::remember) of different events. It first forgets the one that has not happened
-/// for longest; if that one happens again, it counts as a new event.
+/// If an event happens again (same object, type, action, reason and message), its count in `series` rises. The recorder
+/// remembers a [limited number](EventRecorderBuilder::remember) of different events. It forgets the event that has not
+/// happened for longest; if that event happens again, it counts as a new one.
 ///
-/// Recording never fails and never waits for the client: a thread of the recorder (`events-<component>`) stores the events. If the
-/// client cannot be reached or is overloaded, the recorder logs that at *warn* and keeps the event. It tries again after a second,
-/// then after longer delays up to a minute, and in [`flush`](Self::flush). After 12 failed tries in a row it
-/// [drops](Self::dropped) the event, and the log says so. Until the next try, other events in the same namespace wait too, but
-/// events in other namespaces are stored.
+/// Recording never fails and never waits for the client: a thread of the recorder (`events-<component>`) stores the
+/// events. If the client is unreachable or overloaded, the recorder logs that at *warn* and keeps the event. It tries
+/// again after a second, then after longer delays up to a minute, and in [`flush`](Self::flush). After 12 failed tries
+/// in a row it [drops](Self::dropped) the event, and the log says so. Until the next try, other events in the same
+/// namespace wait too, but events in other namespaces are stored.
 ///
-/// An event that the client refuses is logged and dropped;
-/// at *debug* if the namespace of the event is gone. If more different events wait for the client than
-/// the recorder remembers, the oldest is dropped, and the log says so.
+/// If the client refuses an event, the recorder logs and drops it; the level is *debug* if the namespace of the event
+/// is gone. If more different events wait for the client than the recorder remembers, it drops the oldest, and the log
+/// says so.
 ///
-/// Kubernetes and the embedded clients delete an event [an hour](super::super::EmbeddedBuilder::event_ttl) after it last happened. If
-/// a deleted event happens again, it is created again, with the same name and the count that the recorder remembers.
+/// Kubernetes and the embedded clients delete an event [an hour](super::super::EmbeddedBuilder::event_ttl) after it
+/// last happened. If a deleted event happens again, it is created again, with the same name and the count that the
+/// recorder remembers.
 ///
-/// An event about a cluster-wide object is stored in the namespace `default`, as Kubernetes asks. Kubernetes 1.20 refuses such events.
+/// An event about a cluster-wide object is stored in the namespace `default`, as Kubernetes requires. Kubernetes 1.20
+/// refuses such events.
 ///
-/// If the system refuses the thread, the events wait until a later event starts it, for a `flush`, or for the drop of the last handle.
+/// If the system refuses to start the thread, the events wait until a later event starts it, or until `flush` or the
+/// drop of the last handle stores them.
 ///
-/// Dropping the last handle tries to store the remaining events, as `flush` does, and ends the thread. It blocks as long as the client
-/// does. A log line at *warn* gives the number of events that are lost.
+/// Dropping the last handle tries to store the remaining events, as `flush` does, and ends the thread. The drop blocks
+/// as long as the client does. If events are lost, the log gives their number at *warn*.
 ///
-/// On a [`ManualClock`](crate::ManualClock) there is no thread, so that a test sees the same each time: `flush` and the drop of the
-/// last handle store the events. A simulation schedules the thread like any other.
+/// On a [`ManualClock`](crate::ManualClock) there is no thread, so that a test sees the same each time: `flush` and the
+/// drop of the last handle store the events. A simulation schedules the thread like any other.
 ///
 /// # Examples
 ///
@@ -78,12 +82,13 @@ pub struct EventRecorder {
 struct RecorderHandle {
     core: Arc<RecorderCore>,
     writer: OnceLock<EventWriter>,
-    /// Whether the system has ever refused the thread: only the first refusal is logged. Locked while the thread starts.
+    /// Whether the system has ever refused the thread: only the first refusal is logged. Locked while the thread
+    /// starts.
     refused: Mutex<bool>,
     owner: OwnerProcess,
 }
 
-/// The action of events without another one.
+/// The action of events that have no other action.
 const ACTION: &str = "Reconcile";
 
 /// Settings for an [`EventRecorder`], each with a default.
@@ -100,16 +105,17 @@ pub struct EventRecorderBuilder {
 }
 
 impl EventRecorderBuilder {
-    /// Stores events with this client, as objects of [`EventRecorder::KIND`]. Default: no client, and events are not stored.
+    /// Stores events with this client, as objects of [`EventRecorder::KIND`]. By default there is no client, and events
+    /// are not stored.
     ///
-    /// An event lies in the namespace of its object, or in `default` if the object has none. (Kubernetes up to 1.20 refuses events
-    /// about cluster-wide objects there.)
+    /// An event is stored in the namespace of its object, or in `default` if the object has none. (Kubernetes up to
+    /// 1.20 refuses events about cluster-wide objects there.)
     pub fn client(self, client: Arc<dyn Client>) -> Self {
         Self { client: Some(client), ..self }
     }
 
-    /// Sets the name of this process, which its component may run several times, for the field `reportingInstance`. Default: the variable
-    /// `HOSTNAME` (in Kubernetes the name of the pod), else the component.
+    /// Sets the name of this process, for the field `reportingInstance`: several processes may run the same component.
+    /// Default: the variable `HOSTNAME` (in Kubernetes the name of the pod), otherwise the component.
     pub fn instance(self, instance: impl Into<String>) -> Self {
         Self { instance: Some(instance.into()), ..self }
     }
@@ -126,12 +132,13 @@ impl EventRecorderBuilder {
 
     /// Sets a function that is called with each event: its object, type, reason and message. Default: none.
     ///
-    /// It is called on the thread that records the event, also for repeated events.
+    /// The thread that records the event calls it, and it is called for repeated events too.
     pub fn observer(self, observer: impl Fn(&ObjectRef, EventType, &str, &str) + Send + Sync + 'static) -> Self {
         Self { observer: Some(Box::new(observer)), ..self }
     }
 
-    /// Sets how many different events are remembered; at least one. Default: 4,096. Events that wait for the client count too.
+    /// Sets how many different events are remembered; at least one. Default: 4,096. Events that wait for the client are
+    /// included.
     pub fn remember(self, most: usize) -> Self {
         Self { most, ..self }
     }
@@ -174,9 +181,9 @@ impl EventRecorder {
         }
     }
 
-    /// Returns a handle of the same recorder for events of this action, such as `Provision`. Default: `Reconcile`.
+    /// Returns a handle of the same recorder for events with this action, such as `Provision`. Default: `Reconcile`.
     ///
-    /// The action is one word for programs, `LikeThis`: the controller's attempt that the event is about.
+    /// The action is one word for programs, `LikeThis`. It names the controller's attempt that the event reports about.
     #[must_use]
     pub fn action(&self, action: impl Into<Arc<str>>) -> Self {
         Self { handle: Arc::clone(&self.handle), action: action.into() }
@@ -184,8 +191,9 @@ impl EventRecorder {
 
     /// Records an event about `object`.
     ///
-    /// The reason is one word for programs, `LikeThis`. The message is for people. Use the same words for the same event, so that it
-    /// is counted as a repetition. The message is cut after 1,024 bytes, the reason and the action after 128.
+    /// The reason is one word for programs, `LikeThis`. The message is for people. Use the same words for the same
+    /// event, so that it is counted as a repetition. The message is cut after 1,024 bytes, the reason and the action
+    /// after 128.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
         let RecorderCore { component, log, clock, client, observer, records, .. } = &*self.handle.core;
         let component = component.as_str();
@@ -215,17 +223,19 @@ impl EventRecorder {
         }
     }
 
-    /// Tries to store each event recorded so far, once. Blocks until they are stored or refused, or the client cannot be reached.
+    /// Tries once to store each event recorded so far. Blocks until they are stored or refused, or the client cannot be
+    /// reached.
     ///
-    /// If the client cannot be reached for an event, the other events in its namespace stay for a later try. After such failures
-    /// in three namespaces in a row, all events stay.
+    /// If the client cannot be reached for an event, the other events in its namespace wait for a later try. After such
+    /// failures in three namespaces in a row, all events wait.
     ///
-    /// For the end of a program and for tests. The client must not call it.
+    /// Use it at the end of a program and in tests. The client must not call it.
     pub fn flush(&self) {
         self.handle.core.store_all(&mut PassFailures::default());
     }
 
-    /// Returns how many events were dropped because too many waited for the client, or because 12 tries in a row failed.
+    /// Returns how many events were dropped because too many waited for the client, or because 12 tries in a row
+    /// failed.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.handle.core.records.with(|records| records.dropped())
@@ -245,7 +255,8 @@ impl EventRecorder {
 }
 
 impl RecorderHandle {
-    /// Makes the thread store the events that wait. Starts it if necessary; if the system refuses it, the events go on waiting.
+    /// Makes the thread store the waiting events. Starts it if necessary; if the system refuses it, the events keep
+    /// waiting.
     fn store_later(&self) {
         let clock = &self.core.clock;
         if clock.is_held() && clock.scheduler().is_none() {
@@ -260,7 +271,7 @@ impl RecorderHandle {
     }
 
     fn start_writer(&self) {
-        // Locked throughout, so that no second thread is started.
+        // Locked until the end, so that no second thread is started.
         let mut refused = self.refused.lock();
         if self.writer.get().is_some() {
             return;

@@ -14,7 +14,7 @@ use crate::run::error::Chain;
 /// Called with each event: its object, type, reason and message.
 pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;
 
-/// The part of a recorder that its handles and its thread share.
+/// The state that the handles and the thread of a recorder share.
 pub(super) struct RecorderCore {
     pub(super) component: String,
     pub(super) reporter: Reporter,
@@ -28,10 +28,11 @@ pub(super) struct RecorderCore {
 }
 
 impl RecorderCore {
-    /// Tries each event once that is pending now. Returns whether no event waits for another try.
+    /// Tries once to store each event that is pending now. Returns whether no event waits for another try.
     ///
-    /// Skips the events of namespaces that have failed, and counts further failures: perhaps a webhook fails for one namespace only.
-    /// After failures in several namespaces in a row, the client counts as unreachable, and the pass ends.
+    /// Skips the events of namespaces that have failed, and counts further failures, because a webhook may fail for one
+    /// namespace only. After failures in several namespaces in a row, the client counts as unreachable, and the pass
+    /// ends.
     pub(super) fn store_all(&self, failures: &mut PassFailures) -> bool {
         let Some(client) = &self.client else { return true };
         let mut pass = self.records.with(|records| records.begin_pass());
@@ -45,7 +46,7 @@ impl RecorderCore {
 }
 
 impl Drop for RecorderCore {
-    /// Reports the events that nobody can store any more.
+    /// Reports the events that are lost because nobody will store them.
     fn drop(&mut self) {
         let count = self.records.with(|records| records.pending());
         if count > 0 {
@@ -58,8 +59,8 @@ impl Drop for RecorderCore {
     }
 }
 
-/// Stores an event: creates its object, or raises the count of the stored one. If the stored one has been deleted meanwhile (most
-/// clients delete events after an hour), it is created again.
+/// Stores an event: creates its object, or raises the count of the stored one. If the stored one has been deleted (most
+/// clients delete events after an hour), creates it again.
 fn store(client: &dyn Client, reporter: &Reporter, recorded: &Recorded) -> Result<(), ClientError> {
     let key = recorded.key(reporter);
     let patch = || {
@@ -74,7 +75,7 @@ fn store(client: &dyn Client, reporter: &Reporter, recorded: &Recorded) -> Resul
         }
     } else {
         match create() {
-            // An earlier call has created it, but its answer was lost.
+            // An earlier call has created it, but the answer was lost.
             Err(ClientError::AlreadyExists { .. }) => patch(),
             other => other,
         }
@@ -90,7 +91,7 @@ fn is_without_namespace(error: &ClientError) -> bool {
     }
 }
 
-/// An event that a thread is storing. Dropping it lets other threads store the next one, also if the client panics.
+/// An event that a thread is storing. Dropping it lets other threads store the next one, even if the client panics.
 struct Storing<'a> {
     core: &'a RecorderCore,
     recorded: Recorded,

@@ -1,4 +1,4 @@
-//! The times of a lease, and the rules between them.
+//! The times of a lease, and the relations that must hold between them.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ pub(in crate::objects) struct LeaseTiming {
     pub(in crate::objects) duration: Duration,
     /// The time after which a leader that could not renew its lease no longer leads.
     pub(in crate::objects) renew_deadline: Duration,
-    /// The time between two calls.
+    /// The time between two renewals.
     pub(in crate::objects) retry: Duration,
     /// The time before the deadline at which work is cancelled.
     pub(in crate::objects) margin: Duration,
-    /// The time that one call may take.
+    /// The time limit of one call.
     pub(in crate::objects) call: Duration,
 }
 
@@ -36,12 +36,13 @@ impl LeaseTiming {
     /// The greatest share by which periods differ at random.
     pub(in crate::objects) const JITTER: f64 = 0.2;
 
-    /// Returns the time between two reads of a candidate: less than half a period. A failover so takes little more than a lease.
+    /// Returns the time between two reads of a candidate: less than half a period, so that a failover takes little more
+    /// than a lease.
     pub(in crate::objects) fn poll(&self) -> Duration {
         self.retry.mul_f64(0.4)
     }
 
-    /// Checks the rules between the times.
+    /// Checks the relations between the times.
     pub(in crate::objects) fn check(&self) -> Result<(), StartError> {
         let Self { duration, renew_deadline, retry, margin, call } = self;
         if duration.subsec_nanos() != 0 || duration.as_secs() == 0 || i32::try_from(duration.as_secs()).is_err() {
@@ -54,7 +55,7 @@ impl LeaseTiming {
             return Err(StartError::setting("retry_period", retry, "longer than zero"));
         }
         let work = renew_deadline.saturating_sub(*margin);
-        // Compared first without the jitter: the product may overflow.
+        // The first comparison is without the jitter, because the product may overflow.
         if *retry >= work || retry.mul_f64(1.0 + Self::JITTER) >= work {
             let rule = "shorter than the renew deadline without the stop margin, by a fifth";
             return Err(StartError::setting("retry_period", retry, rule));

@@ -1,4 +1,4 @@
-//! Counts the woken streams of a call in tests. In a program this does nothing.
+//! Counts the streams that a call wakes, in tests. In a program this does nothing.
 //!
 //! Each thread counts its own calls, so that parallel tests do not disturb each other.
 
@@ -80,7 +80,8 @@ mod tests {
         assert_eq!(visits(1_000), visits(10));
     }
 
-    /// Returns the visits of a deletion, which deletes the children or leaves them. `others` are further owners of each child.
+    /// Returns how many objects a deletion visits, which deletes the children or leaves them. `others` are further
+    /// owners of each child.
     fn cascade(children: usize, propagation: Propagation, blocks: bool, chained: bool, others: &[Value]) -> usize {
         let client = MemoryClient::new();
         let first = create(&client, "owner", &[]);

@@ -1,7 +1,7 @@
 //! The state of an embedded client: the objects, their indexes, and the history. A plain value.
 //!
-//! A clone is a snapshot: it costs the same for any number of objects, shares its parts with the original, and stays as it is while
-//! the original changes.
+//! A clone is a snapshot: its cost does not depend on the number of objects, it shares its parts with the original, and
+//! it does not change when the original changes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -48,7 +48,8 @@ impl ServerState {
         }
     }
 
-    /// Returns the most changes that the history can hold. Near the limit of its bytes, that is its current length.
+    /// Returns the most changes that the history can hold. If the bytes are the tighter limit, returns the current
+    /// length.
     pub(super) fn most_history(&self) -> usize {
         let is_near = self.history_bytes > self.most_history_bytes / 2;
         if is_near { self.history.len() } else { self.most_history }
@@ -62,7 +63,7 @@ impl ServerState {
         self.table(kind)?.get(key)
     }
 
-    /// Returns the changes after this version, the oldest first; `None` if the history does not go back that far.
+    /// Returns the changes after this version, oldest first; `None` if the history begins later.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &ObjectChange>> {
         let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
         (missed <= self.history.len())

@@ -12,7 +12,8 @@ use super::{
 
 /// Packs a value.
 ///
-/// It writes from the end to the beginning: the length of an array or object stands before its content, and is known after it.
+/// It writes from the end to the beginning: the length of an array or object precedes its content, but is known only
+/// after it.
 pub(in crate::objects) fn pack(json: &Value) -> Arc<str> {
     /// A part that is not written yet.
     enum Part<'a> {
@@ -67,7 +68,7 @@ impl Backwards {
         self.bytes.len() - self.begin
     }
 
-    /// Writes bytes before the others.
+    /// Writes bytes in front of the others.
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         if self.begin < bytes.len() {
@@ -78,7 +79,7 @@ impl Backwards {
         self.bytes[self.begin..end].copy_from_slice(bytes);
     }
 
-    /// Makes room for at least this many bytes.
+    /// Makes space for at least this many bytes.
     #[cold]
     fn grow(&mut self, more: usize) {
         let mut larger = vec![0; 2 * self.bytes.len() + more];
@@ -168,7 +169,7 @@ pub(super) fn encode(number: &Number) -> Option<(u8, u64)> {
 /// Writes JSON without spaces.
 impl fmt::Display for Packed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Much faster than to pass each part to the formatter.
+        // Much faster than passing each part to the formatter.
         let mut text = String::with_capacity(self.0.len() + self.0.len() / 2);
         write_json(*self, &mut text)?;
         f.write_str(&text)
@@ -226,7 +227,7 @@ fn write_json(value: Packed<'_>, out: &mut String) -> fmt::Result {
 
 /// Writes a string as JSON.
 fn quote(text: &str, out: &mut String) -> fmt::Result {
-    // Looks at all bytes, which takes less time than to stop at the first one.
+    // Checking all bytes takes less time than stopping at the first match.
     let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
     if text.bytes().fold(false, |found, byte| found | is_special(byte)) {
         out.push_str(&serde_json::to_string(text).map_err(|_| fmt::Error)?);

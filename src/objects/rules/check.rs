@@ -15,7 +15,7 @@ use crate::objects::validate::{
 };
 use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef, SharedObject};
 
-/// The fields of the metadata. Others are not kept.
+/// The fields of the metadata. Other fields are dropped.
 const KNOWN: [&str; 15] = [
     "name",
     "generateName",
@@ -37,7 +37,7 @@ const KNOWN: [&str; 15] = [
 /// The most bytes in the keys and values of an object's annotations together.
 const MOST_ANNOTATIONS: usize = 256 * 1024;
 
-/// Reports rules that an object breaks.
+/// Reports the rules that an object breaks.
 struct Check(ObjectRef);
 
 impl Check {
@@ -55,13 +55,13 @@ impl Check {
     }
 }
 
-/// Checks the rules that need no other object, and removes empty fields of the metadata. Returns the key. Its name is empty only
-/// if the object has a `generateName`.
+/// Checks the rules that need no other object, and removes empty fields of the metadata. Returns the key. Its name is
+/// empty only if the object has a `generateName`.
 pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
     check_as(ObjectRef::new(kind, &key_of(&*object)), object)
 }
 
-/// Does the same as [`check`] for an object with this kind. Errors name `named`.
+/// Does the same as [`check`], for the kind of `named`. Errors name `named`.
 pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey, ClientError> {
     let kind = named.kind().clone();
     let check = Check(named);
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// The time grows with the number of finalizers, not with its square. Otherwise, this test would take many minutes.
+    /// The time is linear in the number of finalizers. If it were quadratic, this test would take many minutes.
     #[test]
     fn very_many_finalizers_are_compared() {
         let location = Location { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::new("default", "a") };

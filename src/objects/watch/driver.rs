@@ -1,4 +1,4 @@
-//! The thread of a watch: performs the calls that its [machine](super::machine) decides on.
+//! The thread of a watch: makes the calls that its [machine](super::machine) decides on.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::run::error::Chain;
 use crate::watch::Push;
 use crate::watch::source::SourceState;
 
-/// A function that changes objects before a watch keeps them.
+/// A function that changes each object before the watch keeps it.
 pub(super) type Transform<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 
 /// The task of the thread.
@@ -45,9 +45,9 @@ pub(super) struct WatchDriver<T: Object> {
     stop: CancellationToken,
     stream: Option<OpenStream>,
     group: Arc<ThreadGroup>,
-    /// Shows the deadline of a read to the watchdog.
+    /// Through this, the watchdog knows the deadline of a read.
     slot: Arc<WorkerSlot>,
-    /// The version of each object that does not match the type.
+    /// The versions of objects that do not match the type.
     undecodable: HashMap<ObjectKey, String>,
     /// In a simulation: the next event, or the panic that reading it caused.
     #[cfg(feature = "testing")]
@@ -60,7 +60,7 @@ struct OpenStream {
     stop: CancellationToken,
 }
 
-/// Returns a function that reports streams of this source that go on after their deadlines.
+/// Returns a function that reports streams of this source that continue after their deadlines.
 pub(super) fn report_overruns(source: Arc<SourceState>) -> OverrunHook {
     Box::new(move |_| source.failed("a silent stream does not end, although it is cancelled".to_owned()))
 }
@@ -94,7 +94,7 @@ impl<T: Object> WatchDriver<T> {
         }
     }
 
-    /// Sets the view of the store, which learns of each step.
+    /// Sets the view of the store, which the driver informs of each step.
     pub(super) fn shown(self, shown: Arc<ShownObjects<T>>) -> Self {
         Self { shown: Some(shown), ..self }
     }
@@ -108,7 +108,7 @@ impl<T: Object> WatchDriver<T> {
         self.group.clock.nanos()
     }
 
-    /// Performs the next call, or reads one event with `read`. Returns the time of the next step.
+    /// Makes the next call, or reads one event with `read`. Returns the time of the next step.
     fn advance(&mut self, read: impl FnOnce(&mut Self, &mut OpenStream, Nanos) -> Option<StreamItem>) -> Next {
         if self.stop.is_cancelled() {
             self.stream = None;
@@ -169,7 +169,8 @@ impl<T: Object> WatchDriver<T> {
         self.react(|machine, now| if timed_out { machine.timed_out(now) } else { machine.received(now, item) });
     }
 
-    /// Passes a result to the machine, and carries out its reaction. Does nothing after a stop, which may be the cause of the result.
+    /// Passes a result to the machine, and makes the changes and reports that it returns. Does nothing after a stop,
+    /// because the stop may have caused the result.
     fn react(&mut self, result: impl FnOnce(&mut WatchMachine, Nanos) -> WatchReaction) {
         if self.stop.is_cancelled() {
             return;
@@ -204,7 +205,7 @@ impl<T: Object> WatchDriver<T> {
         }
     }
 
-    /// Changes the store. Returns the key of the changed object, if there is only one.
+    /// Changes the store. Returns the key of the changed object, if only one changed.
     fn apply(&mut self, change: Change) -> Option<ObjectKey> {
         match change {
             Change::ReplaceAll { objects, unreadable } => {
@@ -241,9 +242,10 @@ impl<T: Object> WatchDriver<T> {
         let mut items = Vec::with_capacity(objects.len());
         for object in objects {
             let key = object.key();
-            // Objects that are known as undecodable are not logged again.
+            // Undecodable objects that are already known are not logged again.
             self.undecodable.extend(before.remove_entry(&key));
-            // Each object of the list is dropped here, so the list and the values do not take their memory together.
+            // Drop each object of the list right here, so that the list and the values are not in memory at the same
+            // time.
             let value = self.decode(&key, &object).map(Arc::new);
             let value = value.or_else(|| self.push.watch().store().get(&key));
             items.extend(value.map(|value| (key, value)));
@@ -262,7 +264,7 @@ impl<T: Object> WatchDriver<T> {
 
     /// Reads an object as a value of the type, and transforms the value.
     fn typed(&self, object: &SharedObject) -> Result<T, ClientError> {
-        // Code of the program, which must not stop the watch of the other objects.
+        // The program's code must not stop the watch of the other objects.
         let panicked = |what: &str, panic: &(dyn Any + Send)| {
             let rule = format!("{what} panicked: {}", panic_message(panic));
             ClientError::invalid(ObjectRef::new(self.api.kind(), &object.key()), "", "", rule)
@@ -312,7 +314,7 @@ impl<T: Object> WatchDriver<T> {
             let run = self.group.begin_until(&self.slot, until, 0);
             self.slot.expose(&stream.stop);
             if self.group.clock.reached(until) {
-                // The watchdog may have been here before the token.
+                // The watchdog may have looked at the slot before it had the token.
                 stream.stop.cancel();
             }
             run

@@ -20,45 +20,49 @@ use super::server::EmbeddedEngine;
 use super::state::ServerState;
 use crate::run::error::BoxError;
 
-/// A [`Client`](crate::objects::Client) that keeps its objects in memory, like a [`MemoryClient`](crate::objects::MemoryClient),
-/// and in a file. Feature `file-client`.
+/// A [`Client`](crate::objects::Client) that keeps its objects in memory, like a
+/// [`MemoryClient`](crate::objects::MemoryClient), and in a file. Feature `file-client`.
 ///
-/// Clones are cheap and share the objects. A write returns once it is on the disk, so it survives a crash of the process or the
-/// system. The changes of one call (an object and the dependents deleted with it) are stored together or not at all. Calls of
-/// several threads that come at the same time share one sync of the disk. A refused write waits too if it was refused because of a
-/// change that is not on the disk yet: no answer follows from a change that may be lost. Reads see only changes that are on the disk. They do
-/// not wait for the file, except that a read of events may first delete expired ones. Watches cannot resume from a version before the
-/// file was opened: it is [gone](crate::objects::ClientError::Gone).
+/// Clones are cheap and share the objects. A write returns once it is on the disk, so it survives a crash of the
+/// process or the system. The changes of one call (an object and the dependents deleted with it) are stored together or
+/// not at all. Concurrent calls share one sync of the disk. A refused write also waits if the change that caused the
+/// refusal is not on the disk yet: no answer depends on a change that may be lost.
 ///
-/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state. Opening the file
-/// deletes events that have expired meanwhile.
+/// Reads see only changes that are on the disk. They do not wait for the file; only a read of events may first delete
+/// expired ones. A watch cannot resume from a version that is older than the opening of the file: that version is
+/// [gone](crate::objects::ClientError::Gone).
+///
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after their latest time. Opening the file
+/// deletes events that have expired since.
 ///
 /// Only one process at a time can open the file. It stays open until the last clone and stream are dropped.
 ///
-/// A new file is readable and writable for its owner only (mode 0600), because objects may hold secrets. The mode of a file that
-/// exists stays as it is. A file that is not empty and not a database is never written.
+/// Only its owner can read and write a new file (mode 0600), because objects may hold secrets. The mode of an existing
+/// file stays as it is. A file that is not empty and not a database is never written.
 ///
-/// A process that is forked without `exec` has a copy of the client, which reads the objects as they were at the fork. Its writes
-/// fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and its drop neither writes to the file nor unlocks
-/// it. Until the copy is dropped or the child ends, no process can open the file after the parent has crashed. So fork before you
-/// open the file, or only to call `exec`.
+/// A process that is forked without `exec` has a copy of the client, which reads the objects as they were at the fork.
+/// Its writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and its drop neither writes
+/// to the file nor unlocks it. If the parent crashes, no process can open the file until the copy is dropped or the
+/// child ends. Therefore fork before you open the file, or fork only to call `exec`.
 ///
 /// # Failures
 ///
-/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error,
-///   with one exception: if the process was killed and the *last* write is damaged too, that write looks unfinished, and the
-///   client opens with the state before it.
-/// - **Full disk**: writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and reads go on. Each
-///   write opens the database again, so writing works again once there is room. A failed write is removed from the file by the
-///   next write or when the client is dropped. All writes that share a failed sync fail, and so do writes that were made on top of
-///   them. After a failed write, expired events stay readable until a write succeeds. If
-///   their deletion fails, the log says so at *warn*.
-/// - **Deletions on a full disk** have room reserved: 250 KiB of free pages in the file, and a file beside it with the ending
-///   `.reserve`, which is deleted when a deletion finds no room. A write that makes an object or makes it larger makes that file again
-///   if there is room, and fails if it would leave no free pages. A deletion that shares its sync with such a write fails with it:
-///   try it again. There is no reserve until the first write, nor in the file after a [compaction](Self::compact).
-/// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A file from an
-///   earlier version with such objects can be opened. They can be read and deleted, and written if they do not grow.
+/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is
+///   an error, with one exception: if the process was killed and the *last* write is damaged too, that write looks
+///   unfinished, and the client opens with the state before it.
+/// - **Full disk**: writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and reads
+///   continue. Each write opens the database again, so writing works again once there is space. The next write, or
+///   dropping the client, removes a failed write from the file. If a sync fails, all writes that share it fail, and all
+///   later writes that build on them fail too. After a failed write, expired events stay readable until a write
+///   succeeds. If their deletion fails, the log says so at *warn*.
+/// - **Deletions on a full disk** have reserved space: 250 KiB of free pages in the file, and a second file with the
+///   ending `.reserve`, which is deleted when a deletion finds no space. A write that creates or enlarges an object
+///   recreates that file if there is space, and fails if it would leave no free pages. A deletion that shares its sync
+///   with such a write fails with it: try it again. There is no reserve before the first write, and the file has none
+///   after a [compaction](Self::compact).
+/// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A
+///   file from an earlier version may contain such objects and can be opened. You can read and delete them, and write
+///   them if they do not grow.
 ///
 /// # Examples
 ///
@@ -91,27 +95,28 @@ impl FileClient {
     ///
     /// # Errors
     ///
-    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file that is not
-    /// empty and not a database of this client is left unchanged. The error names the file.
+    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file
+    /// that is not empty and not a database of this client is left unchanged. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
 
-    /// Returns the default settings, to be changed before the file is opened.
+    /// Returns the default settings. Change them, then open the file.
     pub fn builder() -> EmbeddedBuilder {
         EmbeddedBuilder::new()
     }
 
-    /// Compacts the file: moves its contents together, and gives the free space back to the file system. Blocks until this is done.
+    /// Compacts the file: moves its contents together, and returns the free space to the file system. Blocks until this
+    /// is done.
     ///
-    /// Deleted objects leave free space that later writes use, but only this call makes the file smaller. It rewrites much of the
-    /// file, so call it after many deletions, when few writes come. Meanwhile other writes wait, and a read of events may wait too
-    /// because it first deletes expired ones. All other reads and watches go on. If the process is killed, the file has the same
-    /// objects as before.
+    /// Later writes reuse the space of deleted objects, but only this call makes the file smaller. It rewrites much of
+    /// the file, so call it after many deletions, when there are few writes. Other writes wait for it, and a read of
+    /// events may wait too, because it first deletes expired ones. All other reads and watches continue. If the process
+    /// is killed, the file has the same objects as before.
     ///
     /// # Errors
     ///
-    /// If the disk fails or is full. All objects are still there, in memory and in the file.
+    /// If the disk fails or is full. No object is lost, neither in memory nor in the file.
     ///
     /// # Examples
     ///
@@ -131,7 +136,8 @@ impl FileClient {
         self.store.compact().map_err(|source| CompactError { path: path.to_owned(), source })
     }
 
-    /// Returns the size of the file in bytes. Free space inside the file counts, until [`compact`](Self::compact) gives it back.
+    /// Returns the size of the file in bytes. This includes free space inside the file until [`compact`](Self::compact)
+    /// returns it to the file system.
     ///
     /// # Errors
     ///
@@ -142,8 +148,8 @@ impl FileClient {
 
     /// Sets the gauge `homeostat_file_client_bytes` to the size of the file, with the label `path`. Feature `metrics`.
     ///
-    /// Call it before each scrape, like [`Manager::export_metrics`](crate::Manager::export_metrics). If the system cannot tell the
-    /// size, the gauge keeps its value.
+    /// Call it before each scrape, like [`Manager::export_metrics`](crate::Manager::export_metrics). If the system
+    /// cannot tell the size, the gauge keeps its value.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
         const BYTES: &str = "homeostat_file_client_bytes";
@@ -168,7 +174,8 @@ impl FileClient {
 }
 
 impl EmbeddedBuilder {
-    /// Opens a client that also keeps its objects in this file. Creates the file if it does not exist. Feature `file-client`.
+    /// Opens a client that also keeps its objects in this file. Creates the file if it does not exist. Feature
+    /// `file-client`.
     ///
     /// # Errors
     ///
@@ -180,7 +187,7 @@ impl EmbeddedBuilder {
     }
 }
 
-/// The error of compacting a file of objects.
+/// The error when compacting a file of objects.
 #[derive(Debug)]
 pub struct CompactError {
     path: PathBuf,
@@ -200,7 +207,7 @@ impl Error for CompactError {
     }
 }
 
-/// The error of opening a file of objects.
+/// The error when opening a file of objects.
 #[derive(Debug)]
 pub struct OpenError {
     path: PathBuf,

@@ -1,26 +1,29 @@
-//! Group commit: writers that come at the same time share one write of the journal, and so one sync of the disk.
+//! Group commit: concurrent writers share one write of the journal, and so one sync of the disk.
 //!
-//! A transaction runs on the *tip*: the state with all accepted changes, stored or not. Its changes join the open batch. The writer
-//! that opens a batch leads it: it waits until the batch before is stored, closes its own, stores it, and makes it visible. The other
-//! writers of the batch wait for its end. Meanwhile later writers open the next batch. This is the leader and follower scheme of
-//! `LevelDB`'s write queue.
+//! A transaction runs on the *tip*: the state with all accepted changes, stored or not. Its changes join the open
+//! batch. The writer that opens a batch leads it: it waits until the previous batch is stored, closes its own, stores
+//! it, and makes it visible. The other writers of the batch wait for that. Later writers open the next batch in the
+//! meantime. This is the leader and follower scheme of `LevelDB`'s write queue.
 //!
 //! # Invariants
 //!
-//! - Batches are stored and become visible one after the other, in the order of their versions. A change is stored before it is
-//!   visible.
-//! - The tip is the visible state, the batch that is being stored, and the open batch. It is `None` if there is no such batch.
-//! - If a batch cannot be stored, the open batch fails with it, because its transactions saw the lost changes. The tip is the visible
-//!   state again.
-//! - A call without changes may have seen changes that are not stored. It waits until the last batch that it saw is stored, and fails
-//!   with that batch. Therefore no answer, not even a refusal, follows from a lost change.
+//! - Batches are stored and become visible one at a time, in the order of their versions. A change is stored before it
+//!   is visible.
+//! - The tip is the visible state plus the batch that is being stored plus the open batch. It is `None` if there is no
+//!   such batch.
+//! - If a batch cannot be stored, the open batch fails with it, because its transactions saw the lost changes. The tip
+//!   becomes the visible state again.
+//! - A call that makes no changes may have seen changes that are not stored. It waits until the last batch that it saw
+//!   is stored, and fails with that batch. Therefore no answer, not even a refusal, depends on a lost change.
 //! - Every batch ends: its leader waits only for leaders of earlier batches.
 //!
-//! - A transaction whose state is lost while it runs joins no batch. It fails with the batch that it saw.
+//! - If the state of a transaction is lost while it runs, the transaction joins no batch. It fails with the batch that
+//!   it saw.
 //!
-//! Lock order: the turn of a writer, then the accepted changes, which are locked for a moment only; or the turn of a leader, then these.
-//! Transactions and the ledger run under the turns alone, except that a few changes are applied to the tip under the lock of the
-//! accepted changes. Therefore a leader never waits behind transactions. The end of a batch is a separate lock.
+//! Lock order: first the turn of a writer, then the accepted changes, which are locked only briefly; or first the turn
+//! of a leader, then the accepted changes. Transactions and the ledger run under the turns alone, so a leader never
+//! waits behind transactions. The exception: a few changes are applied to the tip under the lock of the accepted
+//! changes. The end of a batch is a separate lock.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -47,10 +50,10 @@ pub(super) trait Ledger {
     /// Applies changes to a state.
     fn apply(state: &mut Self::State, changes: &[Self::Change]);
 
-    /// Returns how many changes a batch on this state may have before it accepts no further transaction.
+    /// Returns how many changes a batch on this state may have before it accepts no further transactions.
     fn most_changes(state: &Self::State) -> usize;
 
-    /// Stores all of these changes or none. Does not panic.
+    /// Stores all of these changes or none. Must not panic.
     fn store(&self, changes: &[Self::Change]) -> Result<(), BoxError>;
 
     /// Makes a state visible that has these new changes. Returns the calls that wake readers. They run without a lock.
@@ -66,7 +69,7 @@ pub(super) struct GroupCommit<L: Ledger> {
     leading: Mutex<()>,
 }
 
-/// The changes that are accepted and not visible yet.
+/// The changes that are accepted but not visible yet.
 struct Accepted<L: Ledger> {
     tip: Option<L::State>,
     open: Option<OpenBatch<L::Change>>,
@@ -81,13 +84,13 @@ struct OpenBatch<C> {
     batch: Arc<Batch>,
 }
 
-/// The end of a batch, for all calls that wait for it.
+/// The end of a batch, which all calls in the batch wait for.
 struct Batch {
     end: Mutex<Option<Stored>>,
     ended: Condvar,
 }
 
-/// Whether a batch was stored. The error is shared among the calls of the batch.
+/// Whether a batch was stored. The calls of a batch share its error.
 pub(super) type Stored = Result<(), Arc<str>>;
 
 impl<L: Ledger> GroupCommit<L> {
@@ -96,14 +99,15 @@ impl<L: Ledger> GroupCommit<L> {
         Self { writing: Mutex::new(()), accepted: Mutex::new(accepted), leading: Mutex::new(()) }
     }
 
-    /// Runs `work` while no transaction runs. No batch may be under way.
+    /// Runs `work` while no transaction runs. No batch may be open or being stored.
     pub(super) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
         let _writing = self.writing.lock();
         work()
     }
 
-    /// Runs a transaction, which returns a value and its changes. Blocks until the changes are stored and visible. Without changes,
-    /// blocks until the changes that the transaction has seen are stored and visible. In case of an error the value is void.
+    /// Runs a transaction, which returns a value and its changes. Blocks until the changes are stored and visible.
+    /// Without changes, blocks until the changes that the transaction has seen are stored and visible. After an error,
+    /// discard the value.
     pub(super) fn write<T>(
         &self,
         ledger: &L,
@@ -111,7 +115,8 @@ impl<L: Ledger> GroupCommit<L> {
     ) -> (T, Stored) {
         let turn = self.turn();
         let (tip, last, failures) = self.accepted.lock().read();
-        // Without a tip there is no batch, and none begins before this turn ends: the visible state stays as it is.
+        // Without a tip there is no batch, and none is opened before this turn ends, so the visible state stays as it
+        // is.
         let state = tip.unwrap_or_else(|| ledger.visible());
         let (value, changes) = transaction(&state);
         let last = || last.map_or(Ok(()), |batch| batch.wait());
@@ -121,8 +126,8 @@ impl<L: Ledger> GroupCommit<L> {
         }
         let accepted = if changes.len() <= FEW {
             self.accepted.lock().accept(changes, failures, |tip, changes| {
-                // The tip is the state that the transaction has read, unless its last batch is visible now. With one handle it is
-                // changed in place.
+                // The tip is the state that the transaction has read, unless its last batch has become visible. With
+                // only one handle it is changed in place.
                 let mut next = match tip {
                     Some(tip) => {
                         drop(state);
@@ -139,7 +144,7 @@ impl<L: Ledger> GroupCommit<L> {
             self.accepted.lock().accept(changes, failures, |tip, _| (next, tip))
         };
         drop(turn);
-        // A transaction on a lost state fails with the last batch that it saw.
+        // A transaction that read a lost state fails with the last batch that it saw.
         let Some((batch, leads, old)) = accepted else { return (value, last()) };
         drop(old);
         if leads {
@@ -161,7 +166,7 @@ impl<L: Ledger> GroupCommit<L> {
     /// Stores the batch that this thread has opened, and makes it visible.
     fn lead(&self, ledger: &L, batch: &Arc<Batch>) {
         let turn = self.leading.lock();
-        // If the batch before has failed, this one has failed with it.
+        // If the previous batch has failed, this one has failed with it.
         let Some((state, changes)) = self.accepted.lock().close(batch) else { return };
         match ledger.store(&changes) {
             Ok(()) => {
@@ -199,9 +204,9 @@ impl<L: Ledger> Accepted<L> {
         (open.changes.len() >= L::most_changes(tip).max(1)).then(|| Arc::clone(&open.batch))
     }
 
-    /// Adds the changes of a transaction to the open batch. `next` turns the tip into the state after them, and returns a state
-    /// that is not needed any more. Returns the batch, whether the caller has opened it and leads it, and that state. Returns `None`
-    /// if a batch has failed since the transaction read the tip.
+    /// Adds the changes of a transaction to the open batch. `next` applies them to the tip, and returns a state that is
+    /// no longer needed. Returns the batch, whether the caller has opened it and leads it, and that state. Returns
+    /// `None` if a batch has failed since the transaction read the tip.
     fn accept(
         &mut self,
         changes: Vec<L::Change>,
@@ -229,13 +234,13 @@ impl<L: Ledger> Accepted<L> {
         Some((self.tip.clone()?, open.changes))
     }
 
-    /// Notes that the closed batch is visible. Returns the tip if it is not needed any more, to be dropped without a lock.
+    /// Records that the closed batch is visible. Returns the tip if it is no longer needed. Drop it without a lock.
     fn stored(&mut self) -> Option<L::State> {
         self.closed = None;
         if self.open.is_none() { self.tip.take() } else { None }
     }
 
-    /// Notes that the closed batch could not be stored. Returns the tip and the open batch, which have failed too.
+    /// Records that the closed batch could not be stored. Returns the tip and the open batch, which have failed too.
     fn failed(&mut self) -> (Option<L::State>, Option<OpenBatch<L::Change>>) {
         self.closed = None;
         self.failures += 1;

@@ -8,10 +8,10 @@ use crate::objects::client::ReadableList;
 use crate::objects::version::is_older;
 use crate::objects::{ClientError, ObjectKey, Query, SharedObject, WatchEvent};
 
-/// The longest time between two new objects of a streaming list, and before its end marker. A server waits three seconds for its
-/// cache, then sends without a pause.
+/// The longest time between two new objects of a streaming list, and before its end marker. A server waits three
+/// seconds for its cache, then sends without a pause.
 const MARKER_SILENCE: Duration = Duration::from_secs(30);
-/// The longest time of a streaming list. New objects may come for ever if the end marker is missing.
+/// The longest duration of a streaming list. If the end marker is missing, new objects may arrive forever.
 const MARKER_DEADLINE: Duration = Duration::from_secs(300);
 
 /// The size of the pages that the watch chooses itself, as client-go does.
@@ -35,11 +35,11 @@ pub(super) enum Least {
     Newest,
 }
 
-/// The effect of a page.
+/// The effect of a page on the list.
 pub(super) enum PageEffect {
     /// The list has more pages.
     More,
-    /// Each page would be the same.
+    /// The page repeats the previous one, and all further pages would too.
     Repeated,
     /// The list is complete, but has this older version.
     TooOld(String),
@@ -48,7 +48,7 @@ pub(super) enum PageEffect {
 }
 
 impl PagedListing {
-    /// `limit` is the page size of the query. Without it, `may_page` says whether the watch may choose one.
+    /// `limit` is the page size of the query. Without a limit, `may_page` allows the watch to choose one.
     ///
     /// It chooses none for a list that must have reached a version: servers answer it from a cache only if it has no limit. For a
     /// list of any version, a cache ignores the limit, and a server without a cache needs it.
@@ -87,7 +87,7 @@ impl PagedListing {
         }
     }
 
-    /// Returns whether a further page is read.
+    /// Returns whether another page must be read.
     pub(super) fn continues(&self) -> bool {
         self.token.is_some() && self.limit.is_some()
     }
@@ -103,7 +103,7 @@ impl PagedListing {
     }
 }
 
-/// The objects of a stream before its end marker.
+/// The objects that a stream sends before its end marker.
 pub(super) struct StreamingList {
     /// The objects by key, or the errors of objects that the client cannot read.
     items: BTreeMap<ObjectKey, Result<SharedObject, ClientError>>,
@@ -117,7 +117,7 @@ impl StreamingList {
         Self { items: BTreeMap::new(), began: now, progressed: now }
     }
 
-    /// Returns the time at which the list is given up.
+    /// Returns when the watch gives up on the list.
     pub(super) fn deadline(&self) -> Nanos {
         self.progressed.after(MARKER_SILENCE).min(self.began.after(MARKER_DEADLINE))
     }
@@ -138,7 +138,7 @@ impl StreamingList {
     }
 
     fn insert(&mut self, now: Nanos, key: ObjectKey, object: Result<SharedObject, ClientError>) {
-        // Only new objects count as progress: without a marker, changes may come for ever.
+        // Only new objects count as progress: without a marker, changes may arrive forever.
         if self.items.insert(key, object).is_none() {
             self.progressed = now;
         }

@@ -1,6 +1,6 @@
-//! The decisions of a watch of objects: the next call to the client, the changes of the store, the pauses.
+//! Decides for a watch of objects: the next call to the client, the changes of the store, the pauses.
 //!
-//! A [driver](super::driver) performs the [calls](WatchCall) and passes the results back. Times are plain numbers.
+//! A [driver](super::driver) makes the [calls](WatchCall) and passes the results back. Times are plain numbers.
 //!
 //! # How objects are listed
 //!
@@ -9,22 +9,24 @@
 //! | is [local](crate::objects::Capabilities::local), or the query has a limit | a list | a list |
 //! | is remote | a streaming list: a stream without a version, up to its first bookmark (the *end marker*) | a list |
 //!
-//! Lists follow the ladder of client-go (`tools/cache/reflector.go`): the first list may be of any version, a later one must have
-//! reached the last version that the watch has seen. If the server cannot do that, the newest list counts. If a page is gone, or
-//! the version of a list in pages, all objects are listed at once. A watch that gets no end marker lists from then on. If the server
-//! refuses streaming lists, the watch chooses pages for the lists that no cache answers.
+//! Lists follow the ladder of client-go (`tools/cache/reflector.go`). The first list may be of any version; a later one
+//! must have reached the last version that the watch has seen. If the server cannot do that, the watch takes the newest
+//! list. If a page is gone, or the version of a list in pages, the watch lists all objects at once. A watch that gets
+//! no end marker lists from then on. If the server refuses streaming lists, the watch uses pages for the lists that no
+//! cache answers.
 //!
-//! After a failure, a remote watch lists one object before it resumes: that list must have reached the last version. A server that
-//! was restored to an older state would otherwise keep the stream waiting.
+//! After a failure, a remote watch lists one object before it resumes. That list must have reached the last version.
+//! Without this check, a server that was restored to an older state would keep the stream waiting.
 //!
 //! # Invariants
 //!
-//! - A stream resumes at the version of the last change in the store. That version moves forward, except by a newest list or a
-//!   streaming list.
-//! - Versions are compared only as decimal numbers, and only versions of one watch. All other versions count as equal in age.
+//! - A stream resumes at the version of the last change in the store. Only a newest list or a streaming list moves that
+//!   version backward.
+//! - Versions are compared only as decimal numbers, and only within one watch. Unless both are decimal numbers, neither
+//!   counts as older.
 //! - Only a complete list replaces the store, so a deletion between two streams shows as a key that the list lacks.
-//! - A pause separates attempts, except a bounded number of them: after real changes, and where a step of the ladder cannot
-//!   recur.
+//! - A pause separates attempts. A bounded number of attempts needs no pause: after real changes, and where a step of
+//!   the ladder cannot recur.
 
 mod call;
 mod listing;
@@ -60,27 +62,28 @@ pub(super) struct WatchMachine {
     local: bool,
     pauses: Pauses,
     phase: WatchPhase,
-    /// The last version seen; empty if the objects must be listed for the first time.
+    /// The last version seen. Empty if the objects must be listed for the first time.
     version: String,
     /// Whether the next list must be the newest one.
     newest: bool,
     /// Whether the next list has pages.
     in_pages: bool,
     streaming: Streaming,
-    /// Whether a stream of this watch has had a bookmark that is no end marker.
+    /// Whether a stream of this watch has sent a bookmark that is not an end marker.
     has_bookmarks: bool,
-    /// Streams in a row that were silent from their beginning.
+    /// How many streams in a row were silent from their beginning.
     silent_streams: u32,
 }
 
-/// The activity of a watch.
+/// The current activity of a watch.
 enum WatchPhase {
     Listing(PagedListing),
-    /// Opens a stream of changes. `is_fresh` if the version is the version of a list that has just come.
+    /// Opens a stream of changes. `is_fresh` if the version is from a list that has just arrived.
     Opening {
         is_fresh: bool,
     },
-    /// Asks whether the server has reached the version, after a failure. A restored server may wait for it without an answer.
+    /// Checks whether the server has reached the version, after a failure. A restored server may wait for the version
+    /// without answering.
     Probing,
     OpeningStreamingList,
     StreamingList(StreamingList),
@@ -94,7 +97,7 @@ impl WatchMachine {
     }
 
     pub(super) fn new(query: Query, local: bool, backoff: Exponential, draws: Draws) -> Self {
-        // A limit asks for pages.
+        // A query with a limit asks for pages.
         let streaming = if local || query.limit.is_some() { Streaming::Off } else { Streaming::Preferred(0) };
         let mut machine = Self {
             query,
@@ -139,7 +142,7 @@ impl WatchMachine {
         &self.version
     }
 
-    /// Takes the answer to [`WatchCall::List`].
+    /// Processes the answer to [`WatchCall::List`].
     pub(super) fn listed(&mut self, now: Nanos, answer: Result<ReadableList, ClientError>) -> WatchReaction {
         let listing = match &mut self.phase {
             WatchPhase::Listing(listing) => listing,
@@ -181,7 +184,8 @@ impl WatchMachine {
         }
     }
 
-    /// Takes a list of one object that must have reached the last version. Whether the client can read the object does not matter.
+    /// Processes a list of one object that must have reached the last version. It does not matter whether the client
+    /// can read the object.
     fn probed(&mut self, now: Nanos, answer: Result<ReadableList, ClientError>) -> WatchReaction {
         match answer.map(|(list, _)| list) {
             Ok(list) if !is_older(&list.version, &self.version) => {
@@ -206,7 +210,7 @@ impl WatchMachine {
         }
     }
 
-    /// Takes the answer to [`WatchCall::Open`].
+    /// Processes the answer to [`WatchCall::Open`].
     pub(super) fn opened(&mut self, now: Nanos, answer: Result<(), ClientError>) -> WatchReaction {
         match (&self.phase, answer) {
             (WatchPhase::OpeningStreamingList, Ok(())) => {
@@ -229,7 +233,7 @@ impl WatchMachine {
         }
     }
 
-    /// Takes the next item of the stream; `None` at its end.
+    /// Processes the next item of the stream; `None` at its end.
     pub(super) fn received(
         &mut self,
         now: Nanos,
@@ -267,7 +271,7 @@ impl WatchMachine {
         }
     }
 
-    /// Takes the time of [`WatchCall::Read`], at which the stream has been closed.
+    /// Processes a timeout of [`WatchCall::Read`]. The stream has been closed.
     pub(super) fn timed_out(&mut self, now: Nanos) -> WatchReaction {
         match &self.phase {
             WatchPhase::StreamingList(list) => {
@@ -285,7 +289,7 @@ impl WatchMachine {
                 let is_quiet = !following.has_delivered;
                 self.silent_streams += 1;
                 if self.silent_streams >= SILENT_STREAMS {
-                    // The server may wait for a version that it had before a restore.
+                    // The server may be waiting for a version that it had before a restore.
                     self.newest |= has_failed;
                     self.list_again_after(now, has_failed);
                 } else {
@@ -299,12 +303,12 @@ impl WatchMachine {
         }
     }
 
-    /// Takes the news that a call or a change of the store has panicked. The objects are listed again.
+    /// Handles a panic in a call or in a change of the store. Lists the objects again.
     pub(super) fn panicked(&mut self, now: Nanos) {
         self.list_again_after(now, true);
     }
 
-    /// Takes an event of a stream of changes.
+    /// Processes an event of a stream of changes.
     fn follow(&mut self, now: Nanos, event: WatchEvent<SharedObject>) -> WatchReaction {
         let WatchPhase::Following(following) = &mut self.phase else { return WatchReaction::default() };
         let (version, change) = match event {
@@ -333,7 +337,7 @@ impl WatchMachine {
         WatchReaction { change, report: is_first.then_some(Report::Works) }
     }
 
-    /// Takes a complete list.
+    /// Processes a complete list.
     fn replaced(&mut self, objects: Vec<SharedObject>, unreadable: Vec<ClientError>, version: String) -> WatchReaction {
         self.version = version;
         self.newest = false;
@@ -341,10 +345,11 @@ impl WatchMachine {
         WatchReaction { change: Some(Change::ReplaceAll { objects, unreadable }), report: Some(Report::Works) }
     }
 
-    /// Takes an error of a stream of changes.
+    /// Processes an error of a stream of changes.
     fn interrupted(&mut self, now: Nanos, error: &ClientError) -> WatchReaction {
         if error.is_gone() {
-            // A server that works again, but has forgotten the version. The list has a version, so this cannot recur at once.
+            // The server works again, but has forgotten the version. The next list brings a new version, so this cannot
+            // recur at once.
             match &self.phase {
                 WatchPhase::Opening { is_fresh: false } => self.list_again(),
                 WatchPhase::Following(stream) if stream.is_resumed && !stream.has_delivered => self.list_again(),
@@ -353,14 +358,14 @@ impl WatchMachine {
             return note("listing the objects again", error);
         }
         if error.is_kind_not_served() {
-            // If the kind comes back, it may have other objects.
+            // If the kind is served again later, it may have other objects.
             self.list_again_after(now, true);
             return Report::Failed(Chain(error).to_string()).into();
         }
         self.fail_with(now, error)
     }
 
-    /// Takes an error of a streaming list.
+    /// Processes an error of a streaming list.
     fn streaming_failed(&mut self, now: Nanos, error: &ClientError) -> WatchReaction {
         if error.is_invalid() {
             self.streaming = Streaming::Refused;

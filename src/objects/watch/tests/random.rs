@@ -10,8 +10,8 @@ use super::watcher::Watcher;
 use crate::base::time::Nanos;
 
 const NAMES: u8 = 5;
-/// After its faults have ended, a watch must catch up within this time: the longest delay that a server asks for here, two silent
-/// streams, a streaming list without an end marker, and pauses.
+/// A watch must catch up within this time after its faults have ended: the longest delay that a server asks for here,
+/// two silent streams, a streaming list without an end marker, and pauses.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +19,12 @@ enum Op {
     Put(u8, u8),
     Delete(u8),
     Compact,
-    /// Goes back by some versions.
+    /// Restores the server to an older state, by this many versions.
     Restore(u8),
     Fault(Fault),
     /// The watch makes up to this number of steps.
     Steps(u8),
-    /// The watch goes on for this number of seconds.
+    /// The watch runs for this number of seconds.
     Wait(u8),
 }
 
@@ -86,7 +86,8 @@ fn server() -> impl Strategy<Value = (bool, bool, StreamingLists)> {
 }
 
 fn apply(watcher: &mut Watcher, op: Op) {
-    // After a restore no change comes until the watch has listed: a client cannot see that a version has another history.
+    // After a restore there is no change until the watch has listed: a client cannot see that a version has another
+    // history.
     let is_settled = !watcher.is_ahead;
     match op {
         Op::Put(name, size) if is_settled => watcher.server.put(name, size),
@@ -121,7 +122,7 @@ fn catch_up(watcher: &mut Watcher) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks the record of the subscriber: versions rise, and each removal stands for a deletion.
+/// Checks the record of the subscriber: versions rise, and each removal corresponds to a deletion.
 fn check_told(watcher: &Watcher) -> Result<(), TestCaseError> {
     let (mut versions, mut removals) = (BTreeMap::new(), BTreeMap::<u8, usize>::new());
     for (name, version) in &watcher.told {
@@ -140,7 +141,7 @@ fn check_told(watcher: &Watcher) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that the watch is no busy loop: at most `most` calls in any second.
+/// Checks that the watch does not loop without pauses: at most `most` calls in any second.
 fn check_calls(calls: &[Nanos], most: usize) -> Result<(), TestCaseError> {
     for window in calls.windows(most + 1) {
         let time = window[most].since(window[0]);

@@ -35,13 +35,13 @@ pub(super) enum StreamFault {
     Break,
     Gone,
     KindNotServed,
-    /// Nothing comes any more.
+    /// Nothing arrives from then on.
     Stall,
-    /// The last bookmark comes again.
+    /// The last bookmark is sent again.
     SameBookmark,
-    /// A bookmark comes that is this much older than the last item.
+    /// A bookmark is sent that is this much older than the last item.
     LateBookmark(u8),
-    /// The last event comes again.
+    /// The last event is sent again.
     SameEvent,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Fault {
     List(Refusal),
     /// Before the second page of the next list, this object is deleted and the version forgotten.
     Page(u8),
-    /// A cache is this much behind, if the query accepts that.
+    /// A cache is this many versions behind, if the query accepts that.
     OldList(u8),
     Open(Refusal),
     Stream(u8, StreamFault),
@@ -82,7 +82,8 @@ pub(super) struct Server {
     pub(super) cached: bool,
     /// The most objects of a page.
     pub(super) most: usize,
-    /// Whether a watch from a future version is gone, as with embedded clients. Otherwise it waits.
+    /// Whether a watch from a future version is gone, as with embedded clients. Otherwise the watch
+    /// waits.
     local: bool,
     /// The number of deletions of each object.
     pub(super) deletions: BTreeMap<u8, usize>,
@@ -91,11 +92,11 @@ pub(super) struct Server {
 }
 
 pub(super) struct Stream {
-    /// Items that come before the changes.
+    /// Items that are sent before the changes.
     first: VecDeque<Item>,
     /// The version up to which changes have been sent.
     sent: u64,
-    /// The items until the fault.
+    /// The fault, and the number of items before it.
     left: Option<(u8, StreamFault)>,
     bookmark: Option<Nanos>,
     last: Option<WatchEvent<SharedObject>>,
@@ -104,10 +105,10 @@ pub(super) struct Stream {
     restores: usize,
 }
 
-/// The answer of a stream.
+/// The result of reading a stream.
 pub(super) enum Read {
     Item(Option<Item>),
-    /// Nothing comes before this time.
+    /// Nothing arrives before this time.
     Quiet(Nanos),
 }
 
@@ -198,7 +199,8 @@ impl Server {
         self.oldest = self.head;
     }
 
-    /// Goes back by some versions. The next changes get versions that other changes have had.
+    /// Restores the server to an older state, by this many versions. The next changes reuse
+    /// versions.
     pub(super) fn restore(&mut self, back: u8) {
         let head = self.head.saturating_sub(back.into()).max(10);
         // The old value of an undecodable object could have a version that the object gets again.
@@ -318,7 +320,7 @@ impl Server {
         })
     }
 
-    /// Reads a stream. Bookmarks come at their time.
+    /// Reads a stream. Bookmarks are sent when they are due.
     pub(super) fn read(&mut self, stream: &mut Stream, now: Nanos) -> Read {
         if stream.broken {
             return Read::Item(None);
