@@ -149,7 +149,7 @@ impl PrimaryReconciler<Service> for Reconcile {
             keep.push(ensured.object().key());
         }
         for instance in self.instances.prune(service, keep)? {
-            println!("{name}: instance {} is no longer wanted ({})", instance.name(), cx.operation());
+            println!("{name}: instance {} is no longer desired ({})", instance.name(), cx.operation());
         }
         let metadata = ObjectMeta::new("default", name);
         self.settings.ensure(service, Settings { metadata, instances: service.instances })?;
@@ -164,7 +164,7 @@ impl PrimaryReconciler<Service> for Reconcile {
     }
 
     fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
-        println!("{}: gone, and all that belonged to it ({})", key.name(), cx.operation());
+        println!("{}: gone, with everything that belonged to it ({})", key.name(), cx.operation());
         Ok(())
     }
 }
@@ -302,5 +302,5 @@ fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Resul
         }
         cx.sleep(Duration::from_millis(50))?;
     }
-    Err(format!("no {what} within 30 s: does a controller run?").into())
+    Err(format!("no {what} within 30 s: is a controller running?").into())
 }

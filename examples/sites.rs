@@ -108,14 +108,14 @@ impl PrimaryReconciler<Site> for Publish {
             let metadata = ObjectMeta::new("pages", format!("{name}-{page}"));
             let ensured = self.pages.ensure(site, Page { metadata, text: text.clone() })?;
             match &ensured {
-                OperationResult::Created(_) => println!("  {name}: page {page} is made ({})", cx.operation()),
-                OperationResult::Updated(_) => println!("  {name}: page {page} is put right ({})", cx.operation()),
+                OperationResult::Created(_) => println!("  {name}: page {page} was created ({})", cx.operation()),
+                OperationResult::Updated(_) => println!("  {name}: page {page} was restored ({})", cx.operation()),
                 OperationResult::Unchanged(_) => {}
             }
             keep.push(ensured.object().key());
         }
         for page in self.pages.prune(site, keep)? {
-            println!("  {name}: page {} is no longer wanted ({})", page.name(), cx.operation());
+            println!("  {name}: page {} is no longer desired ({})", page.name(), cx.operation());
         }
         let status = Some(SiteStatus { published: site.pages.len() });
         if site.status != status {
@@ -125,7 +125,7 @@ impl PrimaryReconciler<Site> for Publish {
     }
 
     fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
-        println!("  {}: gone, and all that belonged to it ({})", key.name(), cx.operation());
+        println!("  {}: gone, with everything that belonged to it ({})", key.name(), cx.operation());
         Ok(())
     }
 }
@@ -207,7 +207,7 @@ impl Tour<'_> {
         let garden = site_key("garden");
         let known = self.sites.get(&garden).ignore_not_found()?;
         let visits = known.as_ref().map_or(0, |site| site.pages.len()) + 1;
-        println!("The garden is visited for time number {visits}.");
+        println!("Visit number {visits}.");
         let mut site = known.unwrap_or_else(|| Site {
             metadata: ObjectMeta::new("default", "garden"),
             pages: BTreeMap::new(),
@@ -221,7 +221,7 @@ impl Tour<'_> {
         };
         self.settled(&garden)?;
 
-        println!("A page of it is deleted by hand.");
+        println!("The tour deletes a page of the garden. The controller creates it again.");
         let page = ObjectKey::new("pages", &format!("garden-visit-{visits}"));
         let deleted = self.pages.get(&page)?;
         self.pages.delete(&page, &DeleteOptions::default())?;
@@ -229,13 +229,15 @@ impl Tour<'_> {
             Ok(self.pages.get(&page).ignore_not_found()?.is_some_and(|now| now.metadata.uid != deleted.metadata.uid))
         })?;
 
-        println!("What is published of it is spoilt: nothing tells, but it is looked at every second.");
+        println!(
+            "The tour overwrites a published file. No event reports that, but the folder is checked every second."
+        );
         let file = self.folder.join("garden").join(format!("visit-{visits}.txt"));
         let text = at(&file, fs::read_to_string(&file))?;
         at(&file, fs::write(&file, "weeds"))?;
         until(&self.cx, || Ok(at(&file, fs::read_to_string(&file))? == text))?;
 
-        println!("A shed is built, and torn down.");
+        println!("The tour creates the site shed, and deletes it.");
         let pages = [("tools".to_owned(), "A spade".to_owned())].into();
         self.sites.create(&Site { metadata: ObjectMeta::new("default", "shed"), pages, status: None })?;
         let shed = site_key("shed");
@@ -294,6 +296,8 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     // No controller runs, so no event reports this object. The next start of the program finds it.
     let attic = folder.join("attic");
     at(&attic, fs::create_dir_all(&attic))?;
-    println!("A folder is left behind that belongs to no site. Run this again with the same file, and it is gone.");
+    println!(
+        "The folder attic remains, but belongs to no site. Run this again with the same file: the controller removes it."
+    );
     Ok(())
 }

@@ -12,7 +12,7 @@ pub(crate) fn wait_or_interrupt(cx: &Context, stay: Duration) -> Result<(), BoxE
     let interrupted = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))?;
-    println!("Going on for {stay:?}; Ctrl-C ends it.");
+    println!("Running for {stay:?}; press Ctrl-C to stop.");
     let end = cx.clock().now() + stay;
     while cx.clock().now() < end && !interrupted.load(Ordering::Relaxed) {
         cx.sleep(Duration::from_millis(100))?;

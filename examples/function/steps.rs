@@ -34,7 +34,7 @@ fn resolve(cx: &SubContext<'_>, function: &mut Function) -> SubResult {
     let found = cx.track_and_get(&config_maps, &images).ignore_not_found()?;
     let value = |name: &str| found.as_ref()?.pointer(&format!("/data/{name}"))?.as_str();
     let (Some(prefix), Some(builder)) = (value("prefix"), value("builder")) else {
-        let message = format!("the config map {images} has no prefix or no builder, or is not there");
+        let message = format!("the config map {images} is missing, or has no prefix or no builder");
         mark(cx, function, "ImageResolved", ConditionStatus::False, "NoConfig", &message);
         // A change of the config map enqueues the function.
         return Ok(Flow::halt());

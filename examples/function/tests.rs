@@ -70,7 +70,7 @@ impl Marked for Factory<Function> {
     }
 }
 
-const NO_CONFIG: &str = "the config map default/images has no prefix or no builder, or is not there";
+const NO_CONFIG: &str = "the config map default/images is missing, or has no prefix or no builder";
 
 #[test]
 fn the_target_image() {

@@ -54,7 +54,7 @@ impl Reconciler<PathBuf> for Dirs {
             }
             // `files` deletes it.
             (true, Some(Entry::File { .. })) => return later,
-            (true, Some(Entry::Other)) => return Err("in the target is something else that is not touched".into()),
+            (true, Some(Entry::Other)) => return Err("the target has something else here, which is not touched".into()),
             (false, Some(Entry::Directory)) => match fs::remove_dir(&directory) {
                 Ok(()) => log::info!("{}: removed", path.display()),
                 // Its content is deleted by other keys, and each deletion enqueues this key.

@@ -68,7 +68,7 @@ impl Reconciler<PathBuf> for Files {
             // `dirs` removes it.
             (Some(Entry::File { .. }), Some(Entry::Directory)) => return later,
             (Some(Entry::File { .. }), Some(Entry::Other)) => {
-                return Err("in the target is something else that is not touched".into());
+                return Err("the target has something else here, which is not touched".into());
             }
             (_, Some(Entry::File { .. })) => {
                 remove(&trees.target.join(path))?;
@@ -128,7 +128,7 @@ impl Files {
             return Err(RequeueAfter::new(self.trees.patience, "it has changed while it was copied").into());
         }
         if look(to).map_err(unwritable)? != before {
-            return Err("the target does not keep times of modification".into());
+            return Err("the target does not keep modification times".into());
         }
         Ok(())
     }

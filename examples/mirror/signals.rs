@@ -30,7 +30,7 @@ pub(crate) fn handled_during<T>(
             abort.cancel();
         }
         _ => {
-            log::info!("stopping once the files are finished that are being copied");
+            log::info!("stopping after the current copies");
             stop.cancel();
         }
     };

@@ -128,7 +128,7 @@ impl SiteReconciler {
 
     fn leave_index(&self, site: &mut Site) -> Result<Action, BoxError> {
         self.write_index(site, &Value::Null)?;
-        self.recorder.action("Remove").event(&*site, EventType::Normal, "Removed", "the site is out of the index");
+        self.recorder.action("Remove").event(&*site, EventType::Normal, "Removed", "the site left the index");
         Ok(Action::await_change())
     }
 }

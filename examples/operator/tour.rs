@@ -38,11 +38,11 @@ impl Tour {
         pages.delete(&key, &DeleteOptions::default())?;
         until(&self.cx, || Ok(pages.get(&key).ignore_not_found()?.is_some_and(|pages| pages.meta().uid != uid)))?;
 
-        println!("All pages are taken out of the site.");
+        println!("All pages are removed from the site.");
         sites.patch(&garden, &Patch::Json(json!([{"op": "replace", "path": "/spec/pages", "value": {}}])))?;
         self.until(&garden, |status| status.conditions.iter().any(|condition| condition.reason == "NoPages"))?;
 
-        println!("The site is deleted, with all that belongs to it.");
+        println!("The site is deleted, with everything that belongs to it.");
         sites.delete(&garden, &DeleteOptions::default())?;
         let index = ObjectKey::new(NAMESPACE, INDEX);
         until(&self.cx, || {

@@ -160,7 +160,7 @@ fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
     let mut file = file.lock();
     match file.look(whole) {
         Some(Ok(config)) => supervisor.apply(config),
-        Some(Err(error)) => log::error!("{error} (the services go on as before)"),
+        Some(Err(error)) => log::error!("{error} (the services continue unchanged)"),
         None => {}
     }
 }

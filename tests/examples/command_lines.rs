@@ -77,7 +77,7 @@ fn sites_continues_when_it_runs_again() {
     for visit in 1..=2 {
         let (code, text) = run("sites", &[file.as_os_str()]);
         assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains(&format!("The garden is visited for time number {visit}.\n")), "{text}");
+        assert!(text.contains(&format!("Visit number {visit}.\n")), "{text}");
     }
 }
 
@@ -103,7 +103,7 @@ fn sites_that_goes_on_ends_cleanly_when_interrupted() {
     let mut command = Command::new(example("sites"));
     command.args(["--for", "1h"]).arg(folder.path().join("sites.redb"));
     let mut program = Program::start(command);
-    program.expect("Going on for 3600s");
+    program.expect("Running for 3600s");
     program.signal(Signal::INT);
     assert!(program.ended().success());
     program.expect("All has ended.");

@@ -27,7 +27,7 @@ fn the_operator_shows_its_work_on_an_embedded_store() {
         "It comes back.",
         "Ready is False: NoPages the site has no pages",
         "The site is deleted",
-        "Removed garden: the site is out of the index",
+        "Removed garden: the site left the index",
         "The operator has ended.",
     ] {
         let (_, after) = rest.split_once(line).unwrap_or_else(|| panic!("no {line:?} in {rest}"));
@@ -40,7 +40,7 @@ fn the_operator_ends_cleanly_when_interrupted() {
     let mut command = Command::new(example("operator"));
     command.args(["--for", "1h"]);
     let mut program = Program::start(command);
-    program.expect("Going on for 3600s");
+    program.expect("Running for 3600s");
     program.signal(Signal::INT);
     assert!(program.ended().success());
     program.expect("The operator has ended.");

@@ -51,14 +51,14 @@ fn one_controller_continues_when_the_other_is_killed_and_a_new_one_cleans_up() {
     two.expect("web: instance web-4 is created");
     two.expect("web: 5 of 5 instances are ready");
     run(&server, folder, &["apply", "web", "1"]);
-    two.expect("web: instance web-1 is no longer wanted");
+    two.expect("web: instance web-1 is no longer desired");
     run(&server, folder, &["delete", "web"]);
-    two.expect("web: gone, and all that belonged to it");
+    two.expect("web: gone, with everything that belonged to it");
     assert!(!folder.join("names/web").exists());
 
     // The file of the killed controller still has the service's settings.
     let mut one = serve(&server, folder, "one");
-    one.expect("web: gone, and all that belonged to it (secondary)");
+    one.expect("web: gone, with everything that belonged to it (secondary)");
     for program in [&mut one, &mut two] {
         program.signal(Signal::INT);
         assert!(program.ended().success());

@@ -144,7 +144,7 @@ fn links_are_named_and_left() {
     pair.link("target/folder", &elsewhere);
     run.expect("folder: neither file nor directory, left in the target");
     pair.write("source/folder/late.txt", "late");
-    let failed = run.expect("in the target is something else that is not touched").text;
+    let failed = run.expect("the target has something else here, which is not touched").text;
     assert!(failed.contains("key=\"folder\""), "{failed}");
     pair.write("source/late.txt", "late");
     until("what comes later is there", || pair.exists("target/late.txt"));

@@ -67,7 +67,7 @@ fn what_is_not_equal_when_it_ends_is_exit_code_1() {
     assert_eq!(pair.mirror(&["--once", "--for", "100ms"]).code(), unequal);
 
     let mut run = pair.mirror(&["--once"]);
-    run.expect("in the target is something else that is not touched");
+    run.expect("the target has something else here, which is not touched");
     run.signal(Signal::TERM);
     assert_eq!(run.code(), unequal);
 
