@@ -222,8 +222,8 @@ struct MetaFields {
 
 /// A field with JSON that does not match its type.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Misfit {
-    /// The path from the object: `metadata.labels.app`.
+pub(crate) struct InvalidField {
+    /// The path within the object: `metadata.labels.app`.
     pub(crate) path: String,
     pub(crate) value: String,
     pub(crate) rule: String,
@@ -231,30 +231,30 @@ pub(crate) struct Misfit {
 
 impl ObjectMeta {
     /// Reads metadata from JSON, or reports the first field that does not match.
-    pub(crate) fn read(json: &Value) -> Result<Self, Misfit> {
+    pub(crate) fn read(json: &Value) -> Result<Self, InvalidField> {
         let fits = |json: &Value| <Self as Deserialize>::deserialize(json).map_err(|error| error.to_string());
         let rule = match fits(json) {
             Ok(meta) => return Ok(meta),
             Err(rule) => rule,
         };
-        let misfit = |path: String, value: &Value, rule| Misfit { path, value: value.to_string(), rule };
+        let invalid = |path: String, value: &Value, rule| InvalidField { path, value: value.to_string(), rule };
         for (name, value) in json.as_object().into_iter().flatten() {
             let Err(rule) = fits(&json!({name: value})) else { continue };
             // Find the entry in a map or list.
             for (inner, value) in value.as_object().filter(|_| fits(&json!({name: {}})).is_ok()).into_iter().flatten() {
                 if let Err(rule) = fits(&json!({name: {inner: value}})) {
-                    return Err(misfit(format!("metadata.{name}.{inner}"), value, rule));
+                    return Err(invalid(format!("metadata.{name}.{inner}"), value, rule));
                 }
             }
             let entries = value.as_array().filter(|_| fits(&json!({name: []})).is_ok());
             for (at, value) in entries.into_iter().flatten().enumerate() {
                 if let Err(rule) = fits(&json!({name: [value]})) {
-                    return Err(misfit(format!("metadata.{name}[{at}]"), value, rule));
+                    return Err(invalid(format!("metadata.{name}[{at}]"), value, rule));
                 }
             }
-            return Err(misfit(format!("metadata.{name}"), value, rule));
+            return Err(invalid(format!("metadata.{name}"), value, rule));
         }
-        Err(misfit("metadata".to_owned(), json, rule))
+        Err(invalid("metadata".to_owned(), json, rule))
     }
 }
 
@@ -420,9 +420,9 @@ mod tests {
             (json!({"ownerReferences": [{"name": "a"}]}), "metadata.ownerReferences[0]", "{\"name\":\"a\"}"),
             (json!([]), "metadata", "[]"),
         ] {
-            let misfit = ObjectMeta::read(&json).unwrap_err();
-            assert_eq!((&*misfit.path, &*misfit.value), (path, value), "{misfit:?}");
-            assert!(!misfit.rule.is_empty());
+            let invalid = ObjectMeta::read(&json).unwrap_err();
+            assert_eq!((&*invalid.path, &*invalid.value), (path, value), "{invalid:?}");
+            assert!(!invalid.rule.is_empty());
         }
         assert_eq!(ObjectMeta::read(&json!({"name": "a"})), Ok(ObjectMeta::new("", "a")));
     }

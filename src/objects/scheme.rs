@@ -11,7 +11,7 @@ use super::json::{key_of, kind_of};
 use super::json_text::altered_integer;
 use super::key::ObjectKey;
 use super::kind::Kind;
-use super::meta::{Misfit, ObjectMeta};
+use super::meta::{InvalidField, ObjectMeta};
 use super::object::Object;
 
 /// A registry of the kinds that a program knows.
@@ -50,7 +50,7 @@ pub struct Scheme {
 struct SchemeEntry {
     kind: Kind,
     /// Reports the first field that does not match the type of the kind.
-    check: fn(&Value) -> Result<(), Misfit>,
+    check: fn(&Value) -> Result<(), InvalidField>,
 }
 
 impl Scheme {
@@ -74,7 +74,7 @@ impl Scheme {
         self.with(kind, |json| ObjectMeta::read(&json["metadata"]).map(drop))
     }
 
-    fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), Misfit>) -> Self {
+    fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), InvalidField>) -> Self {
         let kinds = self.kinds.entry(kind.api_version().into_owned()).or_default();
         kinds.insert(kind.name().to_owned(), SchemeEntry { kind, check });
         self
@@ -131,7 +131,7 @@ impl Scheme {
     /// [`ClientError::Invalid`] with the path of a field that does not match, or if the kind is not registered.
     pub fn check(&self, json: &Value) -> Result<(), ClientError> {
         let SchemeEntry { kind, check } = self.entry(json)?;
-        check(json).map_err(|Misfit { path, value, rule }| {
+        check(json).map_err(|InvalidField { path, value, rule }| {
             ClientError::invalid(ObjectRef::new(kind, &key_of(json)), path, value, rule)
         })
     }
@@ -170,7 +170,7 @@ impl Scheme {
 }
 
 /// Reports the first field that does not match the type.
-fn fault_of<T: Object>(json: &Value) -> Result<(), Misfit> {
+fn fault_of<T: Object>(json: &Value) -> Result<(), InvalidField> {
     let Err(error) = serde_path_to_error::deserialize::<_, T>(json) else { return Ok(()) };
     // The metadata can report more precisely.
     ObjectMeta::read(&json["metadata"])?;
@@ -179,7 +179,7 @@ fn fault_of<T: Object>(json: &Value) -> Result<(), Misfit> {
         path => path,
     };
     let value = value_at(json, error.path()).map(Value::to_string).unwrap_or_default();
-    Err(Misfit { path, value, rule: error.inner().to_string() })
+    Err(InvalidField { path, value, rule: error.inner().to_string() })
 }
 
 fn value_at<'a>(json: &'a Value, path: &Path) -> Option<&'a Value> {

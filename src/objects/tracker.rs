@@ -195,7 +195,7 @@ impl<K: Key> Tracker<K> {
     /// The track stays until the end of a [run](Self::begin) of the key that has not repeated it, or until
     /// [`untrack`](Self::untrack).
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
-        let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
+        let what = Arc::new(Tracked { kind: UnversionedKind(kind.clone()), what });
         self.core.tracks.lock().insert(what, (by, self.scope));
     }
 
@@ -219,7 +219,7 @@ impl<K: Key> Tracker<K> {
     }
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
-        let named = Tracked { kind: Sort(kind.clone()), what: TrackRef::Name(key) };
+        let named = Tracked { kind: UnversionedKind(kind.clone()), what: TrackRef::Name(key) };
         let mut found = self.core.tracks.lock().find(&named, namespace, selects);
         self.core.clock.arrange(&mut found, |key| key);
         found
@@ -229,7 +229,7 @@ impl<K: Key> Tracker<K> {
     #[cfg(feature = "testing")]
     pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
         let tracks = self.core.tracks.lock();
-        let all = tracks.by_what.iter().flat_map(|(what, by)| by.iter().map(move |((by, _), own)| (*own, what, by)));
+        let all = tracks.by_object.iter().flat_map(|(what, by)| by.iter().map(move |((by, _), own)| (*own, what, by)));
         let behind = all.filter(|(own, ..)| *own > number);
         let mut found: Vec<_> =
             behind.map(|(own, what, by)| (own, what.kind.0.clone(), what.what.clone(), by.clone())).collect();
@@ -240,7 +240,7 @@ impl<K: Key> Tracker<K> {
     /// Returns the number of tracks. A key that tracks two selectors counts twice.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.core.tracks.lock().by_whom.values().map(HashSet::len).sum()
+        self.core.tracks.lock().by_key.values().map(HashSet::len).sum()
     }
 
     /// Returns whether there are no tracks.
@@ -313,17 +313,17 @@ impl<K: Key> Default for Tracker<K> {
 
 /// A kind without its version.
 #[derive(Clone)]
-struct Sort(Kind);
+struct UnversionedKind(Kind);
 
-impl PartialEq for Sort {
+impl PartialEq for UnversionedKind {
     fn eq(&self, other: &Self) -> bool {
         self.0.name() == other.0.name() && self.0.group() == other.0.group()
     }
 }
 
-impl Eq for Sort {}
+impl Eq for UnversionedKind {}
 
-impl Hash for Sort {
+impl Hash for UnversionedKind {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.0.name(), self.0.group()).hash(state);
     }
@@ -331,44 +331,44 @@ impl Hash for Sort {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Tracked {
-    kind: Sort,
+    kind: UnversionedKind,
     what: TrackRef,
 }
 
 /// A key and the controller that runs it.
-type By<K> = (K, Scope);
+type TrackingKey<K> = (K, Scope);
 
 /// The tracks. Each is stored twice: by the tracked objects, with its number, and by the key.
 struct Tracks<K> {
-    by_what: HashMap<Arc<Tracked>, HashMap<By<K>, u64, FastState>, FastState>,
-    by_whom: HashMap<By<K>, HashSet<Arc<Tracked>, FastState>, FastState>,
-    /// The entries of `by_what` that are selectors, by kind.
-    selectors: HashMap<Sort, HashSet<Arc<Tracked>, FastState>, FastState>,
+    by_object: HashMap<Arc<Tracked>, HashMap<TrackingKey<K>, u64, FastState>, FastState>,
+    by_key: HashMap<TrackingKey<K>, HashSet<Arc<Tracked>, FastState>, FastState>,
+    /// The entries of `by_object` that are selectors, by kind.
+    selectors: HashMap<UnversionedKind, HashSet<Arc<Tracked>, FastState>, FastState>,
     /// The number of the last track.
     last: u64,
 }
 
 impl<K> Default for Tracks<K> {
     fn default() -> Self {
-        Self { by_what: HashMap::default(), by_whom: HashMap::default(), selectors: HashMap::default(), last: 0 }
+        Self { by_object: HashMap::default(), by_key: HashMap::default(), selectors: HashMap::default(), last: 0 }
     }
 }
 
 impl<K: Key> Tracks<K> {
-    fn insert(&mut self, what: Arc<Tracked>, by: By<K>) {
+    fn insert(&mut self, what: Arc<Tracked>, by: TrackingKey<K>) {
         self.last += 1;
         // Reuse the known value, so that repeated tracks share one.
-        let what = self.by_what.get_key_value(&what).map_or(what, |(known, _)| Arc::clone(known));
+        let what = self.by_object.get_key_value(&what).map_or(what, |(known, _)| Arc::clone(known));
         if let TrackRef::Selector { .. } = what.what {
             self.selectors.entry(what.kind.clone()).or_default().insert(Arc::clone(&what));
         }
-        self.by_what.entry(Arc::clone(&what)).or_default().insert(by.clone(), self.last);
-        self.by_whom.entry(by).or_default().insert(what);
+        self.by_object.entry(Arc::clone(&what)).or_default().insert(by.clone(), self.last);
+        self.by_key.entry(by).or_default().insert(what);
     }
 
     fn find(&self, named: &Tracked, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
         let keys =
-            |tracked: &Tracked| self.by_what.get(tracked).into_iter().flat_map(HashMap::keys).map(|(key, _)| key);
+            |tracked: &Tracked| self.by_object.get(tracked).into_iter().flat_map(HashMap::keys).map(|(key, _)| key);
         let mut found: HashSet<&K, FastState> = keys(named).collect();
         for tracked in self.selectors.get(&named.kind).into_iter().flatten() {
             if let TrackRef::Selector { namespace: within, labels } = &tracked.what
@@ -382,26 +382,27 @@ impl<K: Key> Tracks<K> {
     }
 
     /// Removes the tracks with numbers up to `number`.
-    fn remove_before(&mut self, by: &By<K>, number: u64) {
-        let Some(mut of) = self.by_whom.remove(by) else { return };
+    fn remove_before(&mut self, by: &TrackingKey<K>, number: u64) {
+        let Some(mut of) = self.by_key.remove(by) else { return };
         of.retain(|what| {
-            let keeps = self.by_what.get(what).and_then(|trackers| trackers.get(by)).is_some_and(|made| *made > number);
+            let keeps =
+                self.by_object.get(what).and_then(|trackers| trackers.get(by)).is_some_and(|made| *made > number);
             if !keeps {
                 self.remove(what, by);
             }
             keeps
         });
         if !of.is_empty() {
-            self.by_whom.insert(by.clone(), of);
+            self.by_key.insert(by.clone(), of);
         }
     }
 
-    /// Removes a track from `by_what`, and from `selectors` if no key tracks that selector any more.
-    fn remove(&mut self, what: &Arc<Tracked>, by: &By<K>) {
-        let Some(trackers) = self.by_what.get_mut(what) else { return };
+    /// Removes a track from `by_object`. If no other key tracks that selector, also removes it from `selectors`.
+    fn remove(&mut self, what: &Arc<Tracked>, by: &TrackingKey<K>) {
+        let Some(trackers) = self.by_object.get_mut(what) else { return };
         trackers.remove(by);
         if trackers.is_empty() {
-            self.by_what.remove(what);
+            self.by_object.remove(what);
             if let Some(of_kind) = self.selectors.get_mut(&what.kind) {
                 of_kind.remove(what);
                 if of_kind.is_empty() {
@@ -428,8 +429,8 @@ mod tests {
             }
             end();
             assert!(tracker.is_empty());
-            let Tracks { by_what, by_whom, selectors, .. } = &*tracker.core.tracks.lock();
-            assert_eq!((by_what.len(), by_whom.len(), selectors.len()), (0, 0, 0));
+            let Tracks { by_object, by_key, selectors, .. } = &*tracker.core.tracks.lock();
+            assert_eq!((by_object.len(), by_key.len(), selectors.len()), (0, 0, 0));
         }
     }
 }

@@ -170,7 +170,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     ) -> WrittenChild<C> {
         let mut surplus = Vec::new();
         let found = match &desired {
-            Some(_) => self.look_again(resource, found, is_it),
+            Some(_) => self.recheck_uncached(resource, found, is_it),
             None => Ok(found),
         };
         let child = found.and_then(|found| {
@@ -187,9 +187,9 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         WrittenChild { child, surplus }
     }
 
-    /// Lists the children in the uncached client before a child is created or a surplus one deleted. A stale cache must not cause
-    /// either.
-    fn look_again(&self, resource: &T, found: Vec<C>, is_it: &dyn Fn(&C) -> bool) -> Result<Vec<C>, ClientError> {
+    /// Lists the children in the uncached client before a child is created or a surplus one deleted, because a stale
+    /// cache must not cause either.
+    fn recheck_uncached(&self, resource: &T, found: Vec<C>, is_it: &dyn Fn(&C) -> bool) -> Result<Vec<C>, ClientError> {
         let is_cached = self.cx.config().is_cached() || self.index().is_some();
         if found.len() == 1 || !is_cached {
             return Ok(found);

@@ -277,7 +277,7 @@ pub(super) fn conclude(result: SubResult, reconciler: &str, cx: &Context, key: &
 /// Logs an error that is not retried.
 fn log_durable(reconciler: &str, key: &ObjectKey, error: &(dyn Error + 'static)) {
     let shown = Chain(error);
-    log::warn!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} failed for good: {shown}");
+    log::warn!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} failed permanently: {shown}");
 }
 
 /// Returns the error inside a quiet or terminal mark.

@@ -32,22 +32,22 @@ pub struct Setup<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Additions {
     pub(super) sources: Sources<ObjectKey>,
-    /// The watches that feed the controller, and how.
-    known: HashSet<(String, How)>,
+    /// The watches that feed the controller, and how it uses them.
+    known: HashSet<(String, WatchUse)>,
     /// The steps with children, by the address of the client, the group and the name of the kind.
-    parents: HashMap<(usize, String, String), Parent>,
+    parents: HashMap<(usize, String, String), ParentStep>,
 }
 
 /// A step with children.
 #[derive(Clone, Debug)]
-struct Parent {
+struct ParentStep {
     step: String,
     /// Whether `ours` restricts its children.
-    tells_apart: bool,
+    is_restricted: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum How {
+enum WatchUse {
     Owned,
     /// Through the tracker at this address. Its subscriber keeps it alive.
     Tracked(usize),
@@ -136,7 +136,7 @@ impl<'a> Setup<'a> {
     /// The same as for [`watch`](Self::watch).
     pub fn owned<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let kind = self.kind.clone();
-        self.once(api, How::Owned, move |queue| {
+        self.once(api, WatchUse::Owned, move |queue| {
             Subscriber::to_owner(queue, move |_key, object: &U| controller_key(&object.meta(), &kind)).secondary()
         })
     }
@@ -149,7 +149,7 @@ impl<'a> Setup<'a> {
     /// The same as for [`watch`](Self::watch).
     pub fn tracked<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let (tracker, kind) = (self.config.tracker().clone(), api.kind().clone());
-        self.once(api, How::Tracked(tracker.address()), move |queue| tracker.subscriber(&kind, queue))
+        self.once(api, WatchUse::Tracked(tracker.address()), move |queue| tracker.subscriber(&kind, queue))
     }
 
     /// Adds a subscriber for these objects. See
@@ -181,12 +181,12 @@ impl<'a> Setup<'a> {
     /// Registers a step with children of this kind. Fails if two steps have the same children.
     ///
     /// The watch keeps the client alive until the set-up ends, so its address identifies it.
-    pub(super) fn children(&mut self, kind: &Kind, step: &str, tells_apart: bool) -> Result<(), BoxError> {
+    pub(super) fn children(&mut self, kind: &Kind, step: &str, is_restricted: bool) -> Result<(), BoxError> {
         let client = Arc::as_ptr(self.config.client()).addr();
         let place = (client, kind.group().to_owned(), kind.name().to_owned());
-        let now = Parent { step: step.to_owned(), tells_apart };
+        let now = ParentStep { step: step.to_owned(), is_restricted };
         match self.added.parents.insert(place, now) {
-            Some(before) if !(before.tells_apart && tells_apart) => {
+            Some(before) if !(before.is_restricted && is_restricted) => {
                 let before = before.step;
                 Err(format!(
                     "the steps {before:?} and {step:?} both have children of the kind {kind} and would overwrite each other's: \
@@ -209,8 +209,8 @@ impl<'a> Setup<'a> {
         let parents = std::mem::replace(&mut self.added.parents, before);
         other(self)?;
         for (place, parent) in parents {
-            // A step that takes all children clashes with every later step.
-            if !parent.tells_apart || !self.added.parents.contains_key(&place) {
+            // A step that takes all children conflicts with every later step.
+            if !parent.is_restricted || !self.added.parents.contains_key(&place) {
                 self.added.parents.insert(place, parent);
             }
         }
@@ -220,10 +220,10 @@ impl<'a> Setup<'a> {
     fn once<U: Object>(
         &mut self,
         api: &Api<U>,
-        how: How,
+        usage: WatchUse,
         subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
     ) -> Result<(), StartError> {
-        if self.added.known.insert((watch_name(api, &self.query(api)), how)) {
+        if self.added.known.insert((watch_name(api, &self.query(api)), usage)) {
             self.subscribe(api, subscriber)
         } else {
             Ok(())

@@ -52,7 +52,7 @@ impl Trust {
         match faults.into_iter().next() {
             Some(error) if authorities.is_empty() => return Err(error),
             Some(error) => {
-                log::warn!(error:%; "leaving out a certificate authority that cannot be read: {error}");
+                log::warn!(error:%; "skipping a certificate authority that cannot be read: {error}");
             }
             None => {}
         }

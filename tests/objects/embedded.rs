@@ -188,7 +188,7 @@ fn a_taken_generated_name_is_replaced_by_another() {
 
 /// Fields have an order only with `preserve_order` of `serde_json`.
 #[test]
-fn another_order_of_the_fields_is_no_new_generation() {
+fn another_order_of_the_fields_does_not_raise_the_generation() {
     let api = api(&MemoryClient::new());
     let empty = || DynamicObject::new(&THING, "default", "a");
     let created = api.create(&empty().with("spec", json!({"x": 1, "y": 2})).with("data", json!(1))).unwrap();

@@ -316,7 +316,7 @@ fn an_event_is_dropped_after_many_failures() {
 
 /// For each try of the failing event, a new event is stored.
 #[test]
-fn a_flush_ends_while_new_events_come() {
+fn a_flush_ends_while_new_events_arrive() {
     let world = world(|builder| builder);
     let (new, recorder) = (AtomicU32::new(0), world.recorder.clone());
     world.client.before(move |_, object| {
@@ -534,7 +534,7 @@ fn the_end_of_a_recorder_reports_the_events_that_it_loses() {
         drop(recorder);
         let lines = logs.all().into_iter().filter(|line| line.message.contains("are lost"));
         let lines: Vec<_> = lines.map(|line| (line.level, line.message)).collect();
-        let text = "lost-events: events that could not be stored and are lost at the end of the recorder: 2";
+        let text = "lost-events: 2 events are lost: the recorder ends and could not store them";
         assert_eq!(lines, if is_lost { vec![(Level::Warn, text.to_owned())] } else { Vec::new() });
     }
 }

@@ -370,7 +370,7 @@ fn foreign_files() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_unchanged() {
+fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
     for (what, bytes) in foreign_files() {

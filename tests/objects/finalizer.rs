@@ -230,7 +230,7 @@ fn an_object_that_cannot_get_the_finalizer_is_not_reconciled() {
 }
 
 #[test]
-fn an_object_that_is_gone_after_its_finalization_is_no_error() {
+fn an_object_that_is_gone_after_its_finalization_is_not_an_error() {
     let (client, api) = vms();
     delete(&api, &vm(&api, &[DISK]));
     let behind = client.inner(&VM);

@@ -124,7 +124,7 @@ fn a_missing_namespace_is_logged_once_and_named() {
 
 /// A stop waits for a call in progress, and for the release.
 #[test]
-fn a_stop_during_a_slow_call_is_no_failure() {
+fn a_stop_during_a_slow_call_is_not_a_failure() {
     let client = HookedClient::new(MemoryClient::new());
     let elector = LeaseElector::builder(client.clone(), "default", "test").build().unwrap();
     let manager = Manager::builder().abort_grace(SECOND / 100).elector(elector).build().unwrap();

@@ -208,7 +208,7 @@ fn a_change_enqueues_the_keys_that_track_the_old_or_new_object() {
 
 /// The test counts steps instead of measuring time: a hundred thousand names, each visited once.
 #[test]
-fn a_hundred_thousand_names_are_told_apart() {
+fn a_hundred_thousand_names_are_distinguished() {
     let tracker = Tracker::new();
     let keys: Vec<_> = (0..100_000).map(|number| ObjectKey::new("a", &format!("map-{number}"))).collect();
     for (by, key) in keys.iter().enumerate() {

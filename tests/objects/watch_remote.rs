@@ -208,7 +208,7 @@ fn a_remote_watch_stops_in_each_state() {
     let (client, go_on) = remote(&clock, &[Fault::Stuck(0)]);
     let running = watch(&client, &clock);
     until(|| client.count("watch") == 1);
-    let expected = "a silent stream does not end, although it is cancelled";
+    let expected = "a silent stream was cancelled but does not end";
     // The stream may begin after the first steps.
     until(|| {
         clock.wait_for_sleepers(1);

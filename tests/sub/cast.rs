@@ -293,7 +293,7 @@ fn keeps_a_finalizer_written_through_a_cast() {
 }
 
 #[test]
-fn a_finalizer_is_no_change_for_a_read_only_cast() {
+fn a_read_only_cast_allows_finalizers() {
     let spy = spy();
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();

@@ -179,7 +179,7 @@ fn does_nothing_for_an_object_with_other_finalizers_only() {
 }
 
 #[test]
-fn an_object_that_is_gone_or_changed_is_no_failure() {
+fn an_object_that_is_gone_or_changed_is_not_a_failure() {
     let world = World::deleting(&[FINALIZER]);
     let spy = Arc::clone(&world.spy);
     let vanishes = WithFinalizer::new(FINALIZER, move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
@@ -210,7 +210,7 @@ fn an_object_that_is_gone_before_it_gets_its_finalizer_is_a_conflict() {
     let mut thing = world.thing().unwrap();
     things(&world.spy).purge(Thing::reference().key()).unwrap();
     let result = step(&finalizing(on, on), &world.config, &mut thing);
-    assert_eq!(shown(&result), "failed: Thing default/web: conflict: it is gone since it was read");
+    assert_eq!(shown(&result), "failed: Thing default/web: conflict: it was removed after it was read");
     assert_eq!((trail(&thing), events(&world.events)), ("", vec![]));
 }
 

@@ -199,7 +199,7 @@ fn a_conflict_does_not_hide_another_error() {
 /// In a controller, a conflict causes no failed run and no log line at *warn*, but a delay before the next
 /// run.
 #[test]
-fn a_status_conflict_is_no_failure_of_the_controller() {
+fn a_status_conflict_is_not_a_failure_of_the_controller() {
     let (logs, world, clock) = (Logs::of("conflicting"), World::new(), ManualClock::new());
     let reconciler = ResourceReconciler::new("conflicting", world.config.clone(), interfering(&world.spy));
     let queue = WorkQueue::builder().clock(clock.clock()).build();

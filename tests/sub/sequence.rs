@@ -60,7 +60,7 @@ fn fails_quietly() -> SubResult {
     Err(quiet("hush").into())
 }
 
-fn fails_for_good() -> SubResult {
+fn fails_permanently() -> SubResult {
     Err(terminal("never").into())
 }
 
@@ -127,9 +127,9 @@ fn the_highest_class_of_several_errors_counts() {
         (&[fails, fails], ErrorClass::Transient, "out of luck; out of luck"),
         (&[fails, fails_quietly], ErrorClass::Transient, "out of luck; hush"),
         (&[fails_quietly, fails_quietly], ErrorClass::Quiet, "hush; hush"),
-        (&[fails_quietly, fails_for_good], ErrorClass::Durable, "hush; never"),
-        (&[fails_for_good, fails], ErrorClass::Transient, "never; out of luck"),
-        (&[not_yet, fails_for_good], ErrorClass::Later, "requeue after 120s: boots; never"),
+        (&[fails_quietly, fails_permanently], ErrorClass::Durable, "hush; never"),
+        (&[fails_permanently, fails], ErrorClass::Transient, "never; out of luck"),
+        (&[not_yet, fails_permanently], ErrorClass::Later, "requeue after 120s: boots; never"),
         (&[not_yet, fails], ErrorClass::Transient, "requeue after 120s: boots; out of luck"),
         (&[not_yet, fails_quietly], ErrorClass::Later, "requeue after 120s: boots; hush"),
     ];
@@ -147,7 +147,7 @@ fn errors_of_nested_steps_are_one_list() {
             .then(move |_: &SubContext<'_>, _: &mut Thing| -> SubResult { returns() })
             .then(|_: &SubContext<'_>, _: &mut Thing| -> SubResult { soon() })
     };
-    let steps = Always::new().then(inner(fails)).then(Sequence::new().then(inner(fails_for_good))).then(inner(late));
+    let steps = Always::new().then(inner(fails)).then(Sequence::new().then(inner(fails_permanently))).then(inner(late));
     let error = step(&steps, &config(&spy()).0, &mut Thing::new("web")).unwrap_err();
     let failures = error.downcast_ref::<Failures>().unwrap();
     let messages: Vec<_> = failures.errors().iter().map(ToString::to_string).collect();

@@ -14,7 +14,7 @@ use crate::base::cancel::CancellationToken;
 use crate::kubernetes::http::path::RequestPath;
 use crate::objects::client::{ReadableList, delete_each};
 use crate::objects::json::{key_of, names_of, string, text_of};
-use crate::objects::meta::Misfit;
+use crate::objects::meta::InvalidField;
 use crate::objects::validate::{DNS_LABEL, is_dns_label};
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectMeta,
@@ -309,7 +309,7 @@ fn named(kind: &Kind, object: &Value) -> Result<ObjectRef, ClientError> {
     }
     // The server's error would not name the field.
     let meta = ObjectMeta::read(&object["metadata"])
-        .map_err(|Misfit { path, value, rule }| ClientError::invalid(named.clone(), path, value, rule))?;
+        .map_err(|InvalidField { path, value, rule }| ClientError::invalid(named.clone(), path, value, rule))?;
     if kind.is_namespaced() && !meta.namespace.is_empty() && !is_dns_label(&meta.namespace) {
         // The server would not check the namespace.
         return Err(ClientError::invalid(named, "metadata.namespace", meta.namespace, DNS_LABEL));

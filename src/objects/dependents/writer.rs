@@ -278,7 +278,7 @@ pub(crate) fn put_or_adopt<X, C: Object, R>(
                 Some(existing) => put(on, Some(&existing), desired),
                 None => Err(ClientError::conflict(
                     desired.object_ref(),
-                    "it existed when it was to be created, and is gone now",
+                    "it existed when the controller tried to create it, but is gone now",
                 )),
             }
         }

@@ -135,7 +135,7 @@ impl ClientError {
     /// again.
     pub(crate) fn conflict_if_gone(self) -> Self {
         match self {
-            Self::NotFound { object } => Self::conflict(object, "it is gone since it was read"),
+            Self::NotFound { object } => Self::conflict(object, "it was removed after it was read"),
             other => other,
         }
     }
@@ -144,7 +144,7 @@ impl ClientError {
     /// read.
     pub(crate) fn conflict_if_made(self) -> Self {
         match self {
-            Self::AlreadyExists { object } => Self::conflict(object, "somebody has created it since it was read"),
+            Self::AlreadyExists { object } => Self::conflict(object, "somebody created it after it was read"),
             other => other,
         }
     }

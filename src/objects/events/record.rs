@@ -54,7 +54,7 @@ impl fmt::Display for EventType {
 
 /// The identity of an event: if the same event happens again, only its count rises.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Happening {
+pub(super) struct EventIdentity {
     pub(super) object: ObjectRef,
     uid: String,
     event: EventType,
@@ -63,7 +63,7 @@ pub(super) struct Happening {
     message: String,
 }
 
-impl Happening {
+impl EventIdentity {
     pub(super) fn new(object: &impl Object, event: EventType, action: &str, reason: &str, message: &str) -> Self {
         Self {
             object: object.object_ref(),
@@ -130,19 +130,19 @@ struct Series {
 
 /// An event that must be stored.
 pub(super) struct Recorded {
-    happening: Arc<Happening>,
+    identity: Arc<EventIdentity>,
     series: Series,
 }
 
 impl Recorded {
     /// Returns the object that the event is about.
     pub(super) fn object(&self) -> &ObjectRef {
-        &self.happening.object
+        &self.identity.object
     }
 
     /// Returns the namespace of the event object.
     pub(super) fn namespace(&self) -> &str {
-        self.happening.namespace()
+        self.identity.namespace()
     }
 }
 
@@ -177,8 +177,8 @@ impl PassFailures {
 
 /// A pass over the events that are pending at its start. It tries each of them at most once.
 #[derive(Debug)]
-pub(super) struct Pass {
-    /// The last place that it has visited.
+pub(super) struct EventPass {
+    /// The last place that the pass has visited.
     after: u64,
     /// The last place at the start of the pass.
     end: u64,
@@ -197,12 +197,12 @@ pub(super) enum StoreOutcome {
 /// The remembered events.
 pub(super) struct EventRecords {
     most: usize,
-    known: HashMap<Arc<Happening>, Series>,
-    /// The events by the time they happened last, the oldest first.
-    order: BTreeMap<u64, Arc<Happening>>,
-    /// The events to be stored, except for the one that is being stored.
-    pending: BTreeMap<u64, Arc<Happening>>,
-    /// The place that the event had which a thread is storing.
+    known: HashMap<Arc<EventIdentity>, Series>,
+    /// The events in the order of their last occurrence, oldest first.
+    order: BTreeMap<u64, Arc<EventIdentity>>,
+    /// The events that wait to be stored, without the event that is being stored.
+    pending: BTreeMap<u64, Arc<EventIdentity>>,
+    /// The place of the event that a thread is storing.
     storing: Option<u64>,
     dropped: u64,
     next: u64,
@@ -225,32 +225,38 @@ impl EventRecords {
         self.known.len()
     }
 
-    /// Counts an event. Returns its count, and the event that was forgotten for it if that one was still to be stored.
-    pub(super) fn raise(&mut self, happening: Happening, now: SystemTime, keep: bool) -> (i32, Option<Arc<Happening>>) {
+    /// Counts an event. Returns its count. If another event was forgotten to make space before it was stored, also
+    /// returns that event.
+    pub(super) fn raise(
+        &mut self,
+        identity: EventIdentity,
+        now: SystemTime,
+        keep: bool,
+    ) -> (i32, Option<Arc<EventIdentity>>) {
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
         self.next += 1;
         let turn = self.next;
-        let happening = Arc::new(happening);
-        let (happening, series) = match self.known.get_key_value(&happening) {
+        let identity = Arc::new(identity);
+        let (identity, series) = match self.known.get_key_value(&identity) {
             Some((known, series)) => {
                 self.order.remove(&series.turn);
                 (Arc::clone(known), *series)
             }
             None => {
-                (happening, Series { count: 0, first: now, last: now, stored: false, failures: 0, turn, pending: None })
+                (identity, Series { count: 0, first: now, last: now, stored: false, failures: 0, turn, pending: None })
             }
         };
         let pending = series.pending.or_else(|| keep.then_some(turn));
         let count = series.count.saturating_add(1);
-        self.order.insert(turn, Arc::clone(&happening));
+        self.order.insert(turn, Arc::clone(&identity));
         if let Some(place) = pending {
-            self.pending.insert(place, Arc::clone(&happening));
+            self.pending.insert(place, Arc::clone(&identity));
         }
-        self.known.insert(happening, Series { count, last: now, turn, pending, ..series });
+        self.known.insert(identity, Series { count, last: now, turn, pending, ..series });
         (count, self.forget_one())
     }
 
-    fn forget_one(&mut self) -> Option<Arc<Happening>> {
+    fn forget_one(&mut self) -> Option<Arc<EventIdentity>> {
         if self.known.len() <= self.most {
             return None;
         }
@@ -271,34 +277,34 @@ impl EventRecords {
     }
 
     /// Begins a pass over the events that are pending now.
-    pub(super) fn begin_pass(&self) -> Pass {
-        Pass { after: 0, end: self.next }
+    pub(super) fn begin_pass(&self) -> EventPass {
+        EventPass { after: 0, end: self.next }
     }
 
     /// Returns the place of the next event of a pass.
-    fn next_place(&self, pass: &Pass, failures: &PassFailures) -> Option<u64> {
+    fn next_place(&self, pass: &EventPass, failures: &PassFailures) -> Option<u64> {
         let mut rest = self.pending.range((Excluded(pass.after), Included(pass.end)));
-        let place = rest.find(|(_, happening)| !failures.namespaces.contains(happening.namespace()));
+        let place = rest.find(|(_, identity)| !failures.namespaces.contains(identity.namespace()));
         place.map(|(place, _)| *place)
     }
 
     /// Returns whether a pass must wait for the thread that is storing an event.
-    pub(super) fn is_busy(&self, pass: &Pass, failures: &PassFailures) -> bool {
+    pub(super) fn is_busy(&self, pass: &EventPass, failures: &PassFailures) -> bool {
         self.storing.is_some_and(|place| place <= pass.end || self.next_place(pass, failures).is_some())
     }
 
-    /// Takes the next event of a pass; `None` if none is left or another event is being stored.
-    pub(super) fn take(&mut self, pass: &mut Pass, failures: &PassFailures) -> Option<Recorded> {
+    /// Takes the next event of a pass; `None` if none remains or another event is being stored.
+    pub(super) fn take(&mut self, pass: &mut EventPass, failures: &PassFailures) -> Option<Recorded> {
         if self.storing.is_some() {
             return None;
         }
         let place = self.next_place(pass, failures)?;
-        let happening = self.pending.remove(&place)?;
-        let series = self.known.get_mut(&happening)?;
+        let identity = self.pending.remove(&place)?;
+        let series = self.known.get_mut(&identity)?;
         series.pending = None;
         self.storing = Some(place);
         pass.after = place;
-        Some(Recorded { happening, series: *series })
+        Some(Recorded { identity, series: *series })
     }
 
     /// Finishes storing an event. If the client was unreachable, the event waits to be stored again, after the others.
@@ -306,7 +312,7 @@ impl EventRecords {
     /// forgotten.
     pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) -> bool {
         self.storing = None;
-        let Some(series) = self.known.get_mut(&recorded.happening) else {
+        let Some(series) = self.known.get_mut(&recorded.identity) else {
             let is_lost = outcome == StoreOutcome::Unreachable;
             self.dropped += u64::from(is_lost);
             return is_lost;
@@ -325,14 +331,14 @@ impl EventRecords {
         if series.failures > 0 && series.pending.is_none() {
             self.next += 1;
             series.pending = Some(self.next);
-            self.pending.insert(self.next, Arc::clone(&recorded.happening));
+            self.pending.insert(self.next, Arc::clone(&recorded.identity));
         }
         false
     }
 
     /// Returns whether an event waits for another try.
     pub(super) fn has_failed(&self) -> bool {
-        self.pending.values().any(|happening| self.known.get(happening).is_some_and(|series| series.failures > 0))
+        self.pending.values().any(|identity| self.known.get(identity).is_some_and(|series| series.failures > 0))
     }
 }
 
@@ -344,7 +350,7 @@ impl Recorded {
 
     /// Returns the key of the event object: the name of the regarded object, and a hash of 16 digits.
     pub(super) fn key(&self, reporter: &Reporter) -> ObjectKey {
-        let Happening { object, uid, event, action, reason, message } = &*self.happening;
+        let EventIdentity { object, uid, event, action, reason, message } = &*self.identity;
         let first = self.series.first.as_nanosecond().to_string();
         let (kind, event) = (object.kind().to_string(), event.to_string());
         let regarded = object.key().to_string();
@@ -356,7 +362,7 @@ impl Recorded {
     }
 
     pub(super) fn to_json(&self, reporter: &Reporter) -> Value {
-        let Happening { object, uid, event, action, reason, message } = &*self.happening;
+        let EventIdentity { object, uid, event, action, reason, message } = &*self.identity;
         let key = self.key(reporter);
         let mut regarding = json!({
             "apiVersion": object.kind().api_version(), "kind": object.kind().name(), "name": object.key().name(),

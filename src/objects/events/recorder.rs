@@ -8,7 +8,7 @@ use super::super::client::Client;
 use super::super::error::ObjectRef;
 use super::super::kind::Kind;
 use super::super::object::Object;
-use super::record::{EVENT, EventRecords, EventType, Happening, PassFailures, Reporter};
+use super::record::{EVENT, EventIdentity, EventRecords, EventType, PassFailures, Reporter};
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
@@ -200,9 +200,8 @@ impl EventRecorder {
         if let Some(observer) = observer {
             observer(&object.object_ref(), event, reason, message);
         }
-        let happening = Happening::new(object, event, &self.action, reason, message);
-        let (count, forgotten) =
-            records.with(|records| records.raise(happening, clock.time_of_day(), client.is_some()));
+        let identity = EventIdentity::new(object, event, &self.action, reason, message);
+        let (count, forgotten) = records.with(|records| records.raise(identity, clock.time_of_day(), client.is_some()));
         if *log {
             let level = if event == EventType::Warning { log::Level::Warn } else { log::Level::Info };
             let object = object.object_ref();
@@ -287,7 +286,7 @@ impl RecorderHandle {
                     let component = self.core.component.as_str();
                     log::warn!(
                         controller = component, error:%;
-                        "{component}: cannot start the thread that stores events, and tries again with each event: {error}"
+                        "{component}: cannot start the thread that stores events (trying again with each event): {error}"
                     );
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
-use super::record::{EVENT, EventRecords, EventType, Pass, PassFailures, Recorded, Reporter, StoreOutcome};
+use super::record::{EVENT, EventPass, EventRecords, EventType, PassFailures, Recorded, Reporter, StoreOutcome};
 use crate::base::clock::Clock;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
@@ -53,7 +53,7 @@ impl Drop for RecorderCore {
             let component = self.component.as_str();
             log::warn!(
                 controller = component, count;
-                "{component}: events that could not be stored and are lost at the end of the recorder: {count}"
+                "{component}: {count} events are lost: the recorder ends and could not store them"
             );
         }
     }
@@ -99,8 +99,8 @@ struct Storing<'a> {
 }
 
 impl<'a> Storing<'a> {
-    /// Takes the next event of a pass; `None` if none is left. Waits while another thread stores one.
-    fn next(core: &'a RecorderCore, pass: &mut Pass, failures: &PassFailures) -> Option<Self> {
+    /// Takes the next event of a pass; `None` if none remains. Waits while another thread stores one.
+    fn next(core: &'a RecorderCore, pass: &mut EventPass, failures: &PassFailures) -> Option<Self> {
         let idle =
             |records: &mut EventRecords| (!records.is_busy(pass, failures)).then(|| records.take(pass, failures));
         let recorded = core.records.wait_for_some(Nanos::NEVER, idle).flatten()?;

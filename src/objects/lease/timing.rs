@@ -57,11 +57,11 @@ impl LeaseTiming {
         let work = renew_deadline.saturating_sub(*margin);
         // The first comparison is without the jitter, because the product may overflow.
         if *retry >= work || retry.mul_f64(1.0 + Self::JITTER) >= work {
-            let rule = "shorter than the renew deadline without the stop margin, by a fifth";
+            let rule = "shorter than the renew deadline minus the stop margin, even with 20 % jitter";
             return Err(StartError::setting("retry_period", retry, rule));
         }
         if call.is_zero() || *call >= work {
-            let rule = "longer than zero, and shorter than the renew deadline without the stop margin";
+            let rule = "longer than zero, and shorter than the renew deadline minus the stop margin";
             return Err(StartError::setting("call_timeout", call, rule));
         }
         Ok(())

@@ -257,7 +257,7 @@ mod tests {
         for query in [Query::all(), Query::all().namespace("default")] {
             let (one, other) = (watch(&client, &THING, &query, &stop), watch(&client, &OTHER, &query, &stop));
             drop(one);
-            assert!(!client.server.watchers.lock().is_empty(), "the other one is still there");
+            assert!(!client.server.watchers.lock().is_empty(), "the other stream is still registered");
             drop(other);
             assert!(client.server.watchers.lock().is_empty());
         }

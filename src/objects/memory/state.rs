@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(since(4), Some(vec![5]));
         assert_eq!(since(2), Some(vec![3, 4, 5]));
         assert_eq!(since(1), None);
-        assert_eq!(since(6), None, "a version that has not been");
+        assert_eq!(since(6), None, "a version that does not exist yet");
     }
 
     #[test]
@@ -191,12 +191,12 @@ mod tests {
         let mut state = state(1_000, 45);
         for version in 1..=20 {
             let forgotten = state.apply(vec![change(version, "a", version > 1, false)]);
-            assert_eq!(forgotten.len(), usize::from(version > 4), "what is forgotten is given back");
+            assert_eq!(forgotten.len(), usize::from(version > 4), "apply returns the forgotten changes");
         }
         assert_eq!(state.history.len(), 4);
         assert_eq!(state.history_bytes, 40);
         assert!(state.since(16).is_some() && state.since(15).is_none());
-        assert_eq!(state.most_history(), 4, "readers are told how far it goes back");
+        assert_eq!(state.most_history(), 4, "near the limit of bytes, this is the current length");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(in crate::objects) fn pack(json: &Value) -> Arc<str> {
         Header(u8, usize),
     }
 
-    let mut writer = Backwards { bytes: vec![0; 1_024], begin: 1_024 };
+    let mut writer = BackwardWriter { bytes: vec![0; 1_024], begin: 1_024 };
     let mut parts = vec![Part::Value(json)];
     while let Some(part) = parts.pop() {
         match part {
@@ -55,15 +55,15 @@ pub(in crate::objects) fn pack(json: &Value) -> Arc<str> {
     str::from_utf8(&writer.bytes[writer.begin..]).unwrap_or_default().into()
 }
 
-/// A text that is written from its end on.
-struct Backwards {
-    /// The text stands at the end.
+/// A text that is written from its end.
+struct BackwardWriter {
+    /// The text occupies the end of these bytes.
     bytes: Vec<u8>,
     /// The index at which the text begins.
     begin: usize,
 }
 
-impl Backwards {
+impl BackwardWriter {
     fn len(&self) -> usize {
         self.bytes.len() - self.begin
     }

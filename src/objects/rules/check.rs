@@ -9,7 +9,7 @@ use super::change::Location;
 use super::stored::StoredObjects;
 use super::txn::Txn;
 use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of, string};
-use crate::objects::meta::{Misfit, is_empty};
+use crate::objects::meta::{InvalidField, is_empty};
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
 };
@@ -79,7 +79,7 @@ pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey
     fields.retain(|_, value| !value.is_null());
     let meta = match ObjectMeta::read(&object["metadata"]) {
         Ok(meta) => meta,
-        Err(Misfit { path, value, rule }) => return check.fail(path, value, rule),
+        Err(InvalidField { path, value, rule }) => return check.fail(path, value, rule),
     };
     check_meta(&check, &kind, &meta)?;
     meta_mut(object).retain(|name, value| KNOWN.contains(&name.as_str()) && !is_empty(value));

@@ -62,7 +62,7 @@ struct OpenStream {
 
 /// Returns a function that reports streams of this source that continue after their deadlines.
 pub(super) fn report_overruns(source: Arc<SourceState>) -> OverrunHook {
-    Box::new(move |_| source.failed("a silent stream does not end, although it is cancelled".to_owned()))
+    Box::new(move |_| source.failed("a silent stream was cancelled but does not end".to_owned()))
 }
 
 impl<T: Object> WatchDriver<T> {

@@ -482,7 +482,7 @@ fn a_reconciler_can_be_called_in_a_test() {
 
 /// Another writer changes a page between read and write, twice.
 #[test]
-fn a_conflict_is_retried_promptly_and_is_no_failure() {
+fn a_conflict_is_retried_promptly_and_is_not_a_failure() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         let mut a = world.sites().create(&site("a", &[("x", "one")])).unwrap();

@@ -282,7 +282,7 @@ struct Blind {
 homeostat::object!(Blind, namespaced, "example.com", "v1");
 
 #[test]
-fn a_write_without_effect_is_no_update() {
+fn a_write_without_effect_is_not_an_update() {
     let blind = Secondary::new(Api::<Blind>::new(Arc::new(MemoryClient::new())));
     let desired = |text: &str| Blind { metadata: ObjectMeta::new("a", "b"), text: text.into() };
     let a = site("a", &[]);

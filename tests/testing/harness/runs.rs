@@ -90,7 +90,7 @@ fn preparation_comes_first() {
 }
 
 #[test]
-fn cleaning_up_comes_last_whatever_happens() {
+fn cleaning_up_is_always_last() {
     let cleaned = Arc::new(AtomicUsize::new(0));
     let cleans = |case: Case| {
         let cleaned = Arc::clone(&cleaned);

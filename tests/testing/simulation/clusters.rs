@@ -154,7 +154,7 @@ fn a_store_that_is_cut_off_delays_only_its_own_keys() {
 }
 
 #[test]
-fn a_store_that_leaves_brings_no_key_any_more() {
+fn a_removed_store_enqueues_no_key() {
     Simulation::seeds(0..20, |sim| {
         let program = Program::start(sim);
         program.join("near", false);

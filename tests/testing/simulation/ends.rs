@@ -399,8 +399,8 @@ fn a_failure_names_the_seed() {
 
 /// A run panics and drops a handle that waits for this run. The simulation fails, and the process continues.
 #[test]
-fn a_join_in_vain_while_a_run_unwinds() {
-    super::in_a_process_of_its_own("simulation::ends::a_join_in_vain_while_a_run_unwinds", || {
+fn a_join_of_itself_while_a_run_unwinds() {
+    super::in_a_process_of_its_own("simulation::ends::a_join_of_itself_while_a_run_unwinds", || {
         let sim = Simulation::new(6);
         let (one, other) = ["one", "other"].map(|_| WorkQueue::builder().clock(sim.clock()).build()).into();
         let sleep = |cx: &Context, _key: &Key| -> Outcome {

@@ -90,7 +90,7 @@ impl Process {
 }
 
 #[test]
-fn a_change_of_the_members_runs_only_the_keys_that_have_come_to_a_process() {
+fn a_change_of_the_members_runs_only_the_keys_that_have_moved() {
     Simulation::seeds(0..20, |sim| {
         let all: BTreeSet<_> = (0..KEYS).collect();
         let client = MemoryClient::builder().clock(sim.clock()).build();

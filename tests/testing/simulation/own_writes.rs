@@ -199,7 +199,7 @@ fn a_run_sees_the_writes_of_the_run_before_although_the_watch_lags() {
 
 /// The key runs as soon as the watch shows the write, even if its own requeue is later.
 #[test]
-fn a_key_that_was_held_back_runs_as_soon_as_the_watch_shows_the_write() {
+fn a_waiting_key_runs_as_soon_as_the_watch_shows_the_write() {
     let sim = Simulation::new(1);
     let world = World::start(&sim, SECOND, None);
     world.create(2);
@@ -213,7 +213,7 @@ fn a_key_that_was_held_back_runs_as_soon_as_the_watch_shows_the_write() {
 
 /// The watch delivers the event of a write before it reports that it has shown the write.
 #[test]
-fn a_debounced_event_does_not_delay_a_key_that_was_held_back() {
+fn a_debounced_event_does_not_delay_a_waiting_key() {
     let sim = Simulation::new(1);
     let world = World::with_debounce(&sim, SECOND, None, Some(5 * SECOND));
     world.create(2);

@@ -153,7 +153,7 @@ impl FileClient {
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
         const BYTES: &str = "homeostat_file_client_bytes";
-        metrics::describe_gauge!(BYTES, metrics::Unit::Bytes, "The size of the file of a client, with its free space");
+        metrics::describe_gauge!(BYTES, metrics::Unit::Bytes, "The size of a client's file, including free space");
         if let Ok(bytes) = self.file_size() {
             let path = self.store.path().display().to_string();
             #[expect(clippy::cast_precision_loss, reason = "nobody reads the last digit of a size above 8 PiB")]

@@ -35,8 +35,9 @@ use std::sync::Arc;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::run::error::BoxError;
 
-/// The most changes that are applied to the tip in place. More are applied to a copy, so that no leader waits for them.
-const FEW: usize = 16;
+/// The most changes that are applied to the tip in place. A larger number is applied to a copy, so that no leader waits
+/// for it.
+const MOST_IN_PLACE: usize = 16;
 
 /// The state that the writers change, and the place where its changes are stored.
 pub(super) trait Ledger {
@@ -124,7 +125,7 @@ impl<L: Ledger> GroupCommit<L> {
             drop(turn);
             return (value, last());
         }
-        let accepted = if changes.len() <= FEW {
+        let accepted = if changes.len() <= MOST_IN_PLACE {
             self.accepted.lock().accept(changes, failures, |tip, changes| {
                 // The tip is the state that the transaction has read, unless its last batch has become visible. With
                 // only one handle it is changed in place.

@@ -19,7 +19,7 @@ const PAGE_SIZE: usize = 500;
 
 /// A list in pages, or in one page without a limit.
 pub(super) struct PagedListing {
-    least: Least,
+    required: RequiredVersion,
     limit: Option<usize>,
     token: Option<String>,
     /// The version of the first page.
@@ -29,9 +29,9 @@ pub(super) struct PagedListing {
 }
 
 /// The version that a list must have reached.
-pub(super) enum Least {
+pub(super) enum RequiredVersion {
     Any,
-    Version(String),
+    AtLeast(String),
     Newest,
 }
 
@@ -50,19 +50,20 @@ pub(super) enum PageEffect {
 impl PagedListing {
     /// `limit` is the page size of the query. Without a limit, `may_page` allows the watch to choose one.
     ///
-    /// It chooses none for a list that must have reached a version: servers answer it from a cache only if it has no limit. For a
-    /// list of any version, a cache ignores the limit, and a server without a cache needs it.
-    pub(super) fn new(least: Least, limit: Option<usize>, may_page: bool) -> Self {
-        let limit = limit.or((may_page && !matches!(least, Least::Version(_))).then_some(PAGE_SIZE));
-        Self { least, limit, token: None, version: None, items: Vec::new(), unreadable: Vec::new() }
+    /// It chooses no limit for a list that must have reached a version, because servers answer such a list from a cache
+    /// only if it has no limit. For a list of any version, a cache ignores the limit, and a server without a cache
+    /// needs it.
+    pub(super) fn new(required: RequiredVersion, limit: Option<usize>, may_page: bool) -> Self {
+        let limit = limit.or((may_page && !matches!(required, RequiredVersion::AtLeast(_))).then_some(PAGE_SIZE));
+        Self { required, limit, token: None, version: None, items: Vec::new(), unreadable: Vec::new() }
     }
 
     /// Returns the query of the next page.
     pub(super) fn query(&self, query: &Query) -> Query {
-        let not_older_than = match &self.least {
-            Least::Any => Some("0".to_owned()),
-            Least::Version(version) => Some(version.clone()),
-            Least::Newest => None,
+        let not_older_than = match &self.required {
+            RequiredVersion::Any => Some("0".to_owned()),
+            RequiredVersion::AtLeast(version) => Some(version.clone()),
+            RequiredVersion::Newest => None,
         };
         Query { limit: self.limit, continue_token: self.token.clone(), not_older_than, ..query.clone() }
     }
@@ -78,8 +79,8 @@ impl PagedListing {
             return if is_known { PageEffect::Repeated } else { PageEffect::More };
         }
         let version = std::mem::take(version);
-        match &self.least {
-            Least::Version(least) if is_older(&version, least) => PageEffect::TooOld(version),
+        match &self.required {
+            RequiredVersion::AtLeast(required) if is_older(&version, required) => PageEffect::TooOld(version),
             _ => {
                 let unreadable = std::mem::take(&mut self.unreadable);
                 PageEffect::Complete(std::mem::take(&mut self.items), unreadable, version)
@@ -94,12 +95,12 @@ impl PagedListing {
 
     /// Returns whether the list need not be the newest one.
     pub(super) fn may_be_old(&self) -> bool {
-        !matches!(self.least, Least::Newest)
+        !matches!(self.required, RequiredVersion::Newest)
     }
 
     /// Returns whether the list must have reached a version.
-    pub(super) fn has_least_version(&self) -> bool {
-        matches!(self.least, Least::Version(_))
+    pub(super) fn has_required_version(&self) -> bool {
+        matches!(self.required, RequiredVersion::AtLeast(_))
     }
 }
 

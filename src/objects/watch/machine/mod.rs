@@ -37,7 +37,7 @@ use std::time::Duration;
 
 pub(super) use self::call::{Change, Report, WatchCall, WatchReaction};
 use self::call::{concerns_one_object, note};
-use self::listing::{Least, PageEffect, PagedListing, StreamingList};
+use self::listing::{PageEffect, PagedListing, RequiredVersion, StreamingList};
 use self::pauses::{EndedAttempt, Pauses};
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::streaming::SILENCE_WITHOUT_BOOKMARKS;
@@ -178,7 +178,7 @@ impl WatchMachine {
             }
             Err(error) => {
                 // The server may never reach the version, for example after a restore.
-                self.newest |= listing.has_least_version();
+                self.newest |= listing.has_required_version();
                 self.fail_with(now, &error)
             }
         }
@@ -370,7 +370,7 @@ impl WatchMachine {
         if error.is_invalid() {
             self.streaming = Streaming::Refused;
             self.list_again();
-            return note("the client has no streaming lists, lists from now on", error);
+            return note("the client has no streaming lists: using plain lists from now on", error);
         }
         let concerns_lists_too = error.is_forbidden()
             || error.is_unauthorized()
@@ -413,14 +413,14 @@ impl WatchMachine {
     }
 
     fn listing(&self) -> WatchPhase {
-        let least = match (self.newest, self.version.is_empty()) {
-            (true, _) => Least::Newest,
-            (false, true) => Least::Any,
-            (false, false) => Least::Version(self.version.clone()),
+        let required = match (self.newest, self.version.is_empty()) {
+            (true, _) => RequiredVersion::Newest,
+            (false, true) => RequiredVersion::Any,
+            (false, false) => RequiredVersion::AtLeast(self.version.clone()),
         };
         let is_refused = matches!(self.streaming, Streaming::Refused);
         let limit = self.query.limit.filter(|_| self.in_pages);
-        WatchPhase::Listing(PagedListing::new(least, limit, self.in_pages && is_refused))
+        WatchPhase::Listing(PagedListing::new(required, limit, self.in_pages && is_refused))
     }
 
     /// Begins the next attempt after a pause: resumes the stream if there was one, or lists.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::server::{Fault, Refusal, SECOND, Server, StreamFault, StreamingLists, UNDECODABLE};
+use super::server::{CallFault, Fault, SECOND, Server, StreamFault, StreamingLists, UNDECODABLE};
 use super::watcher::Watcher;
 use crate::base::time::Nanos;
 
@@ -28,13 +28,13 @@ enum Op {
     Wait(u8),
 }
 
-fn refusal() -> impl Strategy<Value = Refusal> {
+fn call_fault() -> impl Strategy<Value = CallFault> {
     prop_oneof![
-        3 => Just(Refusal::Transport),
-        1 => Just(Refusal::Forbidden),
-        1 => (0..30_u8).prop_map(Refusal::TooManyRequests),
-        1 => Just(Refusal::KindNotServed),
-        2 => Just(Refusal::Gone),
+        3 => Just(CallFault::Transport),
+        1 => Just(CallFault::Forbidden),
+        1 => (0..30_u8).prop_map(CallFault::TooManyRequests),
+        1 => Just(CallFault::KindNotServed),
+        2 => Just(CallFault::Gone),
     ]
 }
 
@@ -53,10 +53,10 @@ fn stream_fault() -> impl Strategy<Value = StreamFault> {
 
 fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
-        2 => refusal().prop_map(Fault::List),
+        2 => call_fault().prop_map(Fault::List),
         2 => (0..NAMES).prop_map(Fault::Page),
         1 => (1..6_u8).prop_map(Fault::OldList),
-        2 => refusal().prop_map(Fault::Open),
+        2 => call_fault().prop_map(Fault::Open),
         6 => (0..8_u8, stream_fault()).prop_map(|(after, fault)| Fault::Stream(after, fault)),
         1 => Just(Fault::NoMarker),
         1 => Just(Fault::Behind),

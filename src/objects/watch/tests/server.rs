@@ -20,7 +20,7 @@ pub(super) type State = BTreeMap<u8, (u64, u8)>;
 
 /// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Refusal {
+pub(super) enum CallFault {
     Transport,
     Forbidden,
     TooManyRequests(u8),
@@ -47,12 +47,12 @@ pub(super) enum StreamFault {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fault {
-    List(Refusal),
+    List(CallFault),
     /// Before the second page of the next list, this object is deleted and the version forgotten.
     Page(u8),
     /// A cache is this many versions behind, if the query accepts that.
     OldList(u8),
-    Open(Refusal),
+    Open(CallFault),
     Stream(u8, StreamFault),
     /// The next streaming list has no end marker.
     NoMarker,
@@ -136,7 +136,7 @@ pub(super) fn gone() -> ClientError {
     ClientError::gone(things(), "1")
 }
 
-impl Refusal {
+impl CallFault {
     fn error(self) -> ClientError {
         match self {
             Self::Transport => transport(),
@@ -227,8 +227,8 @@ impl Server {
     }
 
     pub(super) fn list(&mut self, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        if let Some(refusal) = self.fault(|fault| if let Fault::List(refusal) = fault { Some(refusal) } else { None }) {
-            return Err(refusal.error());
+        if let Some(fault) = self.fault(|fault| if let Fault::List(fault) = fault { Some(fault) } else { None }) {
+            return Err(fault.error());
         }
         let (version, after) = if let Some(token) = &query.continue_token {
             if let Some(name) = self.fault(|fault| if let Fault::Page(name) = fault { Some(name) } else { None }) {
@@ -277,8 +277,8 @@ impl Server {
     }
 
     pub(super) fn open(&mut self, now: Nanos, from: Option<&str>) -> Result<Stream, ClientError> {
-        if let Some(refusal) = self.fault(|fault| if let Fault::Open(refusal) = fault { Some(refusal) } else { None }) {
-            return Err(refusal.error());
+        if let Some(fault) = self.fault(|fault| if let Fault::Open(fault) = fault { Some(fault) } else { None }) {
+            return Err(fault.error());
         }
         let (mut first, mut left, mut bookmark) = (VecDeque::new(), None, self.bookmarks.then(|| now.after(MINUTE)));
         let sent = if let Some(version) = from {
@@ -351,7 +351,7 @@ impl Server {
                 }
                 StreamFault::Break => return break_off(stream, transport()),
                 StreamFault::Gone => return break_off(stream, gone()),
-                StreamFault::KindNotServed => return break_off(stream, Refusal::KindNotServed.error()),
+                StreamFault::KindNotServed => return break_off(stream, CallFault::KindNotServed.error()),
             }
             return self.read(stream, now);
         }
