@@ -112,7 +112,7 @@ fn duplicate_by_ref(c: &mut Criterion) {
     group.bench_function("string", |b| {
         b.iter(|| {
             for key in &keys {
-                black_box(queue.by_ref().enqueue(key.as_str()));
+                black_box(queue.request_ref(key.as_str(), EnqueueMethod::Enqueue.into()));
             }
         });
     });

@@ -120,20 +120,20 @@ fn an_owned_key_costs_its_own_clone() {
 #[test]
 fn a_borrowed_duplicate_costs_nothing() {
     let queue = WorkQueue::<String>::new();
-    queue.by_ref().enqueue("vm-1");
+    queue.request_ref("vm-1", EnqueueMethod::Enqueue.into());
     let feed = || {
-        queue.by_ref().enqueue("vm-1");
-        queue.by_ref().enqueue_if_absent("vm-1");
-        queue.by_ref().enqueue_now("vm-1");
+        queue.request_ref("vm-1", EnqueueMethod::Enqueue.into());
+        queue.request_ref("vm-1", EnqueueMethod::EnqueueIfAbsent.into());
+        queue.request_ref("vm-1", EnqueueMethod::EnqueueNow.into());
     };
     assert_eq!(allocations(feed), 0, "ready");
     let claim = queue.try_dequeue().unwrap();
     assert_eq!(allocations(feed), 0, "processing");
     queue.cancel("vm-1");
     claim.requeue_after(Duration::from_secs(3600));
-    let feed_softly = || assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Held);
+    let feed_softly = || assert_eq!(queue.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Held);
     assert_eq!(allocations(feed_softly), 0, "delayed");
-    let feed_another = || assert_eq!(queue.by_ref().enqueue("vm-2"), EnqueueOutcome::Queued);
+    let feed_another = || assert_eq!(queue.request_ref("vm-2", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
     assert_eq!(allocations(feed_another), 1, "a new one");
 }
 

@@ -103,7 +103,7 @@ fn duplicate_by_ref(rounds: usize) {
     let (queue, keys) = (builder::<String>().build(), String::distinct(KEYS));
     repeat(rounds, || {
         for key in &keys {
-            black_box(queue.by_ref().enqueue(key.as_str()));
+            black_box(queue.request_ref(key.as_str(), EnqueueMethod::Enqueue.into()));
         }
     });
 }

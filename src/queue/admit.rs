@@ -2,7 +2,8 @@
 //!
 //! Most requests find their key in line, or are the first for a key that is ready at once. They take a short way under the lock.
 
-use std::hash::BuildHasher;
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use super::feed::Enqueue;
@@ -46,11 +47,36 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
         if request.moved_only {
             return self.request_moved(keys, request);
         }
-        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
+        self.request_in_batches(keys, &request)
     }
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    /// Applies a request to a borrowed key. Only a new key is converted to an owned one, so a duplicate allocates nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `From` panics. The queue is then unchanged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::queue::EnqueueMethod;
+    /// use homeostat::{EnqueueOutcome, WorkQueue};
+    ///
+    /// let queue = WorkQueue::<String>::new();
+    /// assert_eq!(queue.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
+    /// assert_eq!(queue.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Merged);
+    /// ```
+    #[inline(always)]
+    pub fn request_ref<'q, Q>(&self, key: &'q Q, request: EnqueueRequest) -> EnqueueOutcome
+    where
+        K: Borrow<Q> + From<&'q Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.shared.request(key, self.hash(key), &request, |known, key| known.borrow() == *key, K::from)
+    }
+
     /// Returns whether a key has moved to or from this process. Without divided keys, every key counts as moved.
     #[cold]
     fn has_moved(&self, key: &K) -> bool {
@@ -87,30 +113,22 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         self.shared.request(key, hash, request, |known, key| known == key, |key| key)
     }
 
-    /// Applies the request to keys of another type: `hash`, `same` and `own` replace `Hash`, `Eq` and the key itself.
-    pub(super) fn request_in_batches<Q>(
-        &self,
-        keys: &mut dyn Iterator<Item = Q>,
-        request: EnqueueRequest,
-        hash: impl Fn(&Q) -> u32,
-        same: impl Fn(&K, &Q) -> bool,
-        own: impl Fn(Q) -> K,
-    ) -> Tally {
+    fn request_in_batches(&self, keys: &mut dyn Iterator<Item = K>, request: &EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         let Some(first) = keys.next() else { return tally };
-        let first_hash = hash(&first);
         if keys.size_hint().1 == Some(0) {
-            tally.count(self.shared.request(first, first_hash, &request, same, own));
+            tally.count(self.request_one(first, request));
             return tally;
         }
-        let mut batch: Vec<(Option<Q>, u32)> = Vec::with_capacity((keys.size_hint().0 + 1).min(BATCH as usize));
-        batch.push((Some(first), first_hash));
+        let hashed = |key| {
+            let hash = self.hash(&key);
+            (Some(key), hash)
+        };
+        let mut batch: Vec<(Option<K>, u32)> = Vec::with_capacity((keys.size_hint().0 + 1).min(BATCH as usize));
+        batch.push(hashed(first));
         let mut room = BATCH as usize - 1;
         loop {
-            batch.extend(keys.take(room).map(|key| {
-                let hash = hash(&key);
-                (Some(key), hash)
-            }));
+            batch.extend(keys.take(room).map(hashed));
             if batch.is_empty() {
                 return tally;
             }
@@ -119,8 +137,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             self.shared.with_lock(|section| {
                 let (records, effects, now) = section.parts();
                 for (key, hash) in &mut batch {
-                    let wanted = Wanted { key, hash: *hash, request: &request };
-                    tally.count(records.request(wanted, &same, &own, &now, effects));
+                    let wanted = Wanted { key, hash: *hash, request };
+                    tally.count(records.request(wanted, |known, key| known == key, |key| key, &now, effects));
                 }
             });
             // Keys that the queue already knew are still in the batch. They drop without the lock.

@@ -4,9 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use super::config::{CancelHook, MovedCheck, QueueConfig};
 use super::request::BATCH;
-use super::shared::QueueShared;
+use super::shared::{CancelHook, MovedCheck, QueueConfig, QueueShared};
 use super::slack::TimerSlack;
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;

@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-use super::config::CancelHook;
 use super::report::KeyState;
+use super::shared::CancelHook;
 use super::state::Phase;
 use super::{Key, WorkQueue};
 use crate::base::thread::shielded;

@@ -1,13 +1,12 @@
-//! The [`Enqueue`] trait, and the wrappers around a queue.
+//! The [`Enqueue`] trait.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::report::Tally;
-use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
+use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 
-/// A queue, a view of a queue, or a wrapper around one, that takes keys.
+/// A queue, or a view of a queue, that takes keys.
 ///
 /// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The table
 /// at [`WorkQueue`](super::WorkQueue) has the effect of the basic ones in each state.
@@ -17,7 +16,7 @@ use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 /// A feeder takes any of them:
 ///
 /// ```
-/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, Priority, WorkQueue};
 ///
 /// fn feed(to: &dyn Enqueue<u64>) -> EnqueueOutcome {
 ///     to.enqueue(7)
@@ -26,7 +25,7 @@ use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 /// let queue = WorkQueue::new();
 /// assert_eq!(feed(&queue), EnqueueOutcome::Queued);
 /// assert_eq!(feed(&queue), EnqueueOutcome::Merged);
-/// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), EnqueueOutcome::Ignored);
+/// assert_eq!(feed(&queue.at(Priority::High)), EnqueueOutcome::Merged);
 /// ```
 pub trait Enqueue<K> {
     /// Applies a request to a key. The other methods are short forms.
@@ -118,34 +117,6 @@ pub trait Enqueue<K> {
     fn enqueue_resync(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueResync.into())
     }
-
-    /// Passes only keys for which `keep` returns true. Other requests return [`EnqueueOutcome::Ignored`].
-    fn filter<F>(self, keep: F) -> Filter<Self, F>
-    where
-        Self: Sized,
-        F: Fn(&K) -> bool,
-    {
-        Filter { to: self, keep }
-    }
-
-    /// Takes keys of another type and converts them with `to_key`.
-    fn map<J, F>(self, to_key: F) -> Map<Self, F>
-    where
-        Self: Sized,
-        F: Fn(J) -> K,
-    {
-        Map { to: self, to_key }
-    }
-
-    /// Passes every key to this queue and to `other`. Returns the outcome of this queue.
-    fn tee<E>(self, other: E) -> Tee<Self, E>
-    where
-        Self: Sized,
-        K: Clone,
-        E: Enqueue<K>,
-    {
-        Tee { first: self, second: other }
-    }
 }
 
 impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
@@ -165,119 +136,5 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         (**self).request_all(keys, request)
-    }
-}
-
-/// A queue behind a filter. Made by [`Enqueue::filter`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
-///
-/// let ours = WorkQueue::new().filter(|name: &String| name.starts_with("prod-"));
-/// assert_eq!(ours.enqueue("test-1".to_owned()), EnqueueOutcome::Ignored);
-/// ```
-#[derive(Clone, Copy)]
-pub struct Filter<E, F> {
-    to: E,
-    keep: F,
-}
-
-impl<E: fmt::Debug, F> fmt::Debug for Filter<E, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Filter").field("to", &self.to).finish_non_exhaustive()
-    }
-}
-
-impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
-    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        if (self.keep)(&key) { self.to.request(key, request) } else { EnqueueOutcome::Ignored }
-    }
-
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        let mut refused = Tally::default();
-        let mut kept = keys.filter(|key| {
-            let keep = (self.keep)(key);
-            if !keep {
-                refused.count(EnqueueOutcome::Ignored);
-            }
-            keep
-        });
-        let tally = self.to.request_all(&mut kept, request);
-        tally + refused
-    }
-}
-
-/// A queue with a key conversion. Made by [`Enqueue::map`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Enqueue, WorkQueue};
-///
-/// let queue = WorkQueue::<u64>::new();
-/// let by_name = queue.clone().map(|name: &str| name.len() as u64);
-/// by_name.enqueue("vm-1");
-/// assert!(queue.contains(&4));
-/// ```
-#[derive(Clone, Copy)]
-pub struct Map<E, F> {
-    to: E,
-    to_key: F,
-}
-
-impl<E: fmt::Debug, F> fmt::Debug for Map<E, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Map").field("to", &self.to).finish_non_exhaustive()
-    }
-}
-
-impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
-    fn request(&self, key: J, request: EnqueueRequest) -> EnqueueOutcome {
-        self.to.request((self.to_key)(key), request)
-    }
-
-    fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: EnqueueRequest) -> Tally {
-        self.to.request_all(&mut keys.map(&self.to_key), request)
-    }
-}
-
-/// Two queues that get the same keys. Made by [`Enqueue::tee`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Enqueue, WorkQueue};
-///
-/// let (disks, networks) = (WorkQueue::new(), WorkQueue::new());
-/// disks.clone().tee(networks.clone()).enqueue("vm-1");
-/// assert!(disks.contains("vm-1") && networks.contains("vm-1"));
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Tee<A, B> {
-    first: A,
-    second: B,
-}
-
-impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
-    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        self.second.request(key.clone(), request);
-        self.first.request(key, request)
-    }
-
-    /// Passes batches of up to 1,024 keys to both.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        let mut tally = Tally::default();
-        loop {
-            let batch: Vec<K> = keys.take(BATCH as usize).collect();
-            // Not every iterator stays ended, so an ended iterator is not called again.
-            let ended = batch.len() < BATCH as usize;
-            self.second.request_all(&mut batch.iter().cloned(), request);
-            tally = tally + self.first.request_all(&mut batch.into_iter(), request);
-            if ended {
-                return tally;
-            }
-        }
     }
 }

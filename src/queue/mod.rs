@@ -4,7 +4,6 @@ mod admit;
 mod builder;
 mod cancel;
 mod claim;
-mod config;
 mod error;
 mod feed;
 mod index;
@@ -36,13 +35,13 @@ use std::time::{Duration, Instant};
 pub use self::builder::{FastHasher, FastState, QueueBuilder};
 pub use self::claim::Claim;
 pub use self::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
-pub use self::feed::{Enqueue, Filter, Map, Tee};
+pub use self::feed::Enqueue;
 pub use self::levels::STARVATION_BOUND;
 pub use self::report::{DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
 pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 pub(crate) use self::shared::{NoClaim, QueueShared};
 pub(crate) use self::state::Ending;
-pub use self::view::{ByRef, View};
+pub use self::view::View;
 
 use self::state::{Phase, RerunKind};
 use crate::base::clock::Clock;
@@ -107,7 +106,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///
 /// # User code and the lock
 ///
-/// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`by_ref`](Self::by_ref), `From` run under the lock,
+/// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`request_ref`](Self::request_ref), `From` run under the lock,
 /// before anything changes. They must not use the queue: that would deadlock. `Drop` and the
 /// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. A panic in any of these, except in `Drop`, leaves the queue
 /// usable.
@@ -166,12 +165,6 @@ impl<K: Key, S> WorkQueue<K, S> {
     #[must_use]
     pub fn because(&self, reasons: Reasons) -> View<'_, K, S> {
         View::new(self).because(reasons)
-    }
-
-    /// Returns a view of this queue that takes borrowed keys.
-    #[must_use]
-    pub fn by_ref(&self) -> ByRef<'_, K, S> {
-        View::new(self).by_ref()
     }
 
     /// Takes the next key. Blocks until a key is ready or the queue is shut down.

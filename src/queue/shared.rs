@@ -6,19 +6,49 @@
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::Key;
-use super::config::{CancelHook, MovedCheck, QueueConfig};
 use super::records::{RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
-use crate::base::backoff::Draws;
-use crate::base::clock::{Alarm, Wake};
+use super::slack::TimerSlack;
+use crate::base::backoff::{Draws, Exponential};
+use crate::base::clock::{Alarm, Clock, Wake};
 use crate::base::sync::Mutex;
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::{Joiner, shielded};
+use crate::base::thread::{Joiner, ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
+
+/// A hook that takes the cancelled key.
+pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
+
+/// Returns whether a key has moved to or from this process.
+pub(crate) type MovedCheck<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+
+/// The settings of a queue.
+pub(crate) struct QueueConfig {
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) backoff: Exponential,
+    pub(crate) floor: Duration,
+    pub(crate) min_interval: Duration,
+    pub(crate) timer_slack: TimerSlack,
+    pub(crate) timing: bool,
+    /// Options of the queue's own timer thread.
+    pub(crate) threads: ThreadOptions,
+    /// The most records that a shutdown looks at in one section.
+    pub(crate) sweep: u32,
+    pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl QueueConfig {
+    /// Returns the slack of delays. A held clock is exact.
+    pub(crate) fn slack(&self) -> TimerSlack {
+        if self.clock.is_held() { TimerSlack::NONE } else { self.timer_slack }
+    }
+}
 
 /// The state that the handles of a queue, its claims and its timer share.
 pub(crate) struct QueueShared<K: Key> {

@@ -132,7 +132,7 @@ fn requests() -> impl Iterator<Item = EnqueueRequest> {
 fn ways(request: &EnqueueRequest) -> Vec<Way> {
     let mut ways: Vec<Way> = vec![
         |queue, request| queue.request(KEY.into(), request),
-        |queue, request| queue.at(request.priority).because(request.reasons).by_ref().request(KEY, request),
+        |queue, request| queue.request_ref(KEY, request),
         |queue, request| {
             let tally = queue.request_all(&mut [KEY.into()].into_iter(), request);
             let outcomes = [EnqueueOutcome::Queued, EnqueueOutcome::Merged, EnqueueOutcome::Scheduled];
@@ -140,19 +140,19 @@ fn ways(request: &EnqueueRequest) -> Vec<Way> {
             outcomes.into_iter().chain(others).find(|&outcome| tally.of(outcome) == 1).unwrap()
         },
     ];
-    let by_ref: Way = match request.method {
+    let view: Way = match request.method {
         EnqueueMethod::EnqueueIfAbsent => {
-            |queue, request| queue.at(request.priority).because(request.reasons).by_ref().enqueue_if_absent(KEY)
+            |queue, request| queue.at(request.priority).because(request.reasons).enqueue_if_absent(KEY.into())
         }
         EnqueueMethod::Enqueue => {
-            |queue, request| queue.at(request.priority).because(request.reasons).by_ref().enqueue(KEY)
+            |queue, request| queue.at(request.priority).because(request.reasons).enqueue(KEY.into())
         }
         EnqueueMethod::EnqueueNow => {
-            |queue, request| queue.at(request.priority).because(request.reasons).by_ref().enqueue_now(KEY)
+            |queue, request| queue.at(request.priority).because(request.reasons).enqueue_now(KEY.into())
         }
         _ => return ways,
     };
-    ways.push(by_ref);
+    ways.push(view);
     if request.priority == Priority::Normal && request.reasons.is_empty() {
         ways.push(match request.method {
             EnqueueMethod::EnqueueIfAbsent => |queue, _| queue.enqueue_if_absent(KEY.into()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homeostat::Priority::{High, Low, Normal};
+use homeostat::Priority::{High, Low};
 use homeostat::queue::{EnqueueMethod, EnqueueRequest, KeyState, Tally};
 use homeostat::{Enqueue, EnqueueOutcome, Reasons, Shutdown, WorkQueue};
 use parking_lot::Mutex;
@@ -122,61 +122,23 @@ fn a_closed_queue_stops_no_iterator_but_takes_nothing() {
 #[test]
 fn borrowed_keys_are_the_same_keys() {
     let queue = WorkQueue::<String>::new();
-    assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Queued);
+    assert_eq!(queue.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
     assert_eq!(queue.enqueue("vm-1".to_owned()), EnqueueOutcome::Merged);
-    assert_eq!(queue.at(High).because(Reasons::EVENT).by_ref().enqueue("vm-1"), EnqueueOutcome::Merged);
+    let event = EnqueueRequest::new(EnqueueMethod::Enqueue).at(High).because(Reasons::EVENT);
+    assert_eq!(queue.request_ref("vm-1", event), EnqueueOutcome::Merged);
     assert_eq!(queue.state("vm-1"), KeyState::Ready(High));
     assert!(queue.contains("vm-1") && !queue.contains("vm-2"));
     let claim = queue.try_dequeue().unwrap();
     assert_eq!((claim.as_str(), claim.reasons()), ("vm-1", Reasons::EVENT));
     assert_eq!(queue.cancel("vm-2"), KeyState::Idle);
-    assert_eq!(queue.by_ref().request_all(&mut ["vm-1", "vm-2"].into_iter(), EnqueueMethod::Enqueue.into()).total(), 2);
+    assert_eq!(queue.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Rerun);
+    assert_eq!(queue.request_ref("vm-2", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
     claim.done();
     assert_eq!(queue.len(), 2);
 
     let shared = WorkQueue::<Arc<str>>::new();
-    assert_eq!(shared.by_ref().enqueue("vm-1"), EnqueueOutcome::Queued);
-    assert_eq!(shared.by_ref().enqueue_if_absent("vm-1"), EnqueueOutcome::Ignored);
-}
-
-#[test]
-fn a_filter_refuses_and_passes_on() {
-    let bench = Bench::new();
-    let even = (&bench.queue).filter(|key: &char| (*key as u32).is_multiple_of(2));
-    assert_eq!((even.enqueue('a'), even.enqueue('b')), (EnqueueOutcome::Ignored, EnqueueOutcome::Queued));
-    let tally = even.request_all(&mut "abcd".chars(), EnqueueMethod::Enqueue.into());
-    assert_eq!(
-        (tally.of(EnqueueOutcome::Ignored), tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued)),
-        (2, 1, 1)
-    );
-    assert_eq!(bench.line(), "bd");
-}
-
-#[test]
-fn a_map_takes_other_keys() {
-    let bench = Bench::new();
-    let digits = bench.queue.clone().map(|digit: u32| char::from_digit(digit, 10).unwrap());
-    assert_eq!(
-        (digits.enqueue(7), digits.enqueue_after(8, secs(5))),
-        (EnqueueOutcome::Queued, EnqueueOutcome::Scheduled)
-    );
-    assert_eq!(
-        digits.request_all(&mut [7, 9].into_iter(), EnqueueMethod::Enqueue.into()).of(EnqueueOutcome::Merged),
-        1
-    );
-    assert_eq!((bench.line().as_str(), bench.is('8')), ("79", Is::Delayed(1_005)));
-}
-
-#[test]
-fn a_tee_feeds_both_and_answers_for_the_first() {
-    let (one, other) = (Bench::new(), Bench::new());
-    other.queue.enqueue('k');
-    let both: Arc<dyn Enqueue<char>> = Arc::new(one.queue.clone().tee(other.queue.at(High)));
-    assert_eq!(both.enqueue('k'), EnqueueOutcome::Queued);
-    assert_eq!((one.level('k'), other.level('k')), (Normal, High));
-    let tally = both.request_all(&mut "kl".chars(), EnqueueMethod::Enqueue.into());
-    assert_eq!((tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued)), (1, 1));
-    assert_eq!((one.line(), other.line()), ("kl".to_owned(), "kl".to_owned()));
+    assert_eq!(shared.request_ref("vm-1", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
+    assert_eq!(shared.request_ref("vm-1", EnqueueMethod::EnqueueIfAbsent.into()), EnqueueOutcome::Ignored);
 }
 
 #[test]
@@ -304,7 +266,7 @@ type Names<'a> = &'a mut dyn Iterator<Item = &'static str>;
 
 /// The hook is called once for each section that makes a key ready.
 #[test]
-fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
+fn a_queue_and_a_view_take_a_whole_batch_under_one_lock() {
     const REQUEST: EnqueueRequest = EnqueueRequest::new(EnqueueMethod::Enqueue);
     let batches_of = |feed: fn(&WorkQueue<String>, Names) -> Tally| {
         let holds = Arc::new(AtomicUsize::new(0));
@@ -318,18 +280,6 @@ fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
         assert_eq!(queue.len(), 4);
         holds.load(Ordering::SeqCst)
     };
-    assert_eq!(batches_of(|queue, keys| queue.by_ref().request_all(keys, REQUEST)), 1);
-    assert_eq!(batches_of(|queue, keys| queue.at(Low).by_ref().request_all(keys, REQUEST)), 1);
+    assert_eq!(batches_of(|queue, keys| queue.request_all(&mut keys.map(String::from), REQUEST)), 1);
     assert_eq!(batches_of(|queue, keys| queue.at(Low).request_all(&mut keys.map(String::from), REQUEST)), 1);
-    let both = |queue: &WorkQueue<String>, keys: Names| {
-        let other = WorkQueue::<String>::new();
-        let tally = queue.clone().tee(other.clone()).request_all(&mut keys.map(String::from), REQUEST);
-        assert_eq!(other.len(), 4);
-        tally
-    };
-    assert_eq!(batches_of(both), 1);
-    let mapped = |queue: &WorkQueue<String>, keys: Names| {
-        queue.clone().filter(|_| true).map(|key: &str| key.to_owned()).request_all(keys, REQUEST)
-    };
-    assert_eq!(batches_of(mapped), 1);
 }

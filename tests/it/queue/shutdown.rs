@@ -204,7 +204,7 @@ fn a_queue_that_is_shut_down_takes_no_more() {
         }
         let queue = WorkQueue::<String>::new();
         queue.shutdown(mode);
-        assert_eq!(queue.by_ref().enqueue("k"), EnqueueOutcome::Closed);
+        assert_eq!(queue.request_ref("k", EnqueueMethod::Enqueue.into()), EnqueueOutcome::Closed);
     }
 }
 

@@ -181,20 +181,19 @@ fn a_request_clones_nothing_and_a_claim_clones_once() {
 #[test]
 fn only_a_new_key_is_made_from_a_borrowed_key() {
     let queue = standing_still::<Key>();
-    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Queued);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
     assert_eq!(calls(), (0, 0, 1));
-    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Merged);
-    assert_eq!(queue.by_ref().enqueue_now(&7), EnqueueOutcome::Merged);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::Enqueue.into()), EnqueueOutcome::Merged);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::EnqueueNow.into()), EnqueueOutcome::Merged);
     let claim = queue.try_dequeue().unwrap();
-    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Rerun);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::Enqueue.into()), EnqueueOutcome::Rerun);
     claim.requeue_after(secs(5));
-    assert_eq!(queue.by_ref().enqueue_if_absent(&7), EnqueueOutcome::Ignored);
-    assert_eq!(queue.by_ref().reschedule(&7, secs(5)), EnqueueOutcome::Scheduled);
-    let tally = queue.by_ref().request_all(&mut [7, 7].iter(), EnqueueMethod::Enqueue.into());
-    assert_eq!(tally.of(EnqueueOutcome::Held), 2);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::EnqueueIfAbsent.into()), EnqueueOutcome::Ignored);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::Reschedule(secs(5)).into()), EnqueueOutcome::Scheduled);
+    assert_eq!(queue.request_ref(&7, EnqueueMethod::Enqueue.into()), EnqueueOutcome::Held);
     assert_eq!(calls(), (0, 1, 0), "the clone is the claim's");
     queue.shutdown(Shutdown::Discard);
-    assert_eq!(queue.by_ref().enqueue(&8), EnqueueOutcome::Closed);
+    assert_eq!(queue.request_ref(&8, EnqueueMethod::Enqueue.into()), EnqueueOutcome::Closed);
     assert_eq!(calls(), (0, 0, 0));
 }
 

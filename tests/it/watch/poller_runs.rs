@@ -5,13 +5,11 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 use homeostat::queue::{KeyState, PendingRerun};
 use homeostat::run::Cancelled;
-use homeostat::watch::PollerControl;
-use homeostat::{BoxError, Context, Enqueue, ManualClock, Poller, Priority, Reasons, Shutdown, WorkQueue};
+use homeostat::{BoxError, Context, ManualClock, Poller, Priority, Reasons, Shutdown, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, PanicsInDisplay, SECOND, held, just_before, stage};
-use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 const IDLE: usize = 2;
@@ -165,30 +163,6 @@ fn a_listing_of_several_thousand_keys_arrives_whole() {
     clock.wait_for_sleepers(IDLE);
     assert_eq!(queue.len(), 5000);
     poller.shutdown(Duration::ZERO);
-}
-
-#[test]
-fn a_poller_goes_by_the_clock_of_what_it_feeds() {
-    let (clock, queue) = held();
-    let other = WorkQueue::<&str>::new();
-    let list = |_cx: &Context| -> Keys { Ok(vec!["keep", "drop"]) };
-    let start = |poller: Running<PollerControl>| {
-        clock.wait_for_sleepers(IDLE);
-        assert_eq!(poller.polls(), 0);
-        clock.advance(PERIOD);
-        clock.wait_for_sleepers(IDLE);
-        assert_eq!(poller.polls(), 1);
-        poller.shutdown(Duration::ZERO);
-    };
-    let filtered = queue.clone().filter(|key| *key == "keep");
-    start(Poller::new(PERIOD, list).first_after_period().clock(queue.clock()).start(&filtered).unwrap());
-    assert_eq!((queue.contains("keep"), queue.contains("drop")), (true, false));
-    let mapped = queue.clone().map(|key: &'static str| if key == "keep" { "kept" } else { "dropped" });
-    start(Poller::new(PERIOD, list).first_after_period().clock(queue.clock()).start(&mapped).unwrap());
-    assert!(queue.contains("kept") && queue.contains("dropped"));
-    let tee = queue.clone().tee(other.clone());
-    start(Poller::new(PERIOD, list).first_after_period().clock(queue.clock()).start(&tee).unwrap());
-    assert!(queue.contains("drop") && other.contains("drop"));
 }
 
 #[test]

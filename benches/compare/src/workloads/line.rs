@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use std::hint::black_box;
 
 use anyhow::Result;
+use homeostat::queue::EnqueueMethod;
 use homeostat::{Enqueue, WorkQueue};
 
 use crate::keys::{BenchKey, keys};
@@ -187,9 +188,8 @@ pub(super) fn duplicates<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, _take): (I,
 pub(super) fn homeostat_duplicates_by_ref(ops: usize) -> Figures {
     let keys = keys::<String>(CYCLE);
     let queue = WorkQueue::<String>::new();
-    let by_ref = queue.by_ref();
     repeat(&keys, ops, |key| {
-        black_box(by_ref.enqueue(key.as_str()));
+        black_box(queue.request_ref(key.as_str(), EnqueueMethod::Enqueue.into()));
     })
 }
 

@@ -204,8 +204,8 @@ const LOOKUPS: [Place; 10] = [
     ("enqueue_debounced", |traps, queue| {
         queue.enqueue_debounced(traps.key(1), SECOND, SECOND);
     }),
-    ("by_ref", |traps, queue| {
-        queue.by_ref().enqueue(&traps.probe(1));
+    ("request_ref", |traps, queue| {
+        queue.request_ref(&traps.probe(1), EnqueueMethod::Enqueue.into());
     }),
     ("cancel", |traps, queue| {
         queue.cancel(&traps.probe(1));
@@ -250,7 +250,7 @@ fn an_eq_or_a_borrow_that_panics_leaves_the_queue_as_it_was() {
     for (state, prepare) in STATES {
         for (place, call) in LOOKUPS {
             for op in [Op::Eq, Op::Borrow] {
-                if op == Op::Borrow && !["by_ref", "cancel", "state", "contains"].contains(&place) {
+                if op == Op::Borrow && !["request_ref", "cancel", "state", "contains"].contains(&place) {
                     continue;
                 }
                 let traps = Traps::new();
@@ -296,13 +296,13 @@ fn a_from_that_panics_leaves_the_queue_as_it_was() {
     let traps = Traps::new();
     let queue = WorkQueue::<Key>::new();
     traps.arm(Op::From, 1);
-    assert_eq!(panics(|| queue.by_ref().enqueue(&traps.probe(1))), "From of 1");
+    assert_eq!(panics(|| queue.request_ref(&traps.probe(1), EnqueueMethod::Enqueue.into())), "From of 1");
     assert_eq!(counts(&queue), [0; 3]);
-    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Queued);
+    assert_eq!(queue.request_ref(&traps.probe(2), EnqueueMethod::Enqueue.into()), EnqueueOutcome::Queued);
     traps.disarm();
     // A known key is not made again.
     traps.arm(Op::From, 2);
-    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Merged);
+    assert_eq!(queue.request_ref(&traps.probe(2), EnqueueMethod::Enqueue.into()), EnqueueOutcome::Merged);
     assert_eq!(ids(&serve(&queue)), [2]);
     traps.close(queue);
 }

@@ -36,7 +36,7 @@ fn a_drop_may_call_the_queue_wherever_a_key_leaves() {
     queue.enqueue(traps.key(1));
     queue.enqueue(traps.key(1));
     more("a duplicate");
-    queue.by_ref().enqueue(&traps.probe(1));
+    queue.request_ref(&traps.probe(1), EnqueueMethod::Enqueue.into());
     queue.request_all(&mut traps.keys(1..4), EnqueueRequest::new(EnqueueMethod::Enqueue));
     more("a batch");
     take(&queue).done();
