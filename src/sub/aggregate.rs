@@ -28,8 +28,7 @@ use crate::watch::{Event, Subscriber};
 /// 1. calls [`before`](Self::before). A run for another key does nothing;
 /// 2. reads the object, or starts with the [initial one](Self::new) if it does not exist. If the object is being
 ///    deleted, the run ends;
-/// 3. calls the steps. Unless a step fails, the object is [desired](Self::desired) in the state in which the steps
-///    leave it;
+/// 3. calls the steps. Unless a step fails, they turn the object into the [desired](Self::desired) one;
 /// 4. lets the [`ObjectManager`] write it;
 /// 5. calls [`after`](Self::after).
 ///

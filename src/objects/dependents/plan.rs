@@ -2,7 +2,7 @@
 
 use crate::objects::Object;
 
-/// The writes that replace the dependents that were found with the desired one.
+/// The writes after which only the desired dependent remains.
 #[derive(Debug)]
 pub(crate) struct Plan<C> {
     /// To delete, before any other write.

@@ -64,7 +64,7 @@ impl<T> SuppressTransientErrors<T> {
         Self { step: Box::new(step), threshold: 3, counters: Mutex::new(FailureCounters::new(MOST)) }
     }
 
-    /// Sets how many consecutive errors an object must have before they are shown. Default: 3.
+    /// Sets how many consecutive errors an object must have to be shown. Default: 3, so the first two are muted.
     pub fn threshold(self, errors: u32) -> Self {
         Self { threshold: errors, ..self }
     }
