@@ -171,6 +171,9 @@ pub mod sub;
 pub mod testing;
 #[cfg(any(feature = "kubernetes", feature = "nats"))]
 mod tls;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/until.rs"]
+mod until;
 pub mod watch;
 
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};

@@ -1,6 +1,6 @@
-//! In the steady state a queue allocates nothing but what the key's own `Clone` does.
+//! In the steady state a queue allocates nothing, unless the key's `Clone` does.
 //!
-//! A test binary of its own, because it measures through a global allocator that counts, thread by thread.
+//! It has its own test binary because it measures through a counting global allocator.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 const SECOND: Duration = Duration::from_secs(1);
 const KEYS: u64 = 100;
 
-/// Everything that a worker and a feeder do with a key, in all its states, on a clock that stands still.
+/// Everything that a worker and a feeder do with a key, in all its states, on a held clock.
 fn round<K: Clone + Eq + std::hash::Hash + Send + 'static>(queue: &WorkQueue<K>, keys: &[K]) {
     let high = queue.at(Priority::High).because(Reasons::EVENT);
     for key in keys {
@@ -55,7 +55,7 @@ fn allocations(run: impl FnOnce()) -> u64 {
     measure(run).count_total
 }
 
-/// A queue on a held clock whose next alarm is set already, and comes before any of those of a round.
+/// A queue on a held clock. Its next alarm is set already, and is earlier than the alarms of a round.
 fn on_a_held_clock<K: Clone + Eq + std::hash::Hash + Send + 'static>(first: K) -> (ManualClock, WorkQueue<K>) {
     let clock = ManualClock::new();
     let queue = WorkQueue::builder().clock(clock.clock()).build();

@@ -8,7 +8,7 @@ use fork::{Fork, fork, waitpid};
 /// A forked process with copies of all values of its parent.
 pub(crate) struct ForkedProcess {
     id: i32,
-    /// A byte lets the process go on from its wait.
+    /// A byte ends the wait of the process.
     release: PipeWriter,
     report: PipeReader,
 }

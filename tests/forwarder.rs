@@ -170,7 +170,7 @@ impl Network {
         let _ = to.shutdown(Shutdown::Both);
     }
 
-    /// Waits until the flow does not stop the bytes any more, and returns it.
+    /// Waits while the flow stops the bytes, and returns the new flow.
     fn await_flow(&self, direction: usize, stops: impl Fn(Flow) -> bool) -> Flow {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| stops(state.flows[direction]));

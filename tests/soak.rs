@@ -1,8 +1,8 @@
 //! A soak test: three controllers on one pool, with a hundred thousand keys in all. Runs fail, panic, overrun and are cancelled
 //! at random, while the watched objects change as fast as the controllers can follow.
 //!
-//! The test checks that no key has two runs at once, that concurrency limits hold, that a successful run sees the last state of
-//! every key, that the counters add up, and that in the end all threads have ended and all memory is freed.
+//! The test checks that no key has two runs at once, that concurrency limits hold, and that a successful run sees the last state of
+//! every key. In the end the counters add up, all threads have ended and all memory is freed.
 //!
 //! It takes about three seconds. Set `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment to choose how long the objects change,
 //! then with a hundred thousand keys per controller. With `--nocapture` it prints its figures.
@@ -12,6 +12,8 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod until;
+
 use std::convert::Infallible;
 use std::panic;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use crate::until::until;
 use homeostat::watch::{PollWatch, Push};
 use homeostat::{
     Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager,
@@ -42,7 +45,7 @@ const OVERRUN: Duration = Duration::from_millis(120);
 const MARGIN: usize = 16 * 1024;
 /// The changing thread waits while a controller has more enqueued keys than this.
 const BACKLOG: usize = 20_000;
-/// How long a round goes on, beyond its length, until all that the checks demand has happened.
+/// How long a round may be extended until every required event has happened.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The prefix of intended panics.
 const OUT_OF_LUCK: &str = "out of luck";
@@ -178,7 +181,7 @@ impl World {
         Ok(Action::await_change())
     }
 
-    /// Returns the number of keys whose last state no successful run has seen.
+    /// Returns how many keys have a last state that no successful run has seen.
     fn unseen(&self) -> usize {
         self.seen.iter().zip(&self.versions).filter(|(seen, version)| seen.load(SeqCst) < version.load(SeqCst)).count()
     }
@@ -228,9 +231,7 @@ fn change(world: &World, handle: &ControllerHandle<Key>, over: &CancellationToke
         handle.suspend(key);
         tell(key, world.change(key));
         handle.resume(&key);
-        while handle.queue().len() > BACKLOG && !over.is_cancelled() {
-            std::thread::yield_now();
-        }
+        until("the controller catches up", || handle.queue().len() <= BACKLOG || over.is_cancelled());
     }
 }
 
@@ -334,7 +335,7 @@ fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     }
 }
 
-/// Returns the names of the threads of this process, except those of the harness. Empty where `/proc` is missing.
+/// Returns the names of the threads of this process, without the harness. Empty where `/proc` is missing.
 fn threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -343,9 +344,7 @@ fn threads() -> Vec<String> {
 
 fn gone() {
     // The system may list a joined thread for another moment.
-    while !threads().is_empty() {
-        std::thread::yield_now();
-    }
+    until("the threads have ended", || threads().is_empty());
 }
 
 /// Returns the number of keys per controller and the length of the test, from the environment.

@@ -12,6 +12,7 @@ use crate::base::thread::ThreadOptions;
 #[cfg(feature = "objects")]
 use crate::controller::{ShardHash, Shards};
 use crate::queue::{Ending, KeyState};
+use crate::until::until;
 use crate::{Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Running, WorkQueue, WorkerPool};
 
 /// The time limit of a failed test.
@@ -146,8 +147,6 @@ fn a_key_of_another_process_that_panics_fails_no_other_key() {
     let (pool, _) = pool();
     let _running = controller.start(&pool).unwrap();
     let is_busy = || handle.queue().metrics().depth() + handle.queue().metrics().processing > 0;
-    while is_busy() {
-        std::thread::yield_now();
-    }
+    until("the keys are idle", || !is_busy());
     assert_eq!(['a', 'b'].map(|key| handle.queue().state(&key)), [KeyState::Idle; 2]);
 }

@@ -1,4 +1,4 @@
-//! The short ways of requests, dequeues and endings: every state and request, checked against the rules and the long way.
+//! The fast paths of requests, dequeues and endings, checked against the rules and the slow paths in every state.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Program, example, until};
+use crate::process::{Program, example};
+use crate::until::until;
 
 const MEDIA: &str = "examples/appliance/media.yaml";
 const VOLUMES: &str = "/apis/example.com/v1/namespaces/default/volumes";

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::process::{Program, example, until};
+use crate::process::{Program, example};
+use crate::until::until;
 
 #[test]
 fn the_readme_shows_the_code_of_the_example() {

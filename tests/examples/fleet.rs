@@ -1,4 +1,4 @@
-//! The fleet: processes that divide jobs, while some of them end, are killed or stand still.
+//! The fleet: processes that divide jobs, while some of them end, are killed or are paused.
 
 use std::process::Command;
 

@@ -21,3 +21,5 @@ mod process;
 mod status_page;
 #[cfg(all(test, target_os = "linux"))]
 mod supervisor;
+#[path = "../until.rs"]
+mod until;

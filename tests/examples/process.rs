@@ -20,7 +20,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns the cells of a row of a status table. Columns are at least two spaces apart.
+    /// Splits a row of a status table into its cells. Columns are at least two spaces apart.
     pub(crate) fn cells(&self) -> Vec<&str> {
         self.text.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
     }
@@ -120,15 +120,6 @@ impl Drop for Program {
     }
 }
 
-/// Waits until `condition` holds. For conditions without an event.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = now() + PATIENCE;
-    while !condition() {
-        assert!(now() < deadline, "waited for: {what}");
-        pause();
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which ends with what it reads")]
 fn forward(from: impl Read + Send + 'static, to: Sender<String>) {
     std::thread::spawn(move || {
@@ -143,11 +134,6 @@ fn forward(from: impl Read + Send + 'static, to: Sender<String>) {
 #[expect(clippy::disallowed_methods, reason = "the limit of a wait for other processes, which know no held clock")]
 fn now() -> Instant {
     Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "the step of a wait for what no event tells of")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// The examples that need no features. The tests of the others build the library for examples once more, with all features.

@@ -1,4 +1,4 @@
-//! Tests of the crate through its public API, in a folder for each room of `src`. Time stands still unless a test moves it.
+//! Tests of the crate through its public API, in a folder for each room of `src`. Time passes only when a test advances the clock.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
@@ -11,6 +11,8 @@ mod forks;
 mod mounts;
 mod stages;
 mod support;
+#[path = "../until.rs"]
+mod until;
 
 mod base {
     mod thread_settings;
@@ -23,7 +25,6 @@ mod queue {
     mod letters;
     mod levels;
     mod model;
-    mod rules;
     mod shutdown;
     mod stress;
     mod tables;
@@ -98,21 +99,17 @@ mod manager {
     mod stop;
 }
 
-/// The test cases of similar projects.
+/// The test cases of similar projects. `cases.md` says where the cases of their queues are proved.
 mod peers {
-    mod ancestors;
-    mod client_go;
-    mod controller_runtime;
     mod controllers;
-    mod kube_rs;
     mod managers;
-    mod openclarity;
     mod watches;
 }
 
 /// The public API as a whole, and the rules that the source keeps.
 mod project {
     mod api;
+    mod cases;
     #[cfg(feature = "objects")]
     mod compile_errors;
     mod log_fields;

@@ -6,6 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::until::until;
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::queue::QueueBuilder;
 use homeostat::{Claim, Component, Context, Exponential, Key, Manager, ManualClock, Shutdown, WorkQueue};
@@ -88,9 +89,7 @@ pub(crate) fn threads(part: &str) -> Vec<String> {
 
 /// Waits until no thread has `part` in its name. A thread sets its name itself, so it must have begun.
 pub(crate) fn until_threads_end(part: &str) {
-    while !threads(part).is_empty() {
-        std::thread::yield_now();
-    }
+    until("the threads have ended", || threads(part).is_empty());
 }
 
 /// Adds a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed. Returns when it has begun.

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::cluster;
 use crate::cluster::process::lock_file;
 use crate::kinds;
-use crate::support::wait_for;
+use crate::until::within;
 
 thread_local! {
     /// The lock for the widgets and zones. This thread holds it until it ends.
@@ -38,7 +38,7 @@ impl Backend for Kubernetes {
 
 /// Deletes all objects of a kind, and waits until they are gone.
 fn clear(client: &KubernetesClient, kind: &Kind) {
-    wait_for("all objects are gone", Duration::from_secs(60), || {
+    within(Duration::from_secs(60), "all objects are gone", || {
         let objects = client.list(kind, &Query::all()).unwrap().items;
         for object in &objects {
             let key = object.key();

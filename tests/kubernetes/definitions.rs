@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::support::wait_for;
+use crate::until::within;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,7 @@ fn remove(client: &Arc<dyn Client>, name: &str) {
     let key = ObjectKey::cluster(name);
     let kind = CustomResourceDefinition::KIND;
     client.delete(&kind, &key, &DeleteOptions::default()).ignore_not_found().unwrap();
-    wait_for("the definition is gone", PATIENCE, || {
+    within(PATIENCE, "the definition is gone", || {
         client.get(&kind, &key).ignore_not_found().unwrap().is_none().then_some(())
     });
 }
@@ -245,7 +245,7 @@ fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
 
     remove(&client, definition.name());
     // After the definition is gone, the server still handles requests for a moment.
-    wait_for("the kind is not served", PATIENCE, || {
+    within(PATIENCE, "the kind is not served", || {
         let error = client.list(&Shape::KIND, &Query::all()).err()?;
         assert!(error.is_kind_not_served(), "{error}");
         Some(())
@@ -522,7 +522,7 @@ fn an_installation_ends_in_time_although_the_server_postpones_requests() {
             if timeout == hour {
                 stop.cancel();
             }
-            wait_for("the installation has ended", PATIENCE, || {
+            within(PATIENCE, "the installation has ended", || {
                 clock.advance(Duration::from_millis(100));
                 installs.is_finished().then_some(())
             });

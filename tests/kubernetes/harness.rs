@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::{self, Options, Servers};
-use crate::support::{pause, wait_for};
+use crate::support::pause;
+use crate::until::within;
 
 /// This environment variable makes a test start a cluster and wait to be killed.
 const VICTIM: &str = "HOMEOSTAT_TEST_VICTIM";
@@ -63,7 +64,7 @@ fn nothing_is_left_of_a_cluster_when_its_test_is_killed() {
     assert_ne!(users_of(&directory), 0);
     victim.kill().unwrap();
     victim.wait().unwrap();
-    wait_for("the files are removed and the processes end", Duration::from_secs(60), || {
+    within(Duration::from_secs(60), "the files are removed and the processes end", || {
         (!Path::new(&directory).exists() && users_of(&directory) == 0).then_some(())
     });
 }

@@ -7,7 +7,7 @@ use homeostat::objects::{Client, Ignore, Kind, ObjectKey};
 use homeostat::testing::conformance::{WIDGET, ZONE};
 use serde_json::{Value, json};
 
-use crate::support::wait_for;
+use crate::until::within;
 
 /// The kind of custom resource definitions.
 pub(crate) const DEFINITION: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
@@ -62,7 +62,7 @@ pub(crate) fn define(client: &KubernetesClient, definition: &Value) {
     if client.get(&DEFINITION, &key).ignore_not_found().unwrap().is_none() {
         client.create(&DEFINITION, definition.clone()).ignore_already_exists().unwrap();
     }
-    wait_for("the kind is established", Duration::from_secs(60), || {
+    within(Duration::from_secs(60), "the kind is established", || {
         let conditions = client.get(&DEFINITION, &key).unwrap().to_value()["status"]["conditions"].clone();
         let established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
         conditions.as_array().is_some_and(|all| all.iter().any(established)).then_some(())

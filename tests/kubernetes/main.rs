@@ -29,4 +29,6 @@ mod process;
 mod process_usage;
 mod steps;
 mod support;
+#[path = "../until.rs"]
+mod until;
 mod webhooks;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cluster;
 use crate::definitions::client;
 use crate::process::{Program, example};
-use crate::support::wait_for;
+use crate::until::within;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
@@ -84,14 +84,14 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
         let found = conditions.as_array().and_then(|all| all.iter().find(|condition| condition["type"] == of).cloned());
         found.map_or_else(String::new, |condition| condition["reason"].as_str().unwrap_or_default().to_owned())
     };
-    wait_for("the site is published", PATIENCE, || (reason("Published") == "Published").then_some(()));
+    within(PATIENCE, "the site is published", || (reason("Published") == "Published").then_some(()));
     assert_eq!(reason("Ready"), "Waiting", "no node runs the web server");
 
     // A deleted child is created again.
     let pages = ObjectKey::new("default", "garden-pages");
     let uid = client.get(&CONFIG_MAP, &pages).unwrap().uid().to_owned();
     client.delete(&CONFIG_MAP, &pages, &DeleteOptions::default()).unwrap();
-    wait_for("the config map is back", PATIENCE, || {
+    within(PATIENCE, "the config map is back", || {
         let map = client.get(&CONFIG_MAP, &pages).ignore_not_found().unwrap()?;
         (map.uid() != uid && !map.is_deleting()).then_some(())
     });
@@ -101,17 +101,17 @@ fn the_operator_works_with_the_rights_of_its_manifests() {
     sites.patch(&garden.key(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).unwrap();
     let no_pages = json!([{"op": "replace", "path": "/spec/pages", "value": {}}]);
     sites.patch(&garden.key(), &Patch::Json(no_pages)).unwrap();
-    wait_for("the site has no pages", PATIENCE, || (reason("Ready") == "NoPages").then_some(()));
+    within(PATIENCE, "the site has no pages", || (reason("Ready") == "NoPages").then_some(()));
     assert_eq!(version(), before);
 
     // The children are deleted with the site, and the finalizer removes the site from the index.
     sites.delete(&garden.key(), &DeleteOptions::default()).unwrap();
-    wait_for("the site is gone", PATIENCE, || {
+    within(PATIENCE, "the site is gone", || {
         sites.get(&garden.key()).ignore_not_found().unwrap().is_none().then_some(())
     });
     let index = client.get(&CONFIG_MAP, &ObjectKey::new("default", "site-index")).unwrap();
     assert!(index.pointer("/data/garden").is_none());
-    wait_for("the children are gone", PATIENCE, || {
+    within(PATIENCE, "the children are gone", || {
         let deployment = client.get(&DEPLOYMENT, &garden.key()).ignore_not_found().unwrap();
         (deployment.is_none() && client.get(&CONFIG_MAP, &pages).ignore_not_found().unwrap().is_none()).then_some(())
     });

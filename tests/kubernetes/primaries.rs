@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::kinds;
-use crate::support::wait_for;
+use crate::until::within;
 
 const MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
@@ -35,7 +35,7 @@ impl Calls {
 
     #[track_caller]
     fn wait(&self, call: &str) {
-        wait_for(call, PATIENCE, || self.has(call).then_some(()));
+        within(PATIENCE, call, || self.has(call).then_some(()));
     }
 }
 
@@ -81,7 +81,7 @@ fn follow(namespace: &str, split: Split) {
         copy.map(|copy| copy.fields()["data"]["text"].clone())
     };
     let becomes = |name: &str, expected: Option<Value>| {
-        wait_for(&format!("the copy of {name} is {expected:?}"), PATIENCE, || (text(name) == expected).then_some(()));
+        within(PATIENCE, &format!("the copy of {name} is {expected:?}"), || (text(name) == expected).then_some(()));
     };
 
     let calls = Calls::default();
@@ -102,7 +102,7 @@ fn follow(namespace: &str, split: Split) {
     becomes("free", Some(json!("three")));
     let by_hand = copies.get(&key("held-copy")).unwrap();
     copies.delete(&by_hand.key(), &DeleteOptions::default()).unwrap();
-    wait_for("the copy is made again", PATIENCE, || {
+    within(PATIENCE, "the copy is made again", || {
         let again = copies.get(&by_hand.key()).ignore_not_found().unwrap()?;
         (again.meta().uid != by_hand.meta().uid).then_some(())
     });

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster;
 use crate::kinds;
-use crate::support::wait_for;
+use crate::until::within;
 
 /// The finalizers of the three steps that hold the thing.
 const FINALIZERS: [&str; 3] = ["steps.example.com/thing", "steps.example.com/front", "steps.example.com/parts"];
@@ -117,7 +117,7 @@ fn steps_keep_children_in_a_cluster_in_step_until_their_parent_is_deleted() {
         parts.iter().map(|(part, text)| ((*part).to_owned(), (*text).to_owned())).collect::<BTreeMap<_, _>>()
     };
     let settles = |expected: &BTreeMap<String, String>| {
-        wait_for(&format!("the pages of {expected:?}"), PATIENCE, || {
+        within(PATIENCE, &format!("the pages of {expected:?}"), || {
             let thing = things.get(&key).unwrap();
             let own = pages.list(&Query::all()).unwrap().items.into_iter();
             let own: Vec<_> = own.filter(|page| page.metadata.is_controlled_by(&thing.metadata.uid)).collect();
@@ -142,7 +142,7 @@ fn steps_keep_children_in_a_cluster_in_step_until_their_parent_is_deleted() {
     things.create(&thing).unwrap();
     settles(&first);
     let second = spec(&[("y", "3"), ("z", "4")]);
-    wait_for("the change is written", PATIENCE, || {
+    within(PATIENCE, "the change is written", || {
         let mut thing = things.get(&key).unwrap();
         thing.spec.clone_from(&second);
         match things.update(&thing) {
@@ -159,7 +159,7 @@ fn steps_keep_children_in_a_cluster_in_step_until_their_parent_is_deleted() {
     let deletion = things.delete(&key, &DeleteOptions::default()).unwrap();
     let held = &deletion.object().unwrap().metadata;
     assert!(FINALIZERS.iter().all(|finalizer| held.has_finalizer(finalizer)), "{:?}", held.finalizers);
-    wait_for("the thing is gone", PATIENCE, || things.get(&key).ignore_not_found().unwrap().is_none().then_some(()));
+    within(PATIENCE, "the thing is gone", || things.get(&key).ignore_not_found().unwrap().is_none().then_some(()));
     assert!(
         pages.list(&Query::all()).unwrap().items.is_empty(),
         "the finalizers hold the thing until its pages are gone"

@@ -19,7 +19,7 @@ use crate::cluster;
 use crate::cluster::certificates::Authority;
 use crate::cluster::http::Http;
 use crate::cluster::servers::ADMIN;
-use crate::support::wait_for;
+use crate::until::within;
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
@@ -128,12 +128,12 @@ impl Webhooks {
         client.create(&validating, validates).unwrap();
 
         let mut number = 0;
-        wait_for("the API server calls the mutating webhook", PATIENCE, || {
+        within(PATIENCE, "the API server calls the mutating webhook", || {
             number += 1;
             let created = self.create(&format!("probe-{number}"), &json!({})).1;
             (created["data"]["owner"] == "admin").then_some(())
         });
-        wait_for("the API server calls the validating webhook", PATIENCE, || {
+        within(PATIENCE, "the API server calls the validating webhook", || {
             let (code, _) = self.send("PATCH", "/probe-1", &json!({"data": {"number": "13"}}));
             (code == 422).then_some(())
         });

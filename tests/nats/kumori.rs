@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::process::{Program, example};
 use crate::support::server::TestServer;
-use crate::support::wait_for;
+use crate::until::until;
 
 fn command(server: &TestServer, folder: &Path, arguments: &[&str]) -> Command {
     static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
@@ -43,7 +43,7 @@ fn one_controller_continues_when_the_other_is_killed_and_a_new_one_cleans_up() {
     assert!(text.contains("web: all 3 instances are ready."), "{text}");
     // This file is written after the status.
     let names = folder.join("names/web");
-    wait_for("file of the names", || (std::fs::read_to_string(&names).ok()? == "3").then_some(()));
+    until("file of the names", || (std::fs::read_to_string(&names).ok()? == "3").then_some(()));
 
     // SIGKILL: nothing is cleaned up.
     one.kill();

@@ -21,3 +21,5 @@ mod objects;
 #[path = "../examples/process.rs"]
 mod process;
 mod support;
+#[path = "../until.rs"]
+mod until;

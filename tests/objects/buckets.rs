@@ -138,7 +138,7 @@ fn follow(
 /// Waits until each object is in the store of its owner and in no other, and returns the shares of the processes.
 #[track_caller]
 fn shares<const N: usize>(processes: [&Process; N]) -> [Vec<ObjectKey>; N] {
-    until(|| {
+    until!({
         processes.iter().all(|process| {
             let status = process.members.status();
             status.members.len() == N && status.waits_for.is_empty() && process.stored() == process.owned()
@@ -153,7 +153,7 @@ fn shares<const N: usize>(processes: [&Process; N]) -> [Vec<ObjectKey>; N] {
 #[track_caller]
 fn runs(process: &Process, keys: &[ObjectKey]) {
     let mut missing = keys.to_vec();
-    until(|| {
+    until!({
         let ran: Vec<_> = process.runs.try_iter().collect();
         missing.retain(|key| !ran.contains(&(key.clone(), true)));
         missing.is_empty()

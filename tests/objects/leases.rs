@@ -11,6 +11,7 @@ use log::Level;
 
 use crate::hooked_client::HookedClient;
 use crate::logs::Logs;
+use crate::waits::until;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,10 +54,10 @@ fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     let start = clock.now();
     let running = manager.start().unwrap();
     begins.recv().unwrap();
-    while hung.is_empty() {
+    until!({
         to_a_near_alarm(&clock);
-        std::thread::yield_now();
-    }
+        !hung.is_empty()
+    });
     assert!(manager.is_leading());
     let left = (8 * SECOND).checked_sub(clock.now() - start).unwrap();
     assert!(!left.is_zero());
@@ -66,9 +67,7 @@ fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     // The watchdog reports the hanging call a tenth of a second late, and then has no alarm.
     clock.advance(SECOND / 10);
     // The driver waits up to a second for the controller, then five for the elector's thread, which never ends.
-    while clock.next_alarm().is_none_or(|alarm| alarm - clock.now() <= SECOND) {
-        std::thread::yield_now();
-    }
+    until!(clock.next_alarm().is_some_and(|alarm| alarm - clock.now() > SECOND));
     clock.advance(5 * SECOND);
     let error = running.wait().unwrap_err();
     let expected = "elector: the leadership is lost: its check does not return; still running: manager-elector-0";
@@ -127,18 +126,23 @@ fn a_missing_namespace_is_logged_once_and_named() {
 fn a_stop_during_a_slow_call_is_not_a_failure() {
     let client = HookedClient::new(MemoryClient::new());
     let elector = LeaseElector::builder(client.clone(), "default", "test").build().unwrap();
-    let manager = Manager::builder().abort_grace(SECOND / 100).elector(elector).build().unwrap();
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).abort_grace(SECOND / 100).elector(elector).build().unwrap();
     let (entered, calls) = bounded(1);
+    let (answer, gate) = bounded::<()>(0);
     client.before(move |verb, _| {
         if verb == "create" {
             let _ = entered.try_send(());
-            Context::detached().sleep(SECOND / 10).unwrap();
+            let _ = gate.recv();
         }
         None
     });
     let running = manager.start().unwrap();
     calls.recv().unwrap();
     manager.stop();
+    until!(clock.next_alarm().is_some_and(|alarm| alarm - clock.now() > SECOND));
+    clock.advance(SECOND);
+    drop(answer);
     running.wait().unwrap();
 }
 
@@ -171,10 +175,10 @@ fn a_slow_end_of_work_keeps_the_lease() {
     let version = || client.get(&LEASE, &ObjectKey::new("default", "test")).unwrap().resource_version().to_owned();
     for _ in 0..30 {
         let before = version();
-        while version() == before {
+        until!({
             to_a_near_alarm(&clock);
-            std::thread::yield_now();
-        }
+            version() != before
+        });
         theirs.advance(2 * SECOND);
         assert!(matches!(other.try_lead(&cx), Ok(Candidacy::TryAgain(_))));
     }

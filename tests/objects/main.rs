@@ -35,6 +35,8 @@ mod own_writes;
 mod primary;
 mod scheme;
 mod tracker;
+#[path = "../until.rs"]
+mod until;
 mod waits;
 mod watch;
 mod watch_remote;

@@ -82,7 +82,7 @@ fn shares(processes: &[&Process]) -> Vec<Vec<u32>> {
         let status = process.members.status();
         status.members.len() == processes.len() && status.waits_for.is_empty()
     };
-    until(|| processes.iter().all(settled));
+    until!(processes.iter().all(settled));
     let shares: Vec<_> = processes.iter().map(|process| process.owned()).collect();
     let mut all: Vec<_> = shares.iter().flatten().copied().collect();
     all.sort_unstable();
@@ -101,7 +101,7 @@ fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_on
     let (note, of_a) = noted();
     let mut a = Process::start(&client, "a", note);
     assert_eq!(shares(&[&a]), [(0..KEYS).collect::<Vec<_>>()]);
-    until(|| of_a.len() >= KEYS as usize);
+    until!(of_a.len() >= KEYS as usize);
     let first: Vec<_> = of_a.try_iter().map(|(_, number)| number).collect();
     assert!(first.iter().all(|number| *number == 1), "{first:?}");
 
@@ -111,7 +111,7 @@ fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_on
     assert!(both.iter().all(|share| share.len() > 10), "{both:?}");
     // The new owner runs all its keys, and only them.
     let mut ran = BTreeSet::new();
-    until(|| {
+    until!({
         ran.extend(of_b.try_iter());
         ran.len() >= both[1].len()
     });
@@ -122,7 +122,7 @@ fn a_process_that_joins_takes_keys_and_one_that_leaves_gives_its_keys_back_at_on
     assert_eq!(shares(&[&b]), [(0..KEYS).collect::<Vec<_>>()]);
     // The remaining process runs the keys that it has received.
     let mut ran = Vec::new();
-    until(|| {
+    until!({
         ran.extend(of_b.try_iter());
         both[0].iter().all(|key| ran.contains(&(*key, 3)))
     });
@@ -158,7 +158,7 @@ fn moves_a_running_key() -> bool {
     let (note, of_b) = noted();
     let b = Process::start(&client, "b", note);
     let of_a = a.members.status().name;
-    until(|| [&a, &b].iter().all(|process| process.members.status().number == 2));
+    until!([&a, &b].iter().all(|process| process.members.status().number == 2));
     let moves = !running.iter().all(|key| a.owned().contains(key));
     if moves {
         // A lost key is running, so `a` hands over no key.
@@ -169,7 +169,7 @@ fn moves_a_running_key() -> bool {
     }
     drop(release);
     let both = shares(&[&a, &b]);
-    until(|| of_b.len() >= both[1].len());
+    until!(of_b.len() >= both[1].len());
     moves
 }
 
@@ -184,7 +184,7 @@ fn changes_beside_running_keys() -> bool {
     let client = MemoryClient::new();
     let (a, running, release) = busy(&client);
     let divided = |processes: &[&Process], number: u64| {
-        until(|| processes.iter().all(|process| process.members.status().number == number));
+        until!(processes.iter().all(|process| process.members.status().number == number));
     };
     let (note, of_b) = noted();
     let b = Process::start(&client, "b", note);
@@ -202,7 +202,7 @@ fn changes_beside_running_keys() -> bool {
     divided(&[&a, &b], 4);
     drop(release);
     let both = shares(&[&a, &b]);
-    until(|| of_b.len() >= both[1].len());
+    until!(of_b.len() >= both[1].len());
     moves
 }
 
@@ -212,10 +212,10 @@ fn a_process_that_stops_keeps_its_lease_until_its_last_run_has_ended() {
     let (mut a, running, release) = busy(&client);
     let of_a = a.members.status().name;
     a.manager.stop();
-    until(|| a.owned().is_empty());
+    until!(a.owned().is_empty());
     let (note, of_b) = noted();
     let b = Process::start(&client, "b", note);
-    until(|| b.members.status().number == 2);
+    until!(b.members.status().number == 2);
     assert_eq!(b.members.status().members.first(), Some(&of_a));
     assert_eq!((b.members.status().waits_for, b.owned()), (vec![of_a], Vec::new()));
     assert!(of_b.is_empty());
@@ -223,7 +223,7 @@ fn a_process_that_stops_keeps_its_lease_until_its_last_run_has_ended() {
     a.running.take().unwrap().wait().unwrap();
     shares(&[&b]);
     let mut ran = BTreeSet::new();
-    until(|| {
+    until!({
         ran.extend(of_b.try_iter().map(|(key, _)| key));
         running.iter().all(|key| ran.contains(key))
     });
@@ -235,24 +235,24 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     let (note, runs) = noted();
     let a = Process::start(&client, "a", note);
     shares(&[&a]);
-    until(|| runs.len() >= KEYS as usize);
+    until!(runs.len() >= KEYS as usize);
     let first = a.members.status();
     let key = ObjectKey::new("default", &first.name);
     let mut lease = client.get(&LEASE, &key).unwrap().to_value();
     assert_eq!(lease["metadata"]["labels"]["homeostat.dev/group"], "numbers");
     lease["spec"]["holderIdentity"] = serde_json::json!("");
     // Each renewal changes the version.
-    until(|| {
+    until!({
         lease["metadata"]["resourceVersion"] = client.get(&LEASE, &key).unwrap().resource_version().into();
         client.update(&LEASE, lease.clone()).is_ok()
     });
-    until(|| {
+    until!({
         let status = a.members.status();
         !status.name.is_empty() && status.name != first.name && status.waits_for.is_empty()
     });
     assert_eq!(shares(&[&a]), [(0..KEYS).collect::<Vec<_>>()]);
     // All keys run again, with a greater number.
-    until(|| runs.try_iter().any(|(_, number)| number > first.number));
+    until!(runs.try_iter().any(|(_, number)| number > first.number));
     // The lease of the first membership is deleted once no division needs it.
     let (note, _runs) = noted();
     let b = Process::start(&client, "b", note);
@@ -262,7 +262,7 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
         leases.iter().map(|lease| lease.name().to_owned()).collect()
     };
     let expected = BTreeSet::from(["numbers".to_owned(), a.members.status().name, b.members.status().name]);
-    until(|| names() == expected);
+    until!(names() == expected);
 }
 
 /// Clears the lease of a member, like another member that has not seen its renewals.
@@ -313,7 +313,7 @@ fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
     manager.add(controller).unwrap();
     let running = manager.start().unwrap();
     let advance = || clock.advance(Duration::from_millis(10));
-    until(|| {
+    until!({
         advance();
         begins.try_recv().is_ok()
     });
@@ -324,7 +324,7 @@ fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
         let _ = gate.recv();
         None
     });
-    until(|| {
+    until!({
         advance();
         hangs.try_recv().is_ok()
     });
@@ -354,7 +354,7 @@ fn a_group_begins_again_after_its_leases_were_deleted_beside_a_run() {
     for lease in leases {
         client.delete(&LEASE, &lease.key(), &DeleteOptions::default()).unwrap();
     }
-    until(|| a.members.status().name != name && a.owned().len() == KEYS as usize);
+    until!(a.members.status().name != name && a.owned().len() == KEYS as usize);
     drop(release);
 }
 
@@ -375,7 +375,7 @@ fn an_object_with_a_greater_number_fails_one_run_and_does_not_end_the_membership
     });
     assert_eq!(reports.recv(), Ok(true));
     let name = a.members.status().name;
-    until(|| a.numbers.queue().is_empty());
+    until!(a.numbers.queue().is_empty());
     assert_eq!((a.members.status().name, a.owned().len()), (name, KEYS as usize));
 }
 
@@ -411,7 +411,7 @@ fn a_member_does_not_take_its_cleared_lease_again() {
     let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
     let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
     let running = members.start().unwrap();
-    until(|| !members.status().name.is_empty());
+    until!(!members.status().name.is_empty());
     let first = reports.recv().unwrap();
     assert_ne!(members.status().name, first);
     let left = store.get(&LEASE, &ObjectKey::new("default", &first)).ok();
@@ -447,10 +447,10 @@ fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
     let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
     let running = members.start().unwrap();
     let is_gone = || store.get(&LEASE, &key).unwrap().pointer("/spec/holderIdentity").unwrap().to_value() == "";
-    until(|| tries.load(SeqCst) >= 3);
+    until!(tries.load(SeqCst) >= 3);
     assert!(!is_gone());
     // It no longer renews its lease.
     client.heal();
-    until(is_gone);
+    until!(is_gone());
     running.shutdown(Duration::from_secs(30));
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
 use std::time::Duration;
 
 use homeostat::controller::{RunOutcome, WaitError};
@@ -17,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
 use crate::hooked_client::HookedClient;
+use crate::waits::until;
 
 const MACHINE: Kind = Kind::namespaced("example.com", "v1", "Machine");
 const LONG: Duration = Duration::from_secs(60);
@@ -88,9 +88,7 @@ impl World {
         let mut world = World { gate, watch, runs, handle };
         world.handle.wait_synced(LONG).unwrap();
         world.handle.enqueue("a");
-        while world.runs.load(SeqCst) == 0 {
-            thread::yield_now();
-        }
+        until!(world.runs.load(SeqCst) > 0);
         // If the run has failed, its retry waits too.
         world.handle.enqueue("a");
         assert_eq!(world.wait(Duration::from_millis(20)), Err(WaitError::Timeout));
@@ -177,9 +175,7 @@ fn stays_away(world: &mut World) {
     assert_eq!(world.wait(LONG), Ok(None));
     world.gate.open();
     let size = || world.watch.store().get(&ObjectKey::new("default", "a"))?.pointer("/spec/size")?.as_u64();
-    while size() != Some(2) {
-        thread::yield_now();
-    }
+    until!(size() == Some(2));
     // The watch's thread has told the controller about all changes.
     world.watch.stop();
     world.watch.join_timeout(LONG).unwrap();
@@ -199,9 +195,7 @@ fn a_key_that_waits_for_its_own_writes_can_be_cancelled() {
 #[test]
 fn a_failed_key_that_waits_for_its_own_writes_can_be_dismissed() {
     World::start(Err("out of luck"), |world| {
-        while !world.handle.dismiss(&"a") {
-            thread::yield_now();
-        }
+        until!(world.handle.dismiss(&"a"));
         stays_away(world);
     });
 }

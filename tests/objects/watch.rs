@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::hooked_client::HookedClient;
+use crate::waits::until;
 
 const LONG: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -152,13 +153,6 @@ fn tell(
     (subscription.unwrap(), notice)
 }
 
-/// If this hangs, the test runner ends it.
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        thread::yield_now();
-    }
-}
-
 #[test]
 fn existing_and_changed_objects_are_delivered() {
     let client = flaky([]);
@@ -168,18 +162,18 @@ fn existing_and_changed_objects_are_delivered() {
     assert!(things.watch().store().wait_synced(LONG));
     assert_eq!(things.watch().store().get(&key("a")).unwrap().size, 1);
     let (_subscription, notice) = tell(things.watch(), "end");
-    until(|| notice.lock().len() == 2);
+    until!(notice.lock().len() == 2);
     let mut a = api.get(&key("a")).unwrap();
     a.size = 2;
     api.update(&a).unwrap();
-    until(|| notice.lock().len() == 3);
+    until!(notice.lock().len() == 3);
     api.create(&thing("b", 3)).unwrap();
     api.delete(&key("b"), &DeleteOptions::default()).unwrap();
-    until(|| things.watch().store().len() == 1);
+    until!(things.watch().store().len() == 1);
     api.delete(&key("a"), &DeleteOptions::default()).unwrap();
     api.create(&thing("end", 0)).unwrap();
     api.delete(&key("end"), &DeleteOptions::default()).unwrap();
-    until(|| notice.lock().last().is_some_and(|last| last.contains("end")));
+    until!(notice.lock().last().is_some_and(|last| last.contains("end")));
     let notice = notice.lock().clone();
     assert_eq!(notice[..3], ["created a 1", "synced  0", "updated a 2"]);
     assert!(notice.contains(&"deleted b 3".to_owned()) && notice.contains(&"deleted a 2".to_owned()), "{notice:?}");
@@ -205,10 +199,10 @@ fn the_last_state_of_a_deleted_object_is_delivered() {
         _ => {}
     }));
     // If the subscriber has not handled the creation yet, the deletion would replace it in the buffer.
-    until(|| *begun.lock() == 2);
+    until!(*begun.lock() == 2);
     api.purge(&key("held")).unwrap();
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
-    until(|| ends.lock().len() == 2);
+    until!(ends.lock().len() == 2);
     // A deletion is visible before it is done only if there are finalizers.
     assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), false, 0)]);
 }
@@ -227,7 +221,7 @@ fn a_generation_predicate_passes_the_request_to_delete() {
     assert!(things.watch().store().wait_synced(LONG));
     queue.dequeue_timeout(LONG).unwrap().done();
     api.delete(&held.key(), &DeleteOptions::default()).unwrap();
-    until(|| things.watch().store().get(&held.key()).is_some_and(|held| held.metadata.is_deleting()));
+    until!(things.watch().store().get(&held.key()).is_some_and(|held| held.metadata.is_deleting()));
     assert_eq!(*queue.dequeue_timeout(LONG).unwrap(), held.key());
 }
 
@@ -246,8 +240,8 @@ fn retries_after_failures_wait_longer_each_time() {
         assert!(!things.watch().store().has_synced());
         clock.advance(Duration::from_nanos(1));
     }
-    until(|| things.watch().store().has_synced());
-    until(|| counts(&client) == [4, 1]);
+    until!(things.watch().store().has_synced());
+    until!(counts(&client) == [4, 1]);
 }
 
 #[test]
@@ -259,15 +253,15 @@ fn a_broken_stream_resumes_where_it_broke() {
         let api = api(&client);
         let things = watch(&client).clock(clock.clock()).start().unwrap();
         let (_subscription, notice) = tell(things.watch(), "end");
-        until(|| things.watch().store().has_synced());
+        until!(things.watch().store().has_synced());
         for size in 1..=6 {
             api.create(&thing(&format!("t-{size}"), size)).unwrap();
         }
-        until(|| counts(&client) == [1, 3]);
+        until!(counts(&client) == [1, 3]);
         clock.wait_for_sleepers(1);
         assert_eq!(things.watch().store().len(), 3);
         clock.advance(SECOND);
-        until(|| notice.lock().len() == 7);
+        until!(notice.lock().len() == 7);
         let notice = notice.lock().clone();
         let created = notice.iter().filter(|line| line.starts_with("created")).count();
         assert_eq!(created, 6, "each once: {notice:?}");
@@ -294,7 +288,7 @@ fn a_watch_waits_as_long_as_a_busy_server_asks() {
         assert_eq!(client.count("list"), lists, "not before its time");
         clock.advance(Duration::from_nanos(1));
     }
-    until(|| things.watch().store().has_synced());
+    until!(things.watch().store().has_synced());
 }
 
 /// A server that ends each stream after a bookmark is not called in a tight loop.
@@ -311,9 +305,9 @@ fn streams_with_only_bookmarks_are_reopened_after_growing_pauses() {
         assert_eq!(counts(&client), [1, watches], "not before its time");
         clock.advance(Duration::from_nanos(1));
     }
-    until(|| counts(&client) == [1, 5]);
+    until!(counts(&client) == [1, 5]);
     api(&client).create(&thing("a", 1)).unwrap();
-    until(|| things.watch().store().len() == 1);
+    until!(things.watch().store().len() == 1);
 }
 
 /// The limit of each list, and whether it asks for another page.
@@ -347,7 +341,7 @@ fn if_a_page_is_gone_everything_is_listed_without_pages() {
     let (_client, pages, things) = forgetful(false, || {});
     let soon = Duration::from_millis(1);
     let things = things.backoff(Exponential::new(soon, soon)).start().unwrap();
-    until(|| things.watch().store().has_synced() || pages.lock().len() > 3);
+    until!(things.watch().store().has_synced() || pages.lock().len() > 3);
     assert_eq!(things.watch().store().len(), 3);
     assert_eq!(*pages.lock(), [(Some(1), false), (Some(1), true), (None, false)]);
 }
@@ -375,9 +369,9 @@ fn a_long_quiet_stream_is_reopened_at_once() {
     let clock = ManualClock::new();
     let client = flaky((0..5).map(|_| Fault::Quiet(clock.clone(), 300 * SECOND)));
     let things = watch(&client).clock(clock.clock()).start().unwrap();
-    until(|| counts(&client) == [1, 6]);
+    until!(counts(&client) == [1, 6]);
     api(&client).create(&thing("a", 1)).unwrap();
-    until(|| things.watch().store().len() == 1);
+    until!(things.watch().store().len() == 1);
 }
 
 #[test]
@@ -390,7 +384,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     }
     let things = watch(&client).clock(clock.clock()).start().unwrap();
     let (_subscription, notice) = tell(things.watch(), "end");
-    until(|| things.watch().store().has_synced());
+    until!(things.watch().store().has_synced());
     // The stream breaks after this event. Then its version is gone, and the version of the next list too, so the watch
     // pauses.
     api.create(&thing("c", 1)).unwrap();
@@ -401,7 +395,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     b.size = 2;
     api.update(&b).unwrap();
     clock.advance(SECOND);
-    until(|| notice.lock().len() == 6);
+    until!(notice.lock().len() == 6);
     let mut lines = notice.lock().clone();
     lines[..2].sort();
     assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
@@ -409,9 +403,9 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     // A panic of the client does not end the watch either.
     clock.wait_for_sleepers(1);
     clock.advance(2 * SECOND);
-    until(|| counts(&client) == [4, 5]);
+    until!(counts(&client) == [4, 5]);
     api.create(&thing("d", 1)).unwrap();
-    until(|| things.watch().store().get(&key("d")).is_some());
+    until!(things.watch().store().get(&key("d")).is_some());
 }
 
 #[test]
@@ -427,10 +421,10 @@ fn an_object_that_does_not_match_the_type_keeps_its_old_value() {
     assert_eq!(store.len(), 1);
     client.inner.patch(&Thing::KIND, &key("even"), &Patch::Merge(json!({"size": "big"})), PatchTarget::Object).unwrap();
     client.inner.patch(&Thing::KIND, &key("odd"), &Patch::Merge(json!({"size": 3})), PatchTarget::Object).unwrap();
-    until(|| store.len() == 2);
+    until!(store.len() == 2);
     assert_eq!((store.get(&key("even")).unwrap().size, store.get(&key("odd")).unwrap().size), (1, 3));
     client.inner.delete(&Thing::KIND, &key("even"), &DeleteOptions::default()).unwrap();
-    until(|| store.len() == 1);
+    until!(store.len() == 1);
 }
 
 #[test]
@@ -456,15 +450,15 @@ fn a_transformation_drops_fields_before_objects_are_kept() {
             to.lock().push((event.kind(), shown));
             None
         }));
-    until(|| events.lock().len() == 2);
+    until!(events.lock().len() == 2);
     api.create(&object("b", 2)).unwrap();
-    until(|| events.lock().len() == 3);
+    until!(events.lock().len() == 3);
     api.delete(&key("b"), &DeleteOptions::default()).unwrap();
-    until(|| events.lock().len() == 4);
+    until!(events.lock().len() == 4);
     // The new list has the same versions, so it causes no events.
-    until(|| counts(&client)[0] == 2);
+    until!(counts(&client)[0] == 2);
     api.create(&object("c", 3)).unwrap();
-    until(|| events.lock().len() == 5);
+    until!(events.lock().len() == 5);
     let of = |kind: EventKind, name: &str, size: u32| (kind, Some((name.to_owned(), json!({"size": size}))));
     let expected = [
         of(EventKind::Created, "a", 1),
@@ -496,7 +490,7 @@ fn a_transformation_that_panics_skips_its_object() {
     let mut odd = api.get(&key("odd")).unwrap();
     odd.size = 4;
     api.update(&odd).unwrap();
-    until(|| store.len() == 2);
+    until!(store.len() == 2);
     assert_eq!(things.watch().source().status().undecodable, 0);
 }
 
@@ -531,14 +525,14 @@ fn an_object_whose_deserialization_panics_hides_no_other() {
     // An event has the same effect as a list.
     objects.create(&DynamicObject::new(&Touchy::KIND, "default", "larger").with("size", json!(30))).unwrap();
     api.create(&touchy("b", 2)).unwrap();
-    until(|| store.len() == 2);
+    until!(store.len() == 2);
     assert!(store.get(&key("b")).is_some());
     let status = watch.watch().source().status();
     assert_eq!((status.undecodable, status.failures), (2, 0));
     assert!(status.undecodable_error.unwrap().contains("its deserialization panicked: 30 is too large"));
     objects.delete(&key("larger"), &DeleteOptions::default()).unwrap();
     objects.delete(&key("large"), &DeleteOptions::default()).unwrap();
-    until(|| watch.watch().source().status().undecodable == 0);
+    until!(watch.watch().source().status().undecodable == 0);
     assert_eq!(client.count("list"), 1);
 }
 
@@ -546,7 +540,7 @@ fn an_object_whose_deserialization_panics_hides_no_other() {
 fn it_stops_while_it_blocks_on_the_stream() {
     let client = flaky([]);
     let mut things = watch(&client).start().unwrap();
-    until(|| counts(&client) == [1, 1]);
+    until!(counts(&client) == [1, 1]);
     assert!(things.join_timeout(Duration::ZERO).is_err());
     things.stop();
     things.join_timeout(LONG).unwrap();
@@ -555,7 +549,7 @@ fn it_stops_while_it_blocks_on_the_stream() {
     // It also stops while it waits for a retry.
     let client = flaky([Fault::List]);
     let things = watch(&client).backoff(Exponential::new(LONG * 60, LONG * 60)).start().unwrap();
-    until(|| counts(&client) == [1, 0]);
+    until!(counts(&client) == [1, 0]);
     drop(things);
 }
 
@@ -578,8 +572,8 @@ fn controllers_share_the_watch_of_a_manager() {
     }
     let running = manager.start().unwrap();
     api(&client).create(&thing("a", 1)).unwrap();
-    until(|| seen.iter().all(|seen| *seen.lock() == ["default/a"]));
-    until(|| counts(&client) == [1, 1]);
+    until!(seen.iter().all(|seen| *seen.lock() == ["default/a"]));
+    until!(counts(&client) == [1, 1]);
     manager.stop();
     running.wait().unwrap();
 }
@@ -627,7 +621,7 @@ fn no_change_is_missed_despite_failures() {
         }
     });
     let store = things.watch().store();
-    until(|| {
+    until!({
         let there = api.list(&Query::all()).unwrap().items;
         there.len() == store.len()
             && there.iter().all(|thing| store.get(&thing.key()).is_some_and(|known| *known == *thing))
@@ -652,7 +646,7 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
     let (manager, running) = managed(&clock, things);
     let source = manager.source("things").unwrap();
     for (failures, wait) in [(1, 1), (2, 2), (3, 4)] {
-        until(|| source.status().failures == failures);
+        until!(source.status().failures == failures);
         let report = manager.ready().to_string();
         assert!(
             report.starts_with("things: its first listing is not in (failing for ")
@@ -662,7 +656,7 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
         clock.wait_for_sleepers(4);
         clock.advance(wait * SECOND);
     }
-    until(|| source.status().synced && source.status().failing_for.is_none());
+    until!(source.status().synced && source.status().failing_for.is_none());
     assert!(manager.ready().is_ok() && source.status().last_error.unwrap().contains("the line is cut"));
     assert!(!source.trigger(), "it follows a stream");
     manager.stop();
@@ -676,15 +670,15 @@ fn live_names_a_listing_of_objects_that_hangs() {
     let client = flaky([Fault::Hang(hang)]);
     let things = watch(&client).name("things").list_timeout(20 * SECOND).clock(clock.clock()).start().unwrap();
     let (manager, running) = managed(&clock, things);
-    until(|| counts(&client)[0] == 1);
+    until!(counts(&client)[0] == 1);
     clock.advance(19 * SECOND);
     assert!(manager.live().is_ok());
     clock.advance(SECOND);
     let expected = "things: a listing has been running for 20s, past its deadline";
     assert_eq!(manager.live().to_string(), expected);
     drop(go_on);
-    until(|| manager.live().is_ok());
-    until(|| manager.ready().is_ok());
+    until!(manager.live().is_ok());
+    until!(manager.ready().is_ok());
     manager.stop();
     running.wait().unwrap();
 }
@@ -698,14 +692,14 @@ fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
         let (manager, running) = managed(&clock, things);
         let source = manager.source("things").unwrap();
         for (failures, wait) in [(1, 1), (2, 2), (3, 4)] {
-            until(|| source.status().failures_in_a_row == failures);
+            until!(source.status().failures_in_a_row == failures);
             assert!(source.status().synced && source.status().last_error.unwrap().contains(text));
             clock.wait_for_sleepers(4);
             clock.advance(wait * SECOND);
         }
-        until(|| counts(&client) == [1, 4]);
+        until!(counts(&client) == [1, 4]);
         // It has resumed, but has not delivered anything yet.
-        until(|| source.status().listing_for.is_none());
+        until!(source.status().listing_for.is_none());
         assert_eq!(source.status().failing_for, Some(7 * SECOND));
         clock.advance(4 * SECOND);
         assert!(!manager.ready().is_ok());

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::hooked_client::HookedClient;
+use crate::waits::until;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,13 +32,6 @@ fn lamp(name: &str, watts: u32) -> Lamp {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
-}
-
-/// If this hangs, the test runner ends it.
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        std::thread::yield_now();
-    }
 }
 
 /// The fault of a stream.
@@ -123,11 +117,11 @@ fn objects_are_listed_by_a_stream() {
     lamps(&client).create(&lamp("a", 1)).unwrap();
     let running = watch(&client, &clock);
     let store = running.watch().store();
-    until(|| store.has_synced());
+    until!(store.has_synced());
     assert_eq!(store.get(&key("a")).unwrap().watts, 1);
     lamps(&client).create(&lamp("b", 2)).unwrap();
     lamps(&client).delete(&key("a"), &DeleteOptions::default()).unwrap();
-    until(|| store.keys() == [key("b")]);
+    until!(store.keys() == [key("b")]);
     assert_eq!(counts(&client), [0, 1]);
     assert_eq!(status(running.watch()).to_string(), "lamps: ok");
 }
@@ -144,8 +138,8 @@ fn a_streaming_list_without_an_end_marker_is_replaced_by_a_list() {
     clock.wait_for_sleepers(2);
     assert!(counts(&client) == [0, 1] && running.watch().store().is_empty());
     clock.advance(Duration::from_nanos(1));
-    until(|| running.watch().store().len() == 2);
-    until(|| counts(&client) == [1, 2]);
+    until!(running.watch().store().len() == 2);
+    until!(counts(&client) == [1, 2]);
     let error = status(running.watch()).last_error.unwrap();
     assert_eq!(error, "a streaming list of 1 objects has no end marker after 30s: listing them");
     assert_eq!(status(running.watch()).failing_for, None);
@@ -177,9 +171,9 @@ fn changes_during_a_silent_stream_are_delivered_once_it_is_reopened() {
     assert!(counts(&client) == [0, 1] && notice.lock().len() == 2, "a quiet stream may still be alive");
     clock.advance(Duration::from_nanos(1));
     // The pause after a failure.
-    until(|| status(running.watch()).failures == 1);
+    until!(status(running.watch()).failures == 1);
     pass(&clock, SECOND);
-    until(|| notice.lock().len() == 4);
+    until!(notice.lock().len() == 4);
     assert_eq!(notice.lock()[2..], ["deleted a", "created c"]);
     assert_eq!(counts(&client), [1, 2], "the list shows that the server has reached the version");
     assert_eq!(status(running.watch()).last_error.as_deref(), Some("a stream has been silent for 120s"));
@@ -190,7 +184,7 @@ fn a_remote_watch_stops_in_each_state() {
     let ends =
         |client: &Arc<HookedClient>, clock: &ManualClock, is_reached: &dyn Fn(&Watch<ObjectKey, Lamp>) -> bool| {
             let running = watch(client, clock);
-            until(|| is_reached(running.watch()));
+            until!(is_reached(running.watch()));
             clock.wait_for_sleepers(2);
             running.shutdown(Duration::MAX);
         };
@@ -207,10 +201,10 @@ fn a_remote_watch_stops_in_each_state() {
     // On a stream that was cancelled but continues. The client ends it later.
     let (client, go_on) = remote(&clock, &[Fault::Stuck(0)]);
     let running = watch(&client, &clock);
-    until(|| client.count("watch") == 1);
+    until!(client.count("watch") == 1);
     let expected = "a silent stream was cancelled but does not end";
     // The stream may begin after the first steps.
-    until(|| {
+    until!({
         clock.wait_for_sleepers(1);
         clock.advance(SECOND);
         status(running.watch()).last_error.as_deref() == Some(expected)
@@ -242,25 +236,25 @@ fn a_kind_that_is_gone_keeps_its_objects_until_it_is_served_again() {
     let store = running.watch().store().clone();
     manager.add(running).unwrap();
     let _manager = manager.start().unwrap();
-    until(|| store.len() == 1);
+    until!(store.len() == 1);
     served.store(0, SeqCst);
     lamps(&client).delete(&key("a"), &DeleteOptions::default()).unwrap();
     let source = manager.source("lamps").unwrap();
     for (failures, pause) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
-        until(|| source.status().failures == failures);
+        until!(source.status().failures == failures);
         // The watch, the pool with its watchdog, and the driver.
         clock.wait_for_sleepers(4);
         clock.advance(pause * SECOND);
     }
-    until(|| source.status().failures == 5);
+    until!(source.status().failures == 5);
     assert_eq!(store.len(), 1, "nobody knows whether the object exists");
     let report = manager.ready().to_string();
     assert!(report.contains("lamps: failing for ") && report.contains("no such kind"), "{report}");
     served.store(1, SeqCst);
     clock.wait_for_sleepers(4);
     clock.advance(4 * SECOND);
-    until(|| store.is_empty());
-    until(|| manager.ready().is_ok());
+    until!(store.is_empty());
+    until!(manager.ready().is_ok());
 }
 
 #[test]
@@ -277,21 +271,21 @@ fn the_status_names_objects_that_do_not_match_the_type() {
     patch("a", json!("bright"));
     let running = watch(&client, &clock);
     let now = || status(running.watch());
-    until(|| now().synced);
+    until!(now().synced);
     assert_eq!(now().undecodable, 1);
     patch("b", json!("dim"));
-    until(|| now().undecodable == 2);
+    until!(now().undecodable == 2);
     let text = now().to_string();
     assert!(text.starts_with("lamps: ok; 2 objects do not match their type: ") && text.contains("dim"), "{text}");
     // The second version of one object counts once.
     patch("b", json!("dark"));
-    until(|| now().undecodable_error.is_some_and(|error| error.contains("dark")));
+    until!(now().undecodable_error.is_some_and(|error| error.contains("dark")));
     assert_eq!(now().undecodable, 2);
     patch("b", json!(3));
-    until(|| now().undecodable == 1);
+    until!(now().undecodable == 1);
     lamps(&client).delete(&key("c"), &DeleteOptions::default()).unwrap();
     client.inner.delete(&Lamp::KIND, &key("a"), &DeleteOptions::default()).unwrap();
-    until(|| now().undecodable == 0);
+    until!(now().undecodable == 0);
     assert_eq!((now().undecodable_error, now().failures, now().to_string()), (None, 0, "lamps: ok".to_owned()));
-    until(|| running.watch().store().keys() == [key("b")]);
+    until!(running.watch().store().keys() == [key("b")]);
 }

@@ -22,3 +22,5 @@ mod kubectl;
 mod python;
 mod reviews;
 mod status;
+#[path = "../until.rs"]
+mod until;

@@ -14,6 +14,7 @@ use homeostat::{Action, BoxError, Context, Controller, Manager, Reconciler, Subs
 use crate::hooked_client::HookedClient;
 use crate::pages::{Page, Site};
 use crate::support::{Thing, config, events, spy, things};
+use crate::until::until;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -187,20 +188,22 @@ fn a_controller_keeps_the_object() {
     let sources = reconciler.setup(&manager).unwrap();
     manager.add(Controller::builder("index", reconciler).sources(sources).build().unwrap()).unwrap();
     let running = manager.start().unwrap();
-    let until = |names: &str| {
-        while !world.pages().get(&key()).is_ok_and(|page| page.data.get("things").is_some_and(|found| found == names)) {
-            std::thread::yield_now();
-        }
+    let until_named = |names: &str| {
+        until("the page names its things", || {
+            let page = world.pages().get(&key()).map_err(|error| error.to_string())?;
+            let found = page.data.get("things").cloned().unwrap_or_default();
+            if page.data.contains_key("things") && found == names { Ok(()) } else { Err(found) }
+        });
     };
-    until("");
+    until_named("");
     things(&world.spy).create(&Thing::new("a")).unwrap();
-    until("a");
+    until_named("a");
     let mut page = world.pages().get(&key()).unwrap();
     page.data.insert("things".to_owned(), "meddled".to_owned());
     world.pages().update(&page).unwrap();
-    until("a");
+    until_named("a");
     world.pages().delete(&key(), &DeleteOptions::default()).unwrap();
-    until("a");
+    until_named("a");
     manager.stop();
     running.wait().unwrap();
 }

@@ -27,4 +27,6 @@ mod support;
 mod suppress;
 mod sync;
 mod trail;
+#[path = "../until.rs"]
+mod until;
 mod whole;

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::hooked_client::HookedClient;
 use crate::pages::{Page, manager, out_of_luck};
 use crate::support::{Thing, config, spy};
+use crate::until::until;
 
 const THINGS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -124,7 +125,7 @@ impl World {
     /// Waits until all things have their pages, and only these other pages exist.
     #[track_caller]
     fn settled(&self, foreign: &[&str]) {
-        until(|| self.check(foreign));
+        until("all things have their pages", || self.check(foreign));
     }
 
     fn check(&self, foreign: &[&str]) -> Result<(), String> {
@@ -159,20 +160,6 @@ impl World {
     }
 }
 
-/// Waits until the closure succeeds. Panics with its last message after a timeout.
-#[track_caller]
-fn until(is_so: impl Fn() -> Result<(), String>) {
-    let mut last = String::new();
-    for _ in 0..40_000 {
-        match is_so() {
-            Ok(()) => return,
-            Err(report) => last = report,
-        }
-        thread::park_timeout(Duration::from_millis(1));
-    }
-    panic!("{last}");
-}
-
 fn thing(name: &str, parts: &[(&str, &str)]) -> Thing {
     let spec = parts.iter().map(|(part, text)| ((*part).to_owned(), (*text).to_owned())).collect();
     Thing { spec, ..Thing::new(name) }
@@ -199,7 +186,7 @@ fn a_lagging_index_causes_no_second_child() {
             }
         });
         // Each status is read only once it exists.
-        until(|| {
+        until("the thing is updated", || {
             let things = api.list(&Query::all()).unwrap().items;
             let done = things.iter().all(|thing| thing.status.fields.len() == 2);
             if done { Ok(()) } else { Err(format!("{things:?}")) }
@@ -215,14 +202,14 @@ fn a_lagging_index_causes_no_second_child() {
 fn a_stopped_index_causes_no_second_child() {
     // Each change waits until the bound has passed, because no watch shows the writes.
     let world = World::with_bound(true, Duration::from_millis(100));
-    until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
+    until("the controller has synced", || world.handle.has_synced());
     world.pause(true);
     let mut known = world.things().create(&thing("a", &[("x", "0"), ("y", "0")])).unwrap();
     for text in ["0", "1", "2"] {
         known.spec.insert("x".to_owned(), text.to_owned());
         known = world.things().update(&Thing { metadata: world.metadata("a"), ..known }).unwrap();
         world.handle.enqueue(known.key());
-        until(|| world.check(&[]));
+        until("all things have their pages", || world.check(&[]));
     }
     let creates = world.client.writes().into_iter().filter(|write| write.starts_with("create Page")).count();
     assert_eq!(creates, 3);
@@ -235,13 +222,10 @@ fn a_stopped_index_causes_no_second_child() {
 fn indexed_children_are_not_listed() {
     let world = World::new(true);
     let created = world.things().create(&thing("a", &[("x", "0")])).unwrap();
-    until(|| match world.things().get(&created.key()).unwrap().status.fields.len() {
-        2 => Ok(()),
-        _ => Err("no status".to_owned()),
-    });
+    until("the status has two fields", || world.things().get(&created.key()).unwrap().status.fields.len() == 2);
     world.settled(&[]);
     world.client.before(|verb, object| (verb == "list" && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
-    until(|| {
+    until("the thing is updated", || {
         let changed = Thing { metadata: world.metadata("a"), ..thing("a", &[("x", "1")]) };
         world.things().update(&changed).map(drop).map_err(|error| error.to_string())
     });
@@ -301,11 +285,11 @@ fn children_stay_as_desired_despite_other_writers() {
         let thing = api.get(&ObjectKey::new("default", name)).unwrap();
         thing.status.fields.get(field).cloned().unwrap_or_default()
     };
-    until(|| match &*status("a", "front") {
+    until("the foreign page is reported", || match &*status("a", "front") {
         "Page default/a-front already exists" => Ok(()),
         other => Err(other.to_owned()),
     });
-    until(|| match THINGS.iter().find(|name| status(name, "parts") != "2") {
+    until("all things have two parts", || match THINGS.iter().find(|name| status(name, "parts") != "2") {
         None => Ok(()),
         Some(name) => Err(format!("no parts of {name}")),
     });
@@ -330,7 +314,7 @@ fn children_stay_as_desired_despite_other_writers() {
     world.settled(&["foreign"]);
 
     for name in &THINGS[..3] {
-        until(|| {
+        until("the thing is updated", || {
             let changed = Thing { metadata: world.metadata(name), ..thing(name, &[("y", "1"), ("z", "1")]) };
             api.update(&changed).map(drop).map_err(|error| error.to_string())
         });

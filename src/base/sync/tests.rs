@@ -58,7 +58,7 @@ impl Held {
     #[track_caller]
     fn of<T>() -> Self {
         let place = place(type_name::<T>());
-        // A thread that ends has no list any more, and holds no lock.
+        // A thread that ends has no list, and holds no lock.
         let outer = HELD.try_with(|held| held.borrow().iter().copied().max()).ok().flatten();
         if let (Some(outer), Some(place)) = (outer, place) {
             assert!(outer < place, "{} is taken while {} is held", ORDER[place], ORDER[outer]);

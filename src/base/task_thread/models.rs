@@ -8,7 +8,7 @@ use crate::base::spawn::run;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::{Acquire, Release};
 
-/// Stands for a thread that has been started. Each model runs its [`Executor`] itself, which keeps the interleavings few.
+/// Takes the place of a started thread. Each model runs its [`Executor`] itself, which keeps the interleavings few.
 struct Started;
 
 impl JoinTask for Started {

@@ -9,6 +9,7 @@ use std::thread;
 use super::{EventRecorder, EventType};
 use crate::base::thread::ThreadOptions;
 use crate::objects::{Client, DynamicObject, Kind, MemoryClient, Query};
+use crate::until::until;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
@@ -42,9 +43,7 @@ fn each_event_asks_again_for_a_refused_thread_and_no_event_waits_for_the_client(
     assert_eq!(stored(&client), 3);
     // Only the thread can store this one.
     record(&recorder, "vm-4");
-    while stored(&client) < 4 {
-        thread::yield_now();
-    }
+    until("four events are stored", || stored(&client) >= 4);
 }
 
 #[test]

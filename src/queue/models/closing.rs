@@ -389,7 +389,7 @@ fn a_rerun_is_reported_if_its_claim_ends_during_a_shutdown() {
     });
 }
 
-/// The second shutdown does the work that the first has not done, so both return when the report is complete.
+/// The second shutdown helps the first one, so both return when the report is complete.
 #[test]
 fn two_shutdowns_at_once_both_return_when_every_run_is_dropped() {
     explore(3, &["drained"], |seen| {

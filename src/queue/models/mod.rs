@@ -9,7 +9,7 @@
 //!
 //! # Bounds
 //!
-//! [`explore`] takes the most preemptions of an execution: switches away from a thread that could go on. Switches away from a
+//! [`explore`] takes the most preemptions of an execution: switches away from a thread that is not blocked. Switches away from a
 //! blocked thread are free, so under any bound each thread runs first once, and sleeps before or after its wakeup. The smallest
 //! models have no bound. The others have three to five, as many as a few seconds allow. More would explore millions of
 //! executions, but a wakeup decided between a look and a sleep takes only one or two.
@@ -40,7 +40,7 @@ fn queue() -> (ManualClock, Queue) {
     (clock, queue)
 }
 
-/// The outcomes that some execution had. Each must occur, because a model whose threads never meet shows nothing.
+/// The outcomes that some execution had. Each must occur, because a model shows nothing if its threads never meet.
 #[derive(Debug)]
 struct Seen {
     outcomes: Vec<(&'static str, PlainBool)>,

@@ -11,6 +11,7 @@ use crate::base::clock::{Clock, ManualClock};
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueOutcome, KeyState, Shutdown, WorkQueue};
+use crate::until::until;
 
 /// The longest wait of a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,9 +41,7 @@ fn a_sleeping_consumer_gets_a_delayed_key_after_refusals_of_the_timer_thread() {
     let queue = WorkQueue::builder().thread_options(options).build();
     thread::scope(|threads| {
         let consumer = threads.spawn(|| queue.dequeue_timeout(PATIENCE).map(|claim| *claim));
-        while queue.shared.locked.lock().consumers.asleep() == 0 {
-            thread::yield_now();
-        }
+        until("the consumer sleeps", || queue.shared.locked.lock().consumers.asleep() > 0);
         queue.enqueue_after('d', Duration::from_millis(1));
         assert_eq!(consumer.join().unwrap(), Ok('d'));
     });
@@ -51,10 +50,10 @@ fn a_sleeping_consumer_gets_a_delayed_key_after_refusals_of_the_timer_thread() {
 #[test]
 fn any_use_of_a_queue_asks_again_for_its_timer_thread() {
     let (queue, refusals) = refused(2);
-    while let KeyState::Delayed(_) = queue.state(&'d') {
+    until("the delay ends", || {
         queue.enqueue('x');
-        thread::yield_now();
-    }
+        !matches!(queue.state(&'d'), KeyState::Delayed(_))
+    });
     assert_eq!(refusals.load(SeqCst), 0);
     assert_eq!(queue.len(), 2);
 }
@@ -75,7 +74,7 @@ fn shared_timer() -> TaskThread {
     TaskThread::new("timer".to_owned(), ThreadOptions::new(), Clock::system())
 }
 
-/// Returns a queue that uses `timer` and gets no thread of its own.
+/// Returns a queue that uses `timer` and has no own thread.
 fn sharing(timer: &TaskThread, name: &str) -> WorkQueue<char> {
     let no_thread = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(usize::MAX)));
     let queue = WorkQueue::builder().name(name).thread_options(no_thread).build();
@@ -127,9 +126,7 @@ fn a_queue_leaves_the_shared_timer_when_it_is_shut_down_or_its_last_handle_drops
     drop(dropped);
     assert!(weak.upgrade().is_none(), "the timer keeps the queue");
     shut_down.shutdown(Shutdown::ServeReady);
-    while timer.tasks() != ["left-timer"] {
-        thread::yield_now();
-    }
+    until("the other queues have left the timer", || timer.tasks() == ["left-timer"]);
     assert_eq!(*left.dequeue_timeout(PATIENCE).unwrap(), 'd');
     drop(left);
     timer.stop();

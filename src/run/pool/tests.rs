@@ -9,6 +9,7 @@ use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
+use crate::until::until;
 
 /// A member that always has a key, which may not run before this time.
 struct Limited(Mutex<Nanos>);
@@ -69,9 +70,7 @@ fn a_thread_without_work_sleeps_after_its_looks() {
                 assert!(pool.next(0, &mut looks).is_none());
                 looks
             });
-            while pool.state.lock().idle.asleep() == 0 {
-                thread::yield_now();
-            }
+            until("the thread sleeps", || pool.state.lock().idle.asleep() > 0);
             pool.group.stop();
             pool.wake();
             idle.join().unwrap()
@@ -91,9 +90,7 @@ fn while_a_thread_looks_others_sleep_and_are_not_woken() {
             assert!(pool.next(1, &mut looks).is_none());
             looks
         });
-        while pool.state.lock().idle.asleep() == 0 {
-            thread::yield_now();
-        }
+        until("the thread sleeps", || pool.state.lock().idle.asleep() > 0);
         let membership = pool.join(Arc::new(Limited(Mutex::new(Nanos::ZERO))), 1);
         membership.open();
         membership.offer();

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use rustix::process::Signal;
 
 use self::run::{Pair, run_to_end};
-use crate::process::until;
+use crate::until::until;
 
 #[test]
 fn the_first_copy_is_complete_and_ends_by_itself() {

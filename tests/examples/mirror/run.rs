@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::process::{Program, example, until};
+use crate::process::{Program, example};
+use crate::until::until;
 
 const NOBODY: u32 = 65_534;
 

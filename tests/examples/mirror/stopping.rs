@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::run::Pair;
-use crate::process::until;
+use crate::until::until;
 
 const UNFINISHED: &str = "target/a/.mirror-unfinished.large.bin";
 

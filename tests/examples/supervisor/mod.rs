@@ -11,7 +11,7 @@ mod stopping;
 use rustix::process::Signal;
 
 use self::run::{Run, idler, lives, service};
-use crate::process::until;
+use crate::until::until;
 
 #[test]
 fn the_table_shows_every_service() {

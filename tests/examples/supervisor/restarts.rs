@@ -3,7 +3,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::run::{Run, UNSTARTABLE, idler, lives, service};
-use crate::process::until;
+use crate::until::until;
 
 #[test]
 fn what_is_killed_comes_back_later_each_time_and_no_poll_is_needed() {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::process::{Line, Program, example, until};
+use crate::process::{Line, Program, example};
+use crate::until::until;
 
 /// A service that runs until it is stopped.
 pub(crate) fn idler(name: &str) -> String {

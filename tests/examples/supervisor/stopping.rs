@@ -3,7 +3,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::run::{Run, idler, is_halted, lives, service};
-use crate::process::until;
+use crate::until::until;
 
 #[test]
 fn what_ignores_its_signal_is_killed_when_its_time_is_over() {

@@ -17,6 +17,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::stages::{SECOND, just_before, stage};
+use crate::until::until;
 
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
@@ -113,9 +114,7 @@ fn missing_initial_listings_are_an_error() {
     clock.wait_for_sleepers(IDLE);
     assert!(running.failure().is_none());
     clock.advance(Duration::from_nanos(1));
-    while running.failure().is_none() {
-        std::thread::yield_now();
-    }
+    until("the controller has failed", || running.failure().is_some());
     let error = running.failure().unwrap();
     assert_eq!(error.to_string(), "controller vm: no initial listing after 10s from watch");
     assert!(matches!(error.downcast_ref(), Some(ControllerError::SyncTimeout { .. })));
@@ -133,9 +132,7 @@ fn a_watch_that_stops_before_its_listing_is_an_error() {
         .start(&pool)
         .unwrap();
     vms.stop();
-    while running.failure().is_none() {
-        std::thread::yield_now();
-    }
+    until("the controller has failed", || running.failure().is_some());
     let report = running.failure().unwrap().to_string();
     assert_eq!(report, "controller vm: watch has ended before its initial listing was in");
 }

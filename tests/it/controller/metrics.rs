@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::until::until;
 use homeostat::watch::{SourceHandle, SourceStatus};
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Exponential, Manager, ManualClock, Poller, WorkQueue, terminal,
@@ -64,11 +65,9 @@ fn metrics_of_sources_show_failures_and_hangs() {
     metrics::with_local_recorder(&recorder, || {
         let running = manager.start().unwrap();
         let source = manager.controller::<&str>("vm").unwrap().sources().remove(0);
-        let until = |source: &SourceHandle, listings: u64, under_way: bool| {
+        let until_listed = |source: &SourceHandle, listings: u64, under_way: bool| {
             let is_so = |status: SourceStatus| status.listings == listings && status.listing_for.is_some() == under_way;
-            while !is_so(source.status()) {
-                std::thread::yield_now();
-            }
+            until("the source has listed", || is_so(source.status()));
         };
         let see = |expected: [&str; 5], labels: &str| {
             manager.export_metrics();
@@ -78,24 +77,24 @@ fn metrics_of_sources_show_failures_and_hangs() {
             assert_eq!(values, expected);
         };
         answer.send(Err("no answer")).unwrap();
-        until(&source, 1, false);
-        until(&manager.source("own").unwrap(), 1, false);
+        until_listed(&source, 1, false);
+        until_listed(&manager.source("own").unwrap(), 1, false);
         see(["1", "1", "0", "0", "0"], "controller=vm,source=inventory");
         see(["1", "0", "1", "0", "0"], "controller=,source=own");
         clock.advance(SECOND);
-        until(&source, 2, true);
+        until_listed(&source, 2, true);
         clock.advance(2 * SECOND);
         see(["2", "1", "0", "3", "1"], "controller=vm,source=inventory");
         answer.send(Ok(["vm-1"])).unwrap();
         drop(answer);
-        until(&source, 3, false);
+        until_listed(&source, 3, false);
         see(["3", "2", "1", "0", "0"], "controller=vm,source=inventory");
         manager.stop();
         running.wait().unwrap();
     });
 }
 
-/// Each value is read only after the export that follows the removal: this recorder may forget what it returns.
+/// Each value is read only after the export that follows the removal, because this recorder forgets the values that it returns.
 #[test]
 fn gauges_of_removed_controllers_and_sources_show_no_fault() {
     let recorder = DebuggingRecorder::new();
@@ -115,11 +114,9 @@ fn gauges_of_removed_controllers_and_sources_show_no_fault() {
         let running = manager.start().unwrap();
         let vms = manager.controller::<&str>("vm").unwrap();
         for source in vms.sources().into_iter().chain([manager.source("own").unwrap()]) {
-            while source.status().failures == 0 {
-                std::thread::yield_now();
-            }
+            until("the source has failed", || source.status().failures > 0);
         }
-        // It does not run before the listings are in.
+        // It does not run before the first listings have completed.
         vms.enqueue("vm-1");
         clock.advance(3 * SECOND);
         let seen = || {
@@ -170,18 +167,14 @@ fn every_metric_moves() {
         let running = manager.start().unwrap();
         // Waits until `count` runs have ended. The test runner ends a test that hangs here.
         let ended = |count| {
-            while handle.metrics().runs.runs() < count || handle.metrics().runs.active > 0 {
-                std::thread::yield_now();
-            }
+            until("the runs have ended", || handle.metrics().runs.runs() >= count && handle.metrics().runs.active == 0);
         };
         for (before, key) in ["well", "requeue", "error", "terminal", "panic"].into_iter().enumerate() {
             handle.enqueue(key);
             ended(before as u64 + 1);
         }
         handle.enqueue("slow");
-        while !WAITS.load(SeqCst) {
-            std::thread::yield_now();
-        }
+        until("the run waits", || WAITS.load(SeqCst));
         handle.enqueue("waiting");
         clock.advance(2 * SECOND);
         manager.export_metrics();

@@ -77,7 +77,7 @@ impl Stage {
         builder.build().unwrap().start(&self.pool).unwrap()
     }
 
-    /// Waits until the code has ended the controller, and has been dropped with all parts of it.
+    /// Waits until the code has ended the controller, and all its parts have been dropped.
     fn check(self) {
         assert_eq!(self.reports.iter().collect::<Vec<_>>(), [()]);
     }

@@ -14,6 +14,7 @@ use homeostat::{
 };
 
 use crate::support::HOUR;
+use crate::until::until;
 
 type Key = &'static str;
 
@@ -218,10 +219,10 @@ fn sources_that_are_added_and_removed_while_a_controller_stops_end_with_it() {
                     }
                 });
             }
-            while handle.sources().len() < 4 {
+            until("there are four sources", || {
                 disks.set("vm-1", 1);
-                thread::yield_now();
-            }
+                handle.sources().len() >= 4
+            });
             if abort {
                 running.abort();
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use crate::until::until;
 use homeostat::ControllerHandle;
 use homeostat::controller::WaitError;
 use homeostat::queue::KeyState;
@@ -228,10 +229,10 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
         }
         // Waits until each key is idle, because runs may requeue their keys.
         for key in 0..KEYS {
-            while controller.queue().state(&key) != KeyState::Idle {
+            until("the key is idle", || {
                 controller.wait(&key, Duration::MAX).unwrap();
-                thread::yield_now();
-            }
+                controller.queue().state(&key) == KeyState::Idle
+            });
         }
         let name = controller.name();
         assert_eq!(checker.forgotten(), Vec::<usize>::new(), "{name}");
@@ -274,9 +275,7 @@ fn a_suspended_controller_takes_no_key_wherever_its_threads_are() {
             thread::yield_now();
         }
         running.suspend_all();
-        while running.queue().processing_count() > 0 {
-            thread::yield_now();
-        }
+        until("no key is being processed", || running.queue().processing_count() == 0);
         shut.store(true, SeqCst);
         running.enqueue(round + 1);
         for _ in 0..round % 5 {

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -14,6 +13,7 @@ use homeostat::{
 };
 
 use crate::support::{HOUR, SECOND};
+use crate::until::until;
 
 /// Registers a hook, and returns the count of its calls.
 fn count_ends(part: &impl Runnable) -> Arc<AtomicUsize> {
@@ -48,9 +48,7 @@ fn a_hook_on_a_poller_does_not_keep_its_manager_from_noticing_the_end() {
     let running = manager.start().unwrap();
     manager.stop();
     // The driver sleeps until the end of the grace period, which never comes.
-    while clock.next_alarm() != Some(clock.now() + SECOND) {
-        thread::yield_now();
-    }
+    until("the driver waits for the grace period", || clock.next_alarm() == Some(clock.now() + SECOND));
     assert_eq!(calls.load(SeqCst), 0);
     drop(go_on);
     running.wait().unwrap();

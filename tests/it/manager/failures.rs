@@ -1,4 +1,4 @@
-//! A failure reaches whoever contains the component, with its cause.
+//! A failure reaches the container of the component, with its cause.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -17,6 +17,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::support::{HOUR, SECOND};
+use crate::until::until;
 
 #[derive(Debug)]
 struct NoDevice(std::io::Error);
@@ -129,18 +130,16 @@ fn a_nested_manager_that_is_stopped_alone_is_no_failure() {
     outer.add(Component::running("inner", inner.start().unwrap())).unwrap();
     let running = outer.start().unwrap();
     inner.stop();
-    while outer.status().components.iter().any(|name| name == "inner") {
-        std::thread::yield_now();
-    }
+    until("the outer manager has removed the inner one", || {
+        outer.status().components.iter().all(|name| name != "inner")
+    });
     outer.stop();
     running.wait().unwrap();
 }
 
 /// Waits until the next alarm is in `time`, and advances to it.
 fn advance_to_alarm(clock: &ManualClock, time: Duration) {
-    while clock.next_alarm() != Some(clock.now() + time) {
-        std::thread::yield_now();
-    }
+    until("the manager waits", || clock.next_alarm() == Some(clock.now() + time));
     clock.advance(time);
 }
 
@@ -238,7 +237,7 @@ fn a_user_defined_container_passes_a_failure_on() {
     assert_eq!(error.to_string(), "wrapper: controller vm: disks has ended before its initial listing was in");
 }
 
-/// A component whose methods panic, each of them once.
+/// A component. Each of its methods panics once.
 struct Panicking {
     has_ended: AtomicBool,
     hook: Mutex<Option<EndHook>>,
@@ -309,9 +308,7 @@ fn a_panic_in_a_method_of_a_component_keeps_no_other_component_from_its_stop() {
         } else {
             assert!(ended.is_ok() || ended.is_err_and(|error| error.component().is_none()), "{panics_in}");
         }
-        while notes.lock().is_empty() {
-            std::thread::yield_now();
-        }
+        until("the other component has ended", || !notes.lock().is_empty());
     }
 }
 

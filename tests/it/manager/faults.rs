@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::stages::{PanicsInDisplay, SECOND};
 use crate::support::{HOUR, MS};
+use crate::until::until;
 
 type Key = &'static str;
 type Notes = Arc<Mutex<Vec<String>>>;
@@ -82,10 +83,8 @@ fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {
 }
 
 /// Blocks until the manager's status is `doing`.
-fn until(manager: &Manager, doing: &str) {
-    while manager.status().doing != doing {
-        std::thread::yield_now();
-    }
+fn until_doing(manager: &Manager, doing: &str) {
+    until(doing, || manager.status().doing == doing);
 }
 
 #[test]
@@ -151,16 +150,9 @@ fn a_watch_that_has_ended_by_itself_can_be_started_again() {
     let (sender, receiver) = unbounded();
     let first: Watch<Key, u32> = ask(receiver).unwrap();
     drop(sender);
-    while !first.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("the first watch has stopped", || first.is_stopped());
     let (_sender, receiver) = unbounded();
-    loop {
-        if !ask(receiver.clone()).unwrap().is_stopped() {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    until("the watch is started again", || !ask(receiver.clone()).unwrap().is_stopped());
     manager.stop();
     running.wait().unwrap();
 }
@@ -180,9 +172,7 @@ fn components_added_during_the_start_come_after_the_earlier_ones() {
     manager.add(noting_its_stop("second", &notes)).unwrap();
     let running = manager.start().unwrap();
     assert_eq!(manager.status().doing, "running");
-    while notes.lock().len() < 2 {
-        std::thread::yield_now();
-    }
+    until("both components have started", || notes.lock().len() >= 2);
     manager.stop();
     running.wait().unwrap();
     assert_eq!(notes.lock()[2..], ["third is told", "second is told"]);
@@ -264,7 +254,7 @@ fn a_component_that_is_being_started_as_the_manager_stops_ends_before_it() {
         seen.recv().unwrap();
         let waiting = scope.spawn(|| running.wait());
         manager.stop();
-        until(&manager, "stopping");
+        until_doing(&manager, "stopping");
         assert!(end.is_empty());
         drop(go);
         let error = adding.join().unwrap().unwrap_err();
@@ -292,7 +282,7 @@ fn a_component_whose_start_does_not_return_is_named_and_ends_later() {
         seen.recv().unwrap();
         let waiting = scope.spawn(|| running.wait());
         manager.stop();
-        until(&manager, "stopping");
+        until_doing(&manager, "stopping");
         // These are the manager's driver, the idle pool thread and the idle watchdog.
         clock.wait_for_sleepers(3);
         clock.advance(SECOND);
@@ -328,16 +318,14 @@ fn a_running_manager_that_its_component_drops_ends_after_the_grace_periods() {
         .unwrap();
     *slot.lock() = Some(manager.start().unwrap());
     drop(go);
-    until(&manager, "stopping");
+    until_doing(&manager, "stopping");
     for _ in 0..2 {
         clock.wait_for_sleepers(3);
         assert_eq!(*report.lock(), [""; 0]);
         clock.advance(SECOND);
     }
-    until(&manager, "ended");
-    while report.lock().is_empty() {
-        std::thread::yield_now();
-    }
+    until_doing(&manager, "ended");
+    until("the component has ended", || !report.lock().is_empty());
 }
 
 #[test]
@@ -354,7 +342,7 @@ fn a_started_manager_ends_without_a_waiter() {
         .unwrap();
     let running = manager.start().unwrap();
     drop(fail);
-    until(&manager, "ended");
+    until_doing(&manager, "ended");
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
     assert_eq!(running.wait().unwrap_err().component(), Some("broken"));
 }
@@ -445,9 +433,7 @@ fn display_and_debug_of_user_types_may_query_the_manager() {
     assert!(manager.status().to_string().contains("vm: vm-1 Some(true) has been running"));
     // `add` is refused if the failure has already stopped the manager.
     let _ = manager.add(Component::function("broken", |_: &Context| Err(AskingError)));
-    while manager.live().is_ok() {
-        std::thread::yield_now();
-    }
+    until("the manager is not live", || !manager.live().is_ok());
     assert_eq!(manager.live().to_string(), "broken: bad Some(true)");
     manager.abort();
     assert!(running.wait().is_err());
@@ -494,13 +480,10 @@ fn a_join_of_a_controller_names_a_source_that_has_not_ended() {
     let mut running = Controller::builder("vm", idle).poll(HOUR, keys).build().unwrap().start(&pool).unwrap();
     seen.recv().unwrap();
     running.abort();
-    let still = loop {
+    let still = until("only the source is left", || {
         let still = running.join_timeout(Duration::ZERO).unwrap_err();
-        if still.threads().len() == 1 {
-            break still;
-        }
-        std::thread::yield_now();
-    };
+        (still.threads().len() == 1).then_some(still)
+    });
     assert_eq!(still.threads(), ["vm-source-0-0"]);
     drop(go);
     running.join_timeout(Duration::MAX).unwrap();
@@ -523,7 +506,7 @@ fn a_component_that_has_been_started_too_late_is_aborted() {
         // The listing is under way, and the manager no longer accepts the controller.
         seen.recv().unwrap();
         other.stop();
-        until(&other, "stopping");
+        until_doing(&other, "stopping");
         Subscriber::to_itself(queue)
     });
     let error = manager.add(late.build().unwrap()).unwrap_err();
@@ -595,9 +578,9 @@ fn a_component_added_during_start_and_stop_ends_or_is_refused() {
             });
         }
         scope.spawn(|| {
-            while added.load(SeqCst) < 20 && manager.status().doing == "running" {
-                std::thread::yield_now();
-            }
+            until("enough components are added or the manager stops", || {
+                added.load(SeqCst) >= 20 || manager.status().doing != "running"
+            });
             manager.stop();
         });
         manager.run(&CancellationToken::new()).unwrap();

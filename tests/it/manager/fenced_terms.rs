@@ -1,4 +1,4 @@
-//! An elector of a program, whose terms have a number and an end.
+//! A user-defined elector. Its terms have a number and an end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use crate::support::SECOND;
 
 const TERM: Duration = Duration::from_secs(10);
 
-/// An elector whose renewals can be made to hang or fail.
+/// An elector. A test can make its renewals hang or fail.
 #[derive(Clone, Default)]
 struct RowElector {
     number: Arc<AtomicU64>,
@@ -116,7 +116,7 @@ fn a_manager_gives_the_number_to_runs_and_fails_when_the_term_runs_out() {
     assert_eq!(reported.recv().unwrap(), Some(1));
     row.is_cut_off.store(true, SeqCst);
     clock.wait_for_sleepers(1);
-    // Also if no check finds it: the watchdog ends the term.
+    // No check is needed: the watchdog ends the term.
     clock.suspend(TERM);
     clock.advance(2 * SECOND);
     let error = running.wait().unwrap_err();

@@ -15,7 +15,7 @@ fn elected(elector: &FileElector) -> Term {
     elector.campaign(&Context::detached()).unwrap()
 }
 
-/// Tries once to lead. The lock belongs to the open file, so this elector stands for another process.
+/// Tries once to lead. The lock belongs to the open file, so this elector acts like another process.
 fn another_leads(elector: &FileElector) -> Option<Term> {
     match elector.candidate().try_lead(&Context::detached()).unwrap() {
         Candidacy::Elected(term) => Some(term),
@@ -85,7 +85,7 @@ fn a_forked_process_can_lead_after_its_parent() {
     fork.end();
 }
 
-/// A leadership whose drop gives it back, as a row of a database.
+/// A leadership that is given back on drop, like a row of a database.
 struct Row(Box<Path>);
 
 impl Leadership for Row {

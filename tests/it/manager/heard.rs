@@ -9,6 +9,7 @@ use homeostat::{BoxError, Component, Manager, ManualClock};
 use parking_lot::Mutex;
 
 use crate::support::HOUR;
+use crate::until::until;
 
 /// A component without a thread. It counts the questions about its end and its failure.
 #[derive(Default)]
@@ -117,9 +118,7 @@ fn a_component_that_tells_no_end_is_asked_at_the_stop_and_at_the_abort() {
         part.has_ended.store(ends_before_the_stop, SeqCst);
         manager.stop();
         if !ends_before_the_stop {
-            while clock.next_alarm() != Some(clock.now() + HOUR) {
-                std::thread::yield_now();
-            }
+            until("the driver waits", || clock.next_alarm() == Some(clock.now() + HOUR));
             part.has_ended.store(true, SeqCst);
             clock.advance(HOUR);
         }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::stages::SECOND;
 use crate::support::{HOUR, MS};
+use crate::until::until;
 
 type Key = &'static str;
 type Notes = Arc<Mutex<Vec<String>>>;
@@ -107,9 +108,7 @@ fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
         seen.recv().unwrap();
         assert!(manager.is_leading());
         *lost.lock() = true;
-        while manager.is_leading() || manager.status().doing != "stopping" {
-            std::thread::yield_now();
-        }
+        until("the manager stops without leading", || !manager.is_leading() && manager.status().doing == "stopping");
         drop(go);
         let error = running.wait().unwrap_err();
         assert_eq!(error.component(), Some("elector"));
@@ -139,9 +138,7 @@ fn a_run_that_does_not_end_keeps_the_leadership() {
     assert!(error.still_running()[0].starts_with("manager-pool-"), "{error}");
     assert!(manager.is_leading());
     drop(go);
-    while notes.lock().is_empty() {
-        std::thread::yield_now();
-    }
+    until("the run has ended", || !notes.lock().is_empty());
     assert_eq!(*notes.lock(), ["the run ends"]);
 }
 
@@ -221,9 +218,7 @@ fn an_elector_that_does_not_end_is_named() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait());
         // No other thread sets an alarm: only the driver is left.
-        while clock.next_alarm().is_none() {
-            std::thread::yield_now();
-        }
+        until("the driver waits", || clock.next_alarm().is_some());
         clock.advance(SECOND);
         assert_eq!(waiting.join().unwrap().unwrap_err().to_string(), "still running: manager-elector-0");
     });
@@ -256,9 +251,7 @@ fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let manager = Manager::builder().abort_grace(HOUR).elector(elector).build().unwrap();
     *leads.lock() = Some(manager.clone());
     let running = manager.start().unwrap();
-    while !manager.is_leading() {
-        std::thread::yield_now();
-    }
+    until("the manager leads", || manager.is_leading());
     manager.stop();
     running.wait().unwrap();
     assert_eq!(*notes.lock(), ["Some(false)"]);
@@ -374,9 +367,7 @@ impl Candidate {
 fn wait_for_entries(record: &Record, who: usize) {
     let count = || record.0.lock().iter().filter(|&&(other, _)| other == who).count();
     let before = count();
-    while count() < before + 6 {
-        std::thread::yield_now();
-    }
+    until("the candidate has worked again", || count() >= before + 6);
 }
 
 /// Some leaders stop, and some lose their leadership.

@@ -16,6 +16,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::stages::SECOND;
+use crate::until::until;
 
 type Key = &'static str;
 
@@ -61,9 +62,7 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
         seen.recv().unwrap();
     }
     manager.stop();
-    while notes.lock().len() < 3 {
-        std::thread::yield_now();
-    }
+    until("three components have noted their stop", || notes.lock().len() >= 3);
     drop(go);
     running.wait().unwrap();
     assert_eq!(*notes.lock(), ["third", "second", "first", "one ends", "one ends", "one ends", "the end"]);
@@ -101,9 +100,7 @@ fn all_components_stop_at_once_and_each_has_its_own_grace_period() {
     // The second key waits for the first, so only the stop ends this wait. Waiters are notified before the queue is
     // closed.
     assert!(vms.wait(&"vm-2", Duration::MAX).is_err());
-    while vms.enqueue("vm-3") != EnqueueOutcome::Closed {
-        std::thread::yield_now();
-    }
+    until("the queue is closed", || vms.enqueue("vm-3") == EnqueueOutcome::Closed);
     drop(go);
     // The iterator ends when the controller ends, because the controller then drops its reconciler.
     assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
@@ -351,9 +348,7 @@ fn the_leadership_is_given_back_at_the_end() {
     let resigned = Arc::clone(&notice.resigned);
     let manager = Manager::builder().abort_grace(3600 * SECOND).elector(notice).build().unwrap();
     let running = manager.start().unwrap();
-    while !manager.is_leading() {
-        std::thread::yield_now();
-    }
+    until("the manager leads", || manager.is_leading());
     let at_end = Arc::clone(&resigned);
     manager
         .add(Component::function("last", move |cx: &Context| {
@@ -376,7 +371,7 @@ fn a_campaign_ends_with_the_manager() {
     assert_eq!(manager.status().doing, "ended");
 }
 
-/// An elector whose candidates may block until they are cancelled.
+/// An elector with candidates that may block until they are cancelled.
 struct PatientElector(ScriptedElector);
 
 impl Elector for PatientElector {

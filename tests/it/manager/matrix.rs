@@ -17,6 +17,7 @@ use homeostat::{
 };
 
 use crate::support::{threads, until_threads_end};
+use crate::until::until;
 
 type Key = &'static str;
 
@@ -193,9 +194,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     under_way.recv().expect("something is going on");
     // A thread sets its name itself, after its start.
     for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
-        while threads(name).is_empty() {
-            thread::yield_now();
-        }
+        until("the thread has its name", || !threads(name).is_empty());
     }
     let outcome = thread::scope(|scope| {
         scope.spawn(|| pass_time(&clock, state, cause, &over));
@@ -207,9 +206,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
         assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
-        while !threads("Zx-other").is_empty() || !threads("pool-control-Z").is_empty() {
-            thread::yield_now();
-        }
+        until("the threads have ended", || threads("Zx-other").is_empty() && threads("pool-control-Z").is_empty());
     } else {
         until_threads_end("-Z");
     }
@@ -278,9 +275,7 @@ fn a_run_that_ends_within_the_grace_is_not_aborted() {
     manager.stop();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || running.wait());
-        while manager.status().doing != "stopping" {
-            thread::yield_now();
-        }
+        until("the manager stops", || manager.status().doing == "stopping");
         drop(release);
         waiting.join().expect("it does not panic").expect("it ends well");
     });

@@ -17,6 +17,7 @@ use homeostat::{
 };
 
 use crate::support::{HOUR, SECOND, add_function};
+use crate::until::until;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -167,9 +168,7 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
                     }
                 });
             }
-            while removed.load(SeqCst) < 3 {
-                thread::yield_now();
-            }
+            until("three components are removed", || removed.load(SeqCst) >= 3);
             if abort {
                 manager.abort();
             } else {
@@ -210,9 +209,9 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
         drop(go_on);
         // The second stop begins when the clock has moved by ten seconds.
         let end = start + 10 * SECOND + GRACE;
-        while clock.next_alarm() != Some(end) && !removals.iter().all(ScopedJoinHandle::is_finished) {
-            thread::yield_now();
-        }
+        until("the removals wait or have ended", || {
+            clock.next_alarm() == Some(end) || removals.iter().all(ScopedJoinHandle::is_finished)
+        });
         drop(let_end);
         removals.map(|removal| removal.join().unwrap())
     });
@@ -264,9 +263,7 @@ fn patient(clock: &ManualClock, grace: Duration) -> Manager {
 }
 
 fn wait_for_alarm(clock: &ManualClock, at: Instant) {
-    while clock.next_alarm() != Some(at) {
-        thread::yield_now();
-    }
+    until("the alarm is set", || clock.next_alarm() == Some(at));
 }
 
 #[test]
@@ -284,9 +281,7 @@ fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
             } else {
                 manager.stop();
             }
-            while manager.status().doing != "stopping" {
-                thread::yield_now();
-            }
+            until("the manager stops", || manager.status().doing == "stopping");
             stuck.assert_given_up(&clock, removal);
         });
         drop(stuck.go_on);
@@ -402,9 +397,7 @@ fn a_user_defined_component_is_stopped_removed_and_may_end() {
     one.shutdown(Shutdown::Discard);
     other.shutdown(Shutdown::Discard);
     // It ends by itself, so its name becomes free.
-    while manager.add(Component::running("pair", pair(&queues))).is_err() {
-        thread::yield_now();
-    }
+    until("the name is free", || manager.add(Component::running("pair", pair(&queues))).is_ok());
     manager.stop();
     running.wait().unwrap();
 }

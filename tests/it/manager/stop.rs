@@ -14,6 +14,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::support::{HOUR, SECOND, add_function};
+use crate::until::until;
 
 #[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
 fn idle<K>(_: &Context, _: &K) -> Result<Action, BoxError> {
@@ -95,9 +96,7 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
         &manager,
         "function",
         move || {
-            while handle.status().phase != ControllerPhase::Stopped {
-                thread::yield_now();
-            }
+            until("the controller is stopped", || handle.status().phase == ControllerPhase::Stopped);
         },
         bounded(0).1,
     );
@@ -106,7 +105,7 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     running.wait().unwrap();
 }
 
-/// The hook stands for user code that takes long, for example the drop of a queued key.
+/// The hook acts like slow user code, for example the drop of a queued key.
 #[test]
 fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
     let clock = ManualClock::new();
@@ -118,9 +117,9 @@ fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
     let moved = clock.clone();
     add_function(&manager, "function", move || moved.advance(10 * SECOND), bounded(0).1);
     running.abort();
-    while clock.next_alarm() != Some(start + 11 * SECOND) && running.run_status().phase != RunPhase::Ended {
-        thread::yield_now();
-    }
+    until("the manager waits or has ended", || {
+        clock.next_alarm() == Some(start + 11 * SECOND) || running.run_status().phase == RunPhase::Ended
+    });
     drop(ends);
     running.wait().unwrap();
 }

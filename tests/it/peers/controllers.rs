@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerPhase, WaitError};
-use homeostat::queue::KeyState;
 use homeostat::watch::{Push, PushMessage};
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Enqueue, EnqueueOutcome, Exponential,
-    ManualClock, Priority, Reasons, RequeueAfter, Running, Watch, WorkerPool, terminal,
+    Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, EnqueueOutcome, Exponential,
+    ManualClock, Priority, RequeueAfter, Running, Watch, WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
 use crate::stages::{ALLOWANCE, SECOND, just_before, stage};
+use crate::until::until;
 
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
@@ -113,9 +113,7 @@ impl Rig {
 
     /// Waits until the initial listing is complete and `key` has run.
     fn listed(vms: &Running<ControllerHandle<Key>>, key: Key) {
-        while !vms.has_synced() {
-            std::thread::yield_now();
-        }
+        until("the first listing is complete", || vms.has_synced());
         vms.wait(&key, Duration::MAX).unwrap();
     }
 
@@ -140,113 +138,6 @@ fn a_failed_key_is_tried_again_and_the_others_are_run_meanwhile() {
     assert_eq!(seen, [("broken", 0), ("fine", 0), ("broken", 1)]);
     assert_eq!((vms.metrics().runs.retries, vms.metrics().runs.successes), (1, 2));
     assert!(vms.queue().is_empty() && vms.queue().delayed_count() == 0);
-}
-
-/// "should not reset backoff until there's a non-error result". Here and there, a requeue is such a result.
-#[test]
-fn the_backoff_grows_until_a_run_does_not_fail() {
-    let again = || Ok(Action::requeue_after(SECOND));
-    let (rig, vms) =
-        Rig::scripted([fails(), fails(), fails(), again(), fails(), fails(), Ok(Action::await_change()), fails()]);
-    vms.enqueue("vm");
-    rig.pass(20);
-    // The delays are 1 s, 2 s, 4 s, then the requested second, then 1 s and 2 s.
-    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
-    assert_eq!(seen, [(0, 1), (1, 2), (3, 3), (7, 4), (8, 1), (9, 2), (11, 3)]);
-    assert!(vms.failing().is_empty());
-    vms.enqueue("vm");
-    rig.pass(5);
-    assert_eq!(rig.times(), [20, 21]);
-}
-
-/// "should not requeue a Request if there is a terminal error". There the number of failures is kept; here it is
-/// reset.
-#[test]
-fn a_terminal_error_is_not_retried_and_resets_the_failures() {
-    let (rig, vms) = Rig::scripted([fails(), Err(terminal("no such image").into()), fails()]);
-    vms.enqueue("vm");
-    rig.pass(100);
-    assert_eq!(rig.times(), [0, 1]);
-    assert_eq!((vms.queue().state("vm"), vms.parked().len(), vms.failing().len()), (KeyState::Idle, 1, 0));
-    assert_eq!(vms.metrics().runs.terminal_errors, 1);
-    vms.enqueue("vm");
-    rig.pass(3);
-    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
-    assert_eq!(seen, [(100, 1), (101, 2)]);
-    assert!(vms.parked().is_empty());
-}
-
-/// "should requeue a Request after a duration (but not rate-limited) if the Result sets `RequeueAfter`", "… if the
-/// Result sets Requeue:true": by an action, and by a requeue error.
-#[test]
-fn a_requeue_comes_at_its_time_and_is_no_failure() {
-    let (rig, vms) = Rig::scripted([
-        fails(),
-        Ok(Action::requeue_after(5 * SECOND)),
-        Err(RequeueAfter::new(3 * SECOND, "not attached").into()),
-        Ok(Action::requeue_after(Duration::ZERO)),
-        fails(),
-    ]);
-    vms.enqueue("vm");
-    rig.pass(20);
-    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
-    assert_eq!(seen, [(0, 1), (1, 2), (6, 1), (9, 1), (9, 1), (10, 2)]);
-    assert_eq!((vms.metrics().runs.requeues, vms.metrics().runs.errors()), (3, 2));
-}
-
-/// "should perform error behavior if error is not nil, regardless of `RequeueAfter`": the error decides, even if it
-/// contains a requeue.
-#[test]
-fn an_error_takes_precedence_over_a_requeue() {
-    let (rig, vms) = Rig::scripted([
-        Err(terminal(RequeueAfter::new(SECOND, "not attached")).into()),
-        Ok(Action::requeue_after(100 * SECOND)),
-        fails(),
-    ]);
-    vms.enqueue("vm");
-    rig.pass(5);
-    assert_eq!((rig.times(), vms.parked().len()), (vec![0], 1));
-    vms.enqueue("vm");
-    rig.pass(2);
-    // The requeue stands until a run fails. Then the backoff replaces the rest of the hundred seconds.
-    vms.enqueue("vm");
-    rig.pass(5);
-    assert_eq!(rig.times(), [5, 7, 8]);
-}
-
-/// "should retain the priority when there was an error", "… when the reconciler requests a requeue", "… with `RequeueAfter`".
-#[test]
-fn a_key_keeps_its_priority_however_its_run_ends() {
-    for ending in [fails, || Ok(Action::requeue_after(SECOND)), || Ok(Action::requeue_after(Duration::ZERO))] {
-        for priority in [Priority::High, Priority::Low] {
-            let (rig, vms) = Rig::scripted([ending(), ending()]);
-            vms.queue().at(priority).enqueue("vm");
-            rig.pass(4);
-            let lanes: Vec<_> = rig.reported.try_iter().map(|report| report.priority).collect();
-            assert_eq!(lanes, [priority; 3]);
-        }
-    }
-}
-
-/// "should recover panic if `RecoverPanic` is true by default", and its metric.
-#[test]
-fn a_panic_is_an_error_that_is_counted_and_retried() {
-    let runs = AtomicUsize::new(0);
-    let (rig, vms) = Rig::start(
-        move |_, _| {
-            assert!(runs.fetch_add(1, SeqCst) > 1, "out of luck");
-            Ok(Action::await_change())
-        },
-        |builder| builder,
-    );
-    vms.enqueue("vm");
-    rig.pass(2);
-    let failing = vms.failing();
-    assert_eq!((failing[0].error.as_str(), failing[0].failures), ("the reconciler panicked: out of luck", 2));
-    rig.pass(2);
-    let runs = vms.metrics().runs;
-    assert_eq!((rig.times(), runs.panics, runs.retries, runs.successes), (vec![0, 1, 3], 2, 2, 1));
-    assert!(vms.failing().is_empty());
 }
 
 /// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`", "should increment
@@ -457,21 +348,6 @@ fn a_key_that_is_enqueued_during_its_run_runs_again_afterwards() {
     assert_eq!(rig.times().len(), 3);
 }
 
-/// kube-rs's `runner_should_wait_for_readiness` and `runner_should_dedupe_while_waiting_for_readiness`.
-#[test]
-fn a_key_enqueued_before_the_initial_listing_runs_once_afterwards() {
-    let (rig, vms, watch) = Rig::watching(|_, _| Ok(Action::await_change()), |builder| builder);
-    for _ in 0..3 {
-        vms.enqueue("vm");
-    }
-    rig.clock.wait_for_sleepers(rig.idle);
-    assert_eq!((rig.times().len(), vms.queue().len()), (0, 1));
-    watch.replace_all([("vm", 1)]);
-    assert_eq!(vms.wait(&"vm", Duration::MAX).map(drop), Ok(()));
-    rig.clock.wait_for_sleepers(rig.idle);
-    assert_eq!(rig.times(), [0]);
-}
-
 /// kube-rs's `applier_must_not_deadlock_if_reschedule_buffer_fills`: runs that enqueue many keys, their own included.
 #[test]
 fn runs_that_feed_their_own_controller_do_not_block() {
@@ -503,71 +379,6 @@ fn runs_that_feed_their_own_controller_do_not_block() {
     }
     assert!(vms.metrics().runs.runs() > 3000);
     *own.lock() = None;
-}
-
-/// New: a resync enqueues the known keys at low priority, and wakes no key that backs off.
-#[test]
-fn a_resync_leaves_a_backoff_alone() {
-    let reasons = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&reasons);
-    let (rig, vms, watch) = Rig::watching(
-        move |cx, key| {
-            seen.lock().push((*key, cx.reasons().contains(Reasons::RESYNC)));
-            if *key == "broken" { fails() } else { Ok(Action::await_change()) }
-        },
-        |builder| builder.resync(2 * SECOND),
-    );
-    watch.replace_all([("broken", 1), ("fine", 1)]);
-    Rig::listed(&vms, "fine");
-    rig.pass(8);
-    let report: Vec<_> = rig.reported.try_iter().collect();
-    let of = |key| report.iter().filter(|report| report.key == key).map(|report| report.at).collect::<Vec<_>>();
-    assert_eq!((of("broken"), of("fine")), (vec![0, 1, 3, 7], vec![0, 2, 4, 6, 8]));
-    assert!(report.iter().all(|report| report.priority == Priority::Low));
-    assert!(reasons.lock().iter().all(|(key, resync)| !resync || *key == "fine"));
-}
-
-/// New: a single change runs exactly after the quiet time.
-#[test]
-fn a_change_waits_for_the_quiet_time() {
-    let (rig, vms, watch) =
-        Rig::watching(|_, _| Ok(Action::await_change()), |builder| builder.debounce(3 * SECOND, 60 * SECOND));
-    watch.replace_all([("vm", 1)]);
-    Rig::listed(&vms, "vm");
-    rig.pass(1);
-    watch.set("vm", 2);
-    while vms.queue().delayed_count() == 0 {
-        std::thread::yield_now();
-    }
-    rig.pass(2);
-    watch.set("vm", 3);
-    let due = rig.clock.now() + 3 * SECOND;
-    while vms.queue().next_due() != Some(due) {
-        std::thread::yield_now();
-    }
-    rig.clock.advance(just_before(3 * SECOND));
-    rig.clock.wait_for_sleepers(rig.idle);
-    assert_eq!(rig.times(), [0]);
-    rig.clock.advance(Duration::from_nanos(1));
-    rig.pass(10);
-    assert_eq!(rig.times(), [6]);
-}
-
-/// New: the rate limits the controller, with any number of threads.
-#[test]
-fn the_rate_is_kept_by_all_threads_together() {
-    let (rig, vms) = Rig::start(
-        |_, _| Ok(Action::await_change()),
-        |builder| builder.rate_limit(1.0, 3).max_concurrent_reconciles(2),
-    );
-    for start in [0, 11] {
-        for key in ["a", "b", "c", "d", "e", "f", "g"] {
-            vms.enqueue(key);
-        }
-        rig.pass(11);
-        let times: Vec<_> = rig.times().iter().map(|at| at - start).collect();
-        assert_eq!(times, [0, 0, 0, 1, 2, 3, 4]);
-    }
 }
 
 /// New: a wait for a key returns at the end of its run, although the rate delays the next key.

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::stages::SECOND;
 use crate::support::{HOUR, MS, until_threads_end};
+use crate::until::until;
 
 type Key = &'static str;
 
@@ -36,12 +37,6 @@ fn waiting(name: impl Into<String>, ended: &Arc<AtomicUsize>) -> Component {
         ended.fetch_add(1, SeqCst);
         Ok::<_, Infallible>(())
     })
-}
-
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        std::thread::yield_now();
-    }
 }
 
 /// "should Start each Component": the components end at once, which does not end the manager.
@@ -101,7 +96,7 @@ fn no_key_is_run_before_the_initial_listing_even_of_a_watch_added_later() {
         assert!(!manager.ready().is_ok() && reported.is_empty());
         drop(go);
         assert!(reported.recv().unwrap(), "{name}");
-        until(|| manager.ready().is_ok());
+        until("the manager is ready", || manager.ready().is_ok());
     }
     manager.stop();
     running.wait().unwrap();
@@ -164,7 +159,7 @@ fn no_component_is_added_during_the_stop() {
         .unwrap();
     let running = manager.start().unwrap();
     manager.stop();
-    until(|| manager.status().doing == "stopping");
+    until("the manager stops", || manager.status().doing == "stopping");
     let ended = Arc::default();
     let error = manager.add(waiting("late", &ended)).unwrap_err();
     assert_eq!(error.to_string(), "manager \"manager\" is stopping");
@@ -334,7 +329,7 @@ fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
         .unwrap();
     let running = manager.start().unwrap();
     manager.stop();
-    until(|| manager.status().doing == "stopping");
+    until("the manager stops", || manager.status().doing == "stopping");
     drop(term);
     // Another elector is elected although this manager has not ended.
     let other = homeostat::Elector::campaign(&elector, &Context::detached()).unwrap();
@@ -389,7 +384,7 @@ fn components_are_added_or_refused_during_the_stop() {
         }
         scope.spawn(|| {
             let running = manager.start().unwrap();
-            until(|| added.load(SeqCst) > 20);
+            until("some components are added", || added.load(SeqCst) > 20);
             manager.stop();
             running.wait().unwrap();
         });

@@ -6,6 +6,7 @@ use homeostat::watch::{Push, Subscription};
 use homeostat::{Action, BoxError, Context, Enqueue, Event, Running, Subscriber, Watch, WorkQueue, Workers};
 
 use crate::support::{SECOND, held_builder, serve};
+use crate::until::until;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Pod {
@@ -69,8 +70,8 @@ fn a_function_finds_the_keys_of_both_objects_of_an_update() {
     assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo/baz-2", "biz/baz-2"]);
 }
 
-/// `EnqueueRequestForOwner`: each kind of event enqueues the owners of one kind, and an update enqueues those of both
-/// objects, each of them once.
+/// `EnqueueRequestForOwner`: each kind of event enqueues the owners of one kind. An update enqueues the owners of the old and the
+/// new object, each once.
 #[test]
 fn owners_of_one_kind_are_enqueued_once_each() {
     let stage = Stage::new(|queue| {
@@ -148,19 +149,13 @@ fn a_reconciler_that_changes_its_watched_value_and_fails_backs_off() {
     let workers = Workers::new(failing).retry(backoff).start(&queue).unwrap();
     queue.enqueue("vm-1");
     // Waits for the end of the first run.
-    while workers.metrics().runs() < 1 {
-        std::thread::yield_now();
-    }
+    until("the first run has ended", || workers.metrics().runs() >= 1);
     for tries in 1..6_u32 {
-        while queue.delayed_count() == 0 {
-            std::thread::yield_now();
-        }
+        until("the key backs off", || queue.delayed_count() > 0);
         clock.wait_for_sleepers(1);
         assert_eq!(push.watch().store().get("vm-1").as_deref(), Some(&tries));
         clock.advance(2_u32.pow(tries - 1) * SECOND);
-        while push.watch().store().get("vm-1").as_deref() == Some(&tries) {
-            std::thread::yield_now();
-        }
+        until("the next run changes the value", || push.watch().store().get("vm-1").as_deref() != Some(&tries));
     }
     workers.shutdown(SECOND);
 }

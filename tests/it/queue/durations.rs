@@ -7,6 +7,7 @@ use homeostat::queue::{DequeueError, DequeueTimeoutError, DroppedRun, KeyState, 
 use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Shutdown, WorkQueue};
 
 use crate::support::{Close, HOUR, SECOND, counts, held, held_builder, serve, take};
+use crate::until::until;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -178,9 +179,7 @@ fn a_dequeue_with_the_longest_timeout_blocks_until_another_thread_wakes_it() {
                 assert_eq!((clock.sleepers(), clock.next_alarm()), (1, None));
             }
             queue.enqueue(1);
-            while queue.contains(&1) {
-                thread::yield_now();
-            }
+            until("the key is served", || !queue.contains(&1));
             drop(close);
             assert_eq!(consumer.join().unwrap(), (Ok(()), Err(DequeueTimeoutError::Closed)));
         });

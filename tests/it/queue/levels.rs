@@ -136,7 +136,7 @@ fn is_taken_in_time(level: Priority, ahead: usize, flooded: &[Priority], before:
     }
     queue.at(level).enqueue(0);
     for count in 1..=STARVATION_BOUND * (ahead + 1) {
-        // Later keys stand behind it, in its level too.
+        // Later keys queue up behind it, in its level too.
         flood(&queue);
         queue.at(level).enqueue(2 << 32 | count as u64);
         let claim = queue.try_dequeue().unwrap();

@@ -173,6 +173,7 @@ fn a_second_shutdown_changes_nothing() {
         let report = bench.queue.drain(ZERO);
         bench.queue.shutdown(mode);
         assert_eq!(bench.queue.drain(ZERO), report, "nothing is reported twice");
+        assert!(format!("{:?}", bench.queue).contains(&format!("{mode:?}")));
         drop(claim);
     }
 }
@@ -323,16 +324,18 @@ fn a_stricter_shutdown_ends_a_drain() {
 
 #[test]
 fn a_shutdown_wakes_consumers_that_will_get_no_key() {
-    let bench = Bench::new();
-    thread::scope(|threads| {
-        let _watch = bench.watch();
-        let consumers = [(); 3].map(|()| threads.spawn(|| bench.queue.dequeue().map(|claim| *claim)));
-        bench.clock.wait_for_sleepers(3);
-        bench.queue.shutdown(RunDelayedNow);
-        for consumer in consumers {
-            assert_eq!(consumer.join().unwrap(), Err(DequeueError));
-        }
-    });
+    for mode in [RunDelayedNow, ServeReady, Discard] {
+        let bench = Bench::new();
+        thread::scope(|threads| {
+            let _watch = bench.watch();
+            let consumers = [(); 3].map(|()| threads.spawn(|| bench.queue.dequeue().map(|claim| *claim)));
+            bench.clock.wait_for_sleepers(3);
+            bench.queue.shutdown(mode);
+            for consumer in consumers {
+                assert_eq!(consumer.join().unwrap(), Err(DequeueError), "{mode:?}");
+            }
+        });
+    }
 }
 
 /// A consumer waits for a rerun, and returns once no rerun will come.

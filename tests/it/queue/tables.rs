@@ -290,3 +290,15 @@ fn a_delay_without_end_never_fires() {
     assert_eq!(bench.queue.enqueue_now('k'), Queued);
     assert_eq!(bench.line(), "k");
 }
+
+/// A raise to another level does not restart the count.
+#[test]
+fn a_claim_knows_how_long_its_key_was_ready() {
+    let bench = Bench::with(|settings| settings.timing(true));
+    bench.queue.enqueue_after('k', secs(10));
+    bench.clock.advance(secs(14));
+    bench.queue.at(homeostat::Priority::High).enqueue('k');
+    bench.clock.advance(secs(1));
+    assert_eq!(bench.take().queued_for(), Some(secs(5)));
+    assert_eq!(Bench::new().claim('k').queued_for(), None);
+}

@@ -81,7 +81,7 @@ impl From<&u32> for Key {
     }
 }
 
-/// Returns a queue on a clock that stands still.
+/// Returns a queue on a held clock.
 fn standing_still<K: homeostat::Key>() -> WorkQueue<K> {
     WorkQueue::builder().clock(ManualClock::new().clock()).build()
 }

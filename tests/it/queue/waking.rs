@@ -8,6 +8,7 @@ use homeostat::queue::{DequeueTimeoutError, EnqueueMethod};
 use homeostat::{Claim, Enqueue, Shutdown};
 
 use super::letters::{Bench, Is, secs};
+use crate::until::until;
 
 /// Starts this many consumers and waits until all are asleep. Each takes one key and keeps its claim.
 fn asleep<'scope>(
@@ -23,9 +24,7 @@ fn asleep<'scope>(
 /// Closes the queue, so that sleeping consumers return, and returns the keys that the consumers got.
 fn finish(bench: &Bench, consumers: Vec<ScopedJoinHandle<'_, Option<Claim<char>>>>) -> String {
     let served = || consumers.iter().filter(|consumer| consumer.is_finished()).count();
-    while served() + bench.clock.sleepers() < consumers.len() {
-        thread::yield_now();
-    }
+    until("each consumer is served or sleeps", || served() + bench.clock.sleepers() >= consumers.len());
     bench.queue.shutdown(Shutdown::Discard);
     let claims: Vec<_> = consumers.into_iter().filter_map(|consumer| consumer.join().unwrap()).collect();
     let mut keys: Vec<char> = claims.iter().map(|claim| **claim).collect();
@@ -45,7 +44,10 @@ fn each_key_wakes_one_consumer() {
         bench.queue.enqueue_after('d', secs(9));
         bench.queue.cancel(&'d');
         assert_eq!(bench.clock.sleepers(), 2, "nothing more has come into line");
+        bench.queue.enqueue_after('b', secs(9));
         bench.queue.enqueue('b');
+        assert_eq!(bench.clock.sleepers(), 2, "the delay stands");
+        bench.queue.enqueue_now('b');
         assert_eq!(bench.clock.sleepers(), 1);
         assert_eq!(finish(&bench, consumers), "ab");
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
 use homeostat::run::{Cancelled, NoRetry};
-use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Enqueue, Exponential, Workers};
+use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Enqueue, Exponential, ManualClock, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -281,11 +281,17 @@ fn a_context_of_no_run_is_never_cancelled() {
 
 #[test]
 fn a_token_that_is_cancelled_by_its_user_cuts_no_sleep_short() {
-    let cx = Context::detached();
+    let clock = ManualClock::new();
+    let cx = Context::detached_with(clock.clock(), CancellationToken::new());
     cx.token().cancel();
-    let (pause, begun) = (Duration::from_millis(5), cx.clock().now());
-    assert_eq!(cx.sleep(pause), Ok(()));
-    assert!(cx.clock().now() - begun >= pause);
+    std::thread::scope(|scope| {
+        let sleeping = scope.spawn(|| cx.sleep(SECOND));
+        clock.wait_for_sleepers(1);
+        clock.advance(just_before(SECOND));
+        assert_eq!(clock.sleepers(), 1);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(sleeping.join().unwrap(), Ok(()));
+    });
 }
 
 /// A child token reads as cancelled before its parent does. The run checks both.

@@ -12,6 +12,7 @@ use homeostat::{
 };
 
 use crate::stages::SECOND;
+use crate::until::until;
 
 const KEYS: usize = 1000;
 const HOT: usize = 16;
@@ -152,11 +153,9 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
                 for n in 0..REQUESTS {
                     let draw = draw(producer * REQUESTS + n);
                     let key = key_of(draw >> 8);
-                    // A delay may hold back a key enqueued with `enqueue`, but only until the queue is drained.
+                    // A key enqueued with `enqueue` may wait for a delay, but only until the queue is drained.
                     let verb = if draw.is_multiple_of(2) { EnqueueMethod::Enqueue } else { EnqueueMethod::EnqueueNow };
-                    while queue.len() > IN_LINE {
-                        thread::yield_now();
-                    }
+                    until("the workers catch up", || queue.len() <= IN_LINE);
                     checker.record_request(key);
                     if queue.request(key, verb.into()) == EnqueueOutcome::Rerun {
                         checker.reruns.fetch_add(1, SeqCst);

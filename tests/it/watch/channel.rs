@@ -11,6 +11,7 @@ use log::Level;
 use crate::stages::logs::Logs;
 use crate::stages::stage;
 use crate::support::{held, serve};
+use crate::until::until;
 use homeostat::Running;
 
 type Message = PushMessage<&'static str, u32>;
@@ -173,9 +174,7 @@ fn a_detached_watch_sleeps_while_its_channel_is_idle() {
     let status = std::path::Path::new("/proc").join(reported.recv().unwrap()).join("status");
     let is_asleep = || std::fs::read_to_string(&status).unwrap().contains("State:\tS");
     // A busy thread may sleep for a moment, at a lock.
-    while !(0..1000).all(|_| is_asleep()) {
-        thread::yield_now();
-    }
+    until("the thread sleeps", || (0..1000).all(|_| is_asleep()));
 }
 
 #[test]

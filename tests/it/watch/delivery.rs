@@ -135,7 +135,7 @@ fn stopping_an_idle_subscription_or_its_watch_ends_it_at_once() {
     }
 }
 
-/// Two watches whose mappings push into each other, from two threads. No lock of a watch is held while a mapping runs.
+/// The mappings of two watches push into each other, from two threads. No lock of a watch is held while a mapping runs.
 #[test]
 fn mappings_may_push_into_each_others_watch() {
     const ROUNDS: u32 = 2_000;

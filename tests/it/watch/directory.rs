@@ -165,7 +165,7 @@ fn a_missing_root_deletes_nothing() {
     assert_eq!((store.keys(), watch.failures()), (vec![PathBuf::from("deep")], 1));
 }
 
-/// Otherwise a directory whose listing takes longer than the period would never be listed.
+/// Otherwise a directory would never be listed if its listing took longer than the period.
 #[test]
 fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
     let folder = folder();

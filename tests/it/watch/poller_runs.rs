@@ -104,7 +104,7 @@ fn the_next_poll_comes_as_planned_after_any_failure() {
     clock.wait_for_sleepers(IDLE);
     assert_eq!((poller.polls(), poller.failures()), (8, 6));
     assert_eq!(queue.state("after"), KeyState::Ready(Priority::Normal));
-    // Of six failures in a row, the first, second and fourth are logged above debug.
+    // Six failures in a row: the first, second and fourth are logged above debug.
     let thrown = |level, field| logs.at(level).iter().map(|line| line.field(field).to_owned()).collect::<Vec<_>>();
     assert_eq!(thrown(Level::Error, "panic"), ["out of luck"]);
     assert_eq!(thrown(Level::Warn, "error"), ["no answer", "no route"]);

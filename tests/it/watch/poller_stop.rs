@@ -167,7 +167,7 @@ fn a_detached_poller_polls_on() {
     poller.detach();
     clock.advance(PERIOD);
     polls.recv().unwrap();
-    // The poller holds a handle of its queue, so it goes on without this one.
+    // The poller holds a handle of its queue, so it does not need this one.
     drop(queue);
     clock.wait_for_sleepers(IDLE);
     clock.advance(PERIOD);

@@ -85,7 +85,7 @@ fn a_deletion_passes_unless_a_predicate_names_deletions() {
     }
 }
 
-/// `only` decides about deletions if it lists them, and so does its `not`.
+/// `only` and its `not` decide about deletions if `only` lists them.
 #[test]
 fn only_and_its_not_pass_unlisted_deletions() {
     let listed = |kinds: &[EventKind]| verdicts(&Predicate::only(kinds.to_vec()));
@@ -145,8 +145,7 @@ fn an_update_passes_if_the_compared_part_has_changed() {
     assert!(wanted.accepts(&updated(pod(), Pod { generation: Some(2), ..pod() })));
 }
 
-/// kube-rs passes an update whose generation is unknown. controller-runtime refuses it, and so never sees a change of an object
-/// without a generation.
+/// kube-rs passes an update without a generation. controller-runtime refuses it, and so never sees a change of such an object.
 #[test]
 fn an_update_without_a_generation_passes() {
     let wanted: Wanted = Predicate::generation(|pod: &Pod| pod.generation);

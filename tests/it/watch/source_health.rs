@@ -19,6 +19,7 @@ use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{Director, SECOND, just_before, stage};
+use crate::until::until;
 
 type Key = &'static str;
 type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
@@ -59,13 +60,10 @@ fn hanging() -> (Director<()>, impl FnMut(&Context) -> Result<Vec<Key>, Infallib
 
 /// Blocks until `listings` listings of the source have ended.
 fn until_listed(source: &SourceHandle, listings: u64) {
-    loop {
+    until("the source has listed", || {
         let status = source.status();
-        if status.listings >= listings && status.listing_for.is_none() {
-            return;
-        }
-        std::thread::yield_now();
-    }
+        status.listings >= listings && status.listing_for.is_none()
+    });
 }
 
 /// Blocks until `listings` listings of each source have ended.
@@ -195,9 +193,7 @@ fn ready_names_a_source_that_has_failed_for_longer_than_the_bound() {
         all_listed(&sources, polls);
     };
     poll(1, Ok(vec![]), Ok(vec![]));
-    while !manager.ready().is_ok() {
-        std::thread::yield_now();
-    }
+    until("the manager is ready", || manager.ready().is_ok());
     clock.wait_for_sleepers(1);
     let mut polls = 1;
     for _ in 0..5 {
@@ -361,9 +357,7 @@ fn a_sync_timeout_names_the_sources_with_their_last_errors() {
     // The pool and its watchdog, the poller and its watchdog, and the control thread.
     clock.wait_for_sleepers(5);
     clock.advance(15 * SECOND);
-    while vms.failure().is_none() {
-        std::thread::yield_now();
-    }
+    until("the controller has failed", || vms.failure().is_some());
     let error = vms.failure().unwrap();
     assert_eq!(
         error.to_string(),
@@ -439,9 +433,7 @@ fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     let source = handle.sources().remove(0);
     answer.send(Ok(vec!["vm-1"])).unwrap();
     until_listed(&source, 1);
-    while handle.metrics().failing == 0 {
-        std::thread::yield_now();
-    }
+    until("the key has failed", || handle.metrics().failing > 0);
     assert!(source.trigger());
     answer.send(Err(bad.into())).unwrap();
     until_listed(&source, 2);

@@ -1,5 +1,5 @@
-//! The store behind a watch: reads by key and by index, alone and during changes. Includes test cases ported from kube-rs's
-//! `runtime/src/reflector/store.rs` (Apache-2.0), except for those about Kubernetes scopes.
+//! The store behind a watch: reads by key and by index, alone and during changes. Includes the test cases of kube-rs's
+//! `runtime/src/reflector/store.rs` (Apache-2.0) that do not need Kubernetes scopes.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use log::Level;
 use crate::stages::logs::Logs;
 use crate::stages::stage;
 use crate::support::{SECOND, held, in_a_process_of_its_own, serve};
+use crate::until::until;
 
 type Vms = Push<&'static str, u32>;
 
@@ -301,9 +302,7 @@ fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
     }
     /// The system may list a joined thread for another moment.
     fn settle(expected: usize) {
-        while threads() != expected {
-            thread::yield_now();
-        }
+        until("the number of threads is as expected", || threads() == expected);
     }
     in_a_process_of_its_own("watch::subscribers::every_thread_ends_in_whatever_order_the_handles_are_dropped", || {
         let before = threads();

@@ -154,7 +154,7 @@ fn a_volume_may_be_mounted_or_covered_later() {
         folder_with(&root, &["b"]);
         assert_eq!(watched.next().unwrap(), ["b"]);
         unmount(&root);
-        // What lies under a volume is no end of the volume below it.
+        // A directory under a mounted volume does not unmount the volume below it.
         assert_eq!(watched.next().unwrap(), ["a"]);
         unmount(&root);
         watched.is_unmounted(&root, 1);

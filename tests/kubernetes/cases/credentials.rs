@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{CONFIG_MAP, PATIENCE};
 use crate::cluster::servers::{ADMIN, NOBODY};
 use crate::cluster::{self};
-use crate::support::wait_for;
+use crate::until::within;
 
 const SECRET: Kind = Kind::namespaced("", "v1", "Secret");
 
@@ -124,11 +124,11 @@ fn case_13_a_failing_plugin_is_named_with_its_output() {
     fs::remove_file(plugin.path().join("fails")).unwrap();
     fs::write(plugin.path().join("credential"), "rubbish").unwrap();
     // A failure is remembered for a moment.
-    wait_for("the plugin runs again", PATIENCE, || {
+    within(PATIENCE, "the plugin runs again", || {
         reads(&client).unwrap_err().to_string().contains("printed no ExecCredential").then_some(())
     });
     plugin.prints("v1", &json!({"token": ADMIN}));
-    wait_for("the plugin works", PATIENCE, || reads(&client).ok());
+    within(PATIENCE, "the plugin works", || reads(&client).ok());
 }
 
 #[test]

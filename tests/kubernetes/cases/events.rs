@@ -10,7 +10,7 @@ use homeostat::objects::{
 use serde_json::{Value, json};
 
 use crate::definitions::client;
-use crate::support::wait_for;
+use crate::until::within;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
@@ -89,7 +89,7 @@ fn case_24_an_event_of_a_deleted_namespace_is_dropped_and_later_ones_are_stored(
     recorder.flush();
     let gone =
         || client.get(&NAMESPACE, &ObjectKey::cluster(&name)).ignore_not_found().unwrap().is_none().then_some(());
-    wait_for("the namespace is gone", PATIENCE, gone);
+    within(PATIENCE, "the namespace is gone", gone);
     recorder.event(&doomed, EventType::Normal, "Stopped", "gone");
     let vm = vm("survivor");
     recorder.event(&vm, EventType::Normal, "Started", "after the others");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Follower, Scratch, client_of, delete};
 use crate::kinds::{self, DEFINITION, definition};
-use crate::support::wait_for;
+use crate::until::within;
 
 /// A widget with a number.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -43,7 +43,7 @@ fn case_11_an_unreadable_object_does_not_hide_the_others() {
     let watch = ObjectWatch::new(api).query(scratch.query()).start().unwrap();
     let size = |name: &str| watch.watch().store().get(&scratch.key(name)).map(|object| object.spec.size);
     let waits_for = |name: &str, expected: Option<u32>| {
-        wait_for(&format!("{name} has the size {expected:?}"), super::PATIENCE, || {
+        within(super::PATIENCE, &format!("{name} has the size {expected:?}"), || {
             (size(name) == expected).then_some(())
         });
     };
@@ -68,7 +68,7 @@ fn case_17_a_kind_is_installed_watched_removed_and_installed_again() {
             .delete(&DEFINITION, &ObjectKey::cluster("gizmos.case17.example.com"), &DeleteOptions::default())
             .ignore_not_found()
             .unwrap();
-        wait_for("the kind is removed", super::PATIENCE, || {
+        within(super::PATIENCE, "the kind is removed", || {
             client
                 .get(&DEFINITION, &ObjectKey::cluster("gizmos.case17.example.com"))
                 .ignore_not_found()
@@ -84,20 +84,20 @@ fn case_17_a_kind_is_installed_watched_removed_and_installed_again() {
             "metadata": {"namespace": scratch.namespace, "name": name},
         })
     };
-    wait_for("the kind is not served", super::PATIENCE, || {
+    within(super::PATIENCE, "the kind is not served", || {
         client.list(&KIND, &Query::all()).is_err_and(|error| error.is_kind_not_served()).then_some(())
     });
     // The watch starts before its kind exists.
     let follower = Follower::start(client, &KIND, scratch.query());
     kinds::define(client, &definition(&KIND));
-    let created = wait_for("the kind accepts objects", super::PATIENCE, || client.create(&KIND, gizmo("a")).ok());
+    let created = within(super::PATIENCE, "the kind accepts objects", || client.create(&KIND, gizmo("a")).ok());
     follower.waits_for(&created.key(), true);
     remove();
     // The server deletes the objects before the kind.
     follower.waits_for(&created.key(), false);
     assert_eq!(follower.deletions(), [created.key()]);
     kinds::define(client, &definition(&KIND));
-    let created = wait_for("the kind accepts objects", super::PATIENCE, || client.create(&KIND, gizmo("b")).ok());
+    let created = within(super::PATIENCE, "the kind accepts objects", || client.create(&KIND, gizmo("b")).ok());
     follower.waits_for(&created.key(), true);
     remove();
 }
@@ -137,7 +137,7 @@ fn case_18_a_version_of_a_real_kind_is_served_and_then_not() {
     let name = ObjectKey::cluster("gadgets.case18.example.com");
     if client.get(&DEFINITION, &name).ignore_not_found().unwrap().is_some() {
         delete(client, &DEFINITION, &name);
-        wait_for("the kind is removed", super::PATIENCE, || (!super::exists(client, &DEFINITION, &name)).then_some(()));
+        within(super::PATIENCE, "the kind is removed", || (!super::exists(client, &DEFINITION, &name)).then_some(()));
     }
     let mut both = definition(&NEW);
     let mut old = both["spec"]["versions"][0].clone();
@@ -157,7 +157,7 @@ fn case_18_a_version_of_a_real_kind_is_served_and_then_not() {
     let serve_old = |served: bool| {
         let patch = Patch::Json(json!([{"op": "replace", "path": "/spec/versions/1/served", "value": served}]));
         client.patch(&DEFINITION, &name, &patch, PatchTarget::Object).unwrap();
-        wait_for("the version is served, or not", super::PATIENCE, || {
+        within(super::PATIENCE, "the version is served, or not", || {
             (client.list(&OLD, &scratch.query()).is_ok() == served).then_some(())
         });
     };

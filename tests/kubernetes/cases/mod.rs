@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::kinds;
-use crate::support::wait_for;
+use crate::until::within;
 
 pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
@@ -144,23 +144,23 @@ impl Follower {
 
     /// Waits until the store and the replayed events both equal the objects on the server.
     pub(crate) fn waits_until_equal(&self, fresh: impl Fn() -> Option<Versions>) {
-        let mut last = String::new();
-        let equal = || {
-            let expected = fresh()?;
+        within(PATIENCE, "the store equals the server", || {
+            let expected = fresh().ok_or_else(|| "the server does not answer".to_owned())?;
             let snapshot = self.watch.watch().store().snapshot();
             let stored: Versions = snapshot.iter().map(|(key, object)| (key.clone(), version_of(object))).collect();
             let replayed = self.replayed.lock().clone();
-            last = format!("{} on the server, {} stored, {} replayed", expected.len(), stored.len(), replayed.len());
-            (stored == expected && replayed == expected).then_some(())
-        };
-        let mut equal = equal;
-        let found = crate::support::look_for(PATIENCE, &mut equal);
-        assert!(found.is_some(), "the store differs: {last}, {:?}", self.watch.watch().source().status());
+            if stored == expected && replayed == expected {
+                return Ok(());
+            }
+            let counts =
+                format!("{} on the server, {} stored, {} replayed", expected.len(), stored.len(), replayed.len());
+            Err(format!("{counts}, {:?}", self.watch.watch().source().status()))
+        });
     }
 
     /// Waits until an object with this name is stored, or until it is not.
     pub(crate) fn waits_for(&self, key: &ObjectKey, stored: bool) {
-        wait_for(&format!("{key} is stored: {stored}"), PATIENCE, || {
+        within(PATIENCE, &format!("{key} is stored: {stored}"), || {
             (self.watch.watch().store().contains(key) == stored).then_some(())
         });
     }

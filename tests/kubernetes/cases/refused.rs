@@ -10,7 +10,7 @@ use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, Follower, MAPS, PATIENCE, client_of, delete, fresh, map};
-use crate::support::wait_for;
+use crate::until::within;
 
 /// Creates config maps on a scripted server.
 fn server_with(names: &[&str]) -> ApiServer {
@@ -271,7 +271,7 @@ fn case_04_a_streamed_list_without_its_marker_falls_back_to_a_list() {
     let configs = Api::of_kind(Arc::new(client_of(&server)), CONFIG_MAP);
     let follower = Follower::of(ObjectWatch::new(configs).query(in_default()).clock(clock.clock()));
     // The watch gives up on the marker after 30 seconds without a new object.
-    wait_for("the watch has listed", PATIENCE, || {
+    within(PATIENCE, "the watch has listed", || {
         clock.advance(Duration::from_secs(1));
         follower.watch.watch().store().has_synced().then_some(())
     });

@@ -32,7 +32,7 @@ fn case_07_a_watch_recovers_from_a_silent_black_hole() {
     let created = scratch.client.create(&CONFIG_MAP, scratch.map("a")).unwrap();
     // The connection stays open and silent until the watch gives it up.
     let before = forwarder.accepted();
-    crate::support::wait_for("a new connection", super::PATIENCE, || (forwarder.accepted() > before).then_some(()));
+    crate::until::within(super::PATIENCE, "a new connection", || (forwarder.accepted() > before).then_some(()));
     assert!(!follower.watch.watch().store().contains(&created.key()));
     forwarder.set_flow(Flow::Passing);
     follower.waits_for(&created.key(), true);

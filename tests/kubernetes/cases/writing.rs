@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, Scratch, at, exists};
 use crate::kinds::{self, definition};
-use crate::support::wait_for;
+use crate::until::within;
 
 const GADGET: Kind = Kind::namespaced("cases.example.com", "v1", "Gadget");
 
@@ -59,7 +59,7 @@ fn release(scratch: &Scratch, key: &ObjectKey) {
 }
 
 fn waits_for(what: &str, holds: impl Fn() -> bool) {
-    wait_for(what, super::PATIENCE, || holds().then_some(()));
+    within(super::PATIENCE, what, || holds().then_some(()));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
 use crate::logs::Logs;
+use crate::until::until;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -96,9 +97,7 @@ fn the_status_of_a_watch_shows_a_call_that_is_repeated() {
     server.clear_rules();
     clock.advance(30 * SECOND);
     assert!(watch.watch().store().wait_synced(LONG));
-    while watch.watch().source().status().failing_for.is_some() {
-        std::thread::yield_now();
-    }
+    until("the watch works again", || watch.watch().source().status().failing_for.is_none());
 }
 
 #[test]
@@ -196,7 +195,5 @@ fn a_list_without_a_version_is_watched() {
             .any(|request| request.is_watch() && !streams(request) && request.parameter("resourceVersion").is_none())
     });
     server.client().create(&CONFIG_MAP, map("b")).unwrap();
-    while watch.watch().store().get(&key("b")).is_none() {
-        std::thread::yield_now();
-    }
+    until("the watch has the new object", || watch.watch().store().get(&key("b")).is_some());
 }

@@ -10,7 +10,8 @@ use homeostat::testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, map};
-use crate::support::{pause, wait_for};
+use crate::support::pause;
+use crate::until::within;
 
 /// Returns an object with a version.
 fn at(name: &str, version: &str) -> Value {
@@ -307,7 +308,7 @@ fn a_watch_that_connects_ends_when_it_is_stopped() {
     scope(|scope| {
         let reader =
             scope.spawn(|| client.watch(&CONFIG_MAP, &Query::all(), Some("7"), &stop).unwrap().next().is_none());
-        wait_for("the watch connects", minutes, || connects_to(address.port()).then_some(()));
+        within(minutes, "the watch connects", || connects_to(address.port()).then_some(()));
         stop.cancel();
         assert!(reader.join().unwrap());
     });

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use super::process::lock_file;
 use super::servers::{Options, Servers};
-use crate::support::{pause, wait_for};
+use crate::support::pause;
+use crate::until::within;
 
 /// How long the keeper waits for the next test.
 const IDLE: Duration = Duration::from_secs(20);
@@ -46,7 +47,7 @@ pub(super) fn shared() -> PathBuf {
         let _ = fs::remove_file(directory.join("ready"));
         start_keeper(&directory);
     }
-    wait_for("the shared cluster is ready", PATIENCE, || {
+    within(PATIENCE, "the shared cluster is ready", || {
         let ready = fs::read_to_string(directory.join("ready")).ok();
         if ready.is_none() && !keeper_runs(&directory) {
             let log = fs::read_to_string(directory.join("keeper.log")).unwrap_or_default();
@@ -68,7 +69,7 @@ fn start_keeper(directory: &Path) {
     command.args(["--exact", "cluster::keeper::keeps_the_shared_cluster", "--nocapture"]).env(KEEPER, "1");
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
     let mut keeper = command.spawn().unwrap();
-    wait_for("the keeper starts", PATIENCE, || {
+    within(PATIENCE, "the keeper starts", || {
         let ended = keeper.try_wait().unwrap();
         (ended.is_some() || keeper_runs(directory)).then_some(())
     });
@@ -82,7 +83,7 @@ fn keeps_the_shared_cluster() {
     }
     let directory = directory();
     let alive = lock_file(&directory.join("keeper"));
-    wait_for("the lock of the keeper", PATIENCE, || alive.try_lock().ok());
+    within(PATIENCE, "the lock of the keeper", || alive.try_lock().ok());
     let servers = Servers::start(&directory, &Options { controllers: true, ..Options::default() });
     let ready = directory.join("ready.new");
     fs::write(&ready, servers.directory.path().to_str().unwrap()).unwrap();

@@ -15,7 +15,7 @@ use super::certificates::Authority;
 use super::http::Http;
 use super::process::{Directory, Process};
 use crate::kinds;
-use crate::support::wait_for;
+use crate::until::within;
 
 /// The version that `.ci/kubernetes` builds.
 const VERSION: &str = "1.20.2";
@@ -105,13 +105,13 @@ impl Servers {
     pub(crate) fn wait_until_ready(&mut self) {
         let etcd = ureq::Agent::new_with_defaults();
         let health = format!("{}/health", self.etcd_url);
-        wait_for("etcd is ready", PATIENCE, || {
+        within(PATIENCE, "etcd is ready", || {
             assert_eq!(self.etcd.failure(), None);
             etcd.get(&health).call().ok()
         });
         // Every user may make this request.
         let http = Http::new(&self.url, self.authority.certificate(), NOBODY);
-        wait_for("kube-apiserver is ready", PATIENCE, || {
+        within(PATIENCE, "kube-apiserver is ready", || {
             assert_eq!(self.api_server.failure(), None);
             http.send("GET", "/readyz", None).ok().filter(|(status, _)| *status == 200)
         });

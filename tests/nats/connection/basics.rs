@@ -5,7 +5,8 @@ use std::time::Duration;
 use homeostat::nats::NatsHeaders;
 
 use crate::support::server::TestServer;
-use crate::support::{options, spawn, wait_for};
+use crate::support::{options, spawn};
+use crate::until::until;
 
 #[test]
 fn messages_reach_subscribers_with_headers_and_replies() {
@@ -135,7 +136,7 @@ fn a_subject_that_the_user_may_not_use_is_refused_by_name() {
     connection.flush().unwrap();
     assert!(connection.status().last_error.is_none());
     connection.publish("secret", b"").unwrap();
-    let error = wait_for("refusal", || connection.status().last_error);
+    let error = until("refusal", || connection.status().last_error);
     assert!(error.to_string().contains("Publish to \"secret\""), "{error}");
     assert_eq!(connection.status().connects, 1);
 }
@@ -146,7 +147,7 @@ fn too_many_subscriptions_do_not_end_the_connection() {
     let server = TestServer::with_config("max_subscriptions: 3\n");
     let connection = options(&server.url()).connect().unwrap();
     let subscriptions: Vec<_> = (0..4).map(|at| connection.subscribe(&format!("s{at}")).unwrap()).collect();
-    let error = wait_for("refusal", || connection.status().last_error);
+    let error = until("refusal", || connection.status().last_error);
     assert!(error.to_string().to_lowercase().contains("maximum subscriptions exceeded"), "{error}");
     connection.publish("s0", b"1").unwrap();
     assert_eq!(subscriptions[0].recv().unwrap().payload, b"1");
@@ -165,6 +166,6 @@ fn the_status_shows_the_server() {
     let text = format!("{connection:?}");
     assert!(text.starts_with("NatsConnection { name: \"shown\", connected: true"), "{text}");
     drop(server);
-    wait_for("disconnect", || connection.status().last_error);
+    until("disconnect", || connection.status().last_error);
     assert!(!connection.status().connected);
 }

@@ -6,7 +6,8 @@ use homeostat::nats::protocol::FrameLimits;
 use homeostat::nats::{NatsError, NatsOptions};
 
 use crate::support::scripted::{INFO, Peer, serve};
-use crate::support::{now, options, wait_for};
+use crate::support::{now, options};
+use crate::until::until;
 
 /// Returns the error of connecting to a server that plays `script`.
 fn refused(script: impl Fn(Peer) + Send + Sync + 'static) -> NatsError {
@@ -80,7 +81,7 @@ fn malformed_input_on_a_connection_leads_to_a_new_one() {
     });
     let connection = options(&url).connect().unwrap();
     let connects = u64::try_from(inputs.len()).unwrap() + 1;
-    let status = wait_for("last connection", || Some(connection.status()).filter(|status| status.connects == connects));
+    let status = until("last connection", || Some(connection.status()).filter(|status| status.connects == connects));
     assert!(status.connected, "{status:?}");
 }
 
@@ -98,7 +99,7 @@ fn an_endless_line_ends_the_connection() {
     let mut limits = FrameLimits::default();
     limits.line = 10_000;
     let connection = options(&url).frame_limits(limits).connect().unwrap();
-    wait_for("second connection", || (connection.status().connects == 2).then_some(()));
+    until("second connection", || (connection.status().connects == 2).then_some(()));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn each_server_after_the_other(config: &str, files: &[(&str, &str)], login: impl
         if servers.is_empty() {
             break;
         }
-        crate::support::wait_for("next server", || (connection.status().connects > connects).then_some(()));
+        crate::until::until("next server", || (connection.status().connects > connects).then_some(()));
     }
     assert_eq!(connection.status().connects, 3);
 }

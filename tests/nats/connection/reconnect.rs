@@ -8,10 +8,11 @@ use homeostat::nats::{NatsConnection, NatsHeaders};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::{INFO, serve};
 use crate::support::server::{TestServer, free_port};
-use crate::support::{LONG, options, pause, spawn, wait_for};
+use crate::support::{LONG, options, pause, spawn};
+use crate::until::until;
 
 fn wait_for_connects(connection: &NatsConnection, connects: u64) {
-    wait_for("new connection", || {
+    until("new connection", || {
         let status = connection.status();
         (status.connects >= connects && status.connected).then_some(())
     });
@@ -26,7 +27,7 @@ fn subscriptions_are_restored_and_calls_wait_for_the_new_connection() {
     connection.flush().unwrap();
     for round in 0..5_u8 {
         server.kill();
-        wait_for("disconnect", || (!connection.status().connected).then_some(()));
+        until("disconnect", || (!connection.status().connected).then_some(()));
         let late = connection.subscribe("late").unwrap();
         let publisher = connection.clone();
         // Both calls block until the server is back.
@@ -80,7 +81,7 @@ fn a_call_without_a_connection_fails_after_its_time_with_the_reason() {
     let mut server = TestServer::with_arguments(&[]);
     let connection = options(&server.url()).request_timeout(Duration::from_millis(50)).connect().unwrap();
     server.kill();
-    wait_for("failed attempt", || connection.status().last_error.filter(|error| error.to_string().contains("refused")));
+    until("failed attempt", || connection.status().last_error.filter(|error| error.to_string().contains("refused")));
     let error = connection.publish("a", b"").unwrap_err();
     assert!(error.is_timeout(), "{error}");
     let text = error.to_string();
@@ -136,7 +137,7 @@ fn a_stalled_connection_is_found_by_its_pings() {
     let subscription = connection.subscribe("a").unwrap();
     connection.flush().unwrap();
     proxy.set_flow(Flow::Held);
-    wait_for("stale connection", || (!connection.status().connected).then_some(()));
+    until("stale connection", || (!connection.status().connected).then_some(()));
     proxy.set_flow(Flow::Passing);
     wait_for_connects(&connection, 2);
     connection.publish("a", b"1").unwrap();
@@ -210,7 +211,7 @@ fn a_server_of_the_cluster_takes_over() {
     // A server announces the others once they have joined.
     let named = |connection: &NatsConnection| connection.status().servers.len() == 2;
     let connection = options(&servers[0].url()).connect().unwrap();
-    wait_for("second server", || named(&connection).then_some(()));
+    until("second server", || named(&connection).then_some(()));
     assert_eq!(connection.status().server_name, "server-0");
     let subscription = connection.subscribe("a").unwrap();
     servers[0].kill();
@@ -230,7 +231,7 @@ fn the_credentials_of_an_address_are_used_with_the_servers_that_its_server_names
     {
         let mut servers = pair(arguments);
         let connection = options(&servers[0].url().replace("nats://", &format!("nats://{login}"))).connect().unwrap();
-        wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
+        until("second server", || (connection.status().servers.len() == 2).then_some(()));
         servers[0].kill();
         wait_for_connects(&connection, 2);
         assert_eq!(connection.status().server_name, "server-1");

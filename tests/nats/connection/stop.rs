@@ -11,7 +11,8 @@ use socket2::{Domain, Socket, Type};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::serve;
 use crate::support::server::TestServer;
-use crate::support::{LONG, options, spawn, wait_for};
+use crate::support::{LONG, options, spawn};
+use crate::until::until;
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -32,7 +33,7 @@ fn a_close_ends_every_blocked_call() {
     let (requests, flushes, publishes) = (connection.clone(), connection.clone(), connection.clone());
     // The publications fill the buffer, so the request must come first.
     let request = call("request", Box::new(move || requests.request("a", b"").unwrap_err()));
-    wait_for("pending request", || (connection.status().requests == 1).then_some(()));
+    until("pending request", || (connection.status().requests == 1).then_some(()));
     let threads = [
         request,
         call("recv", Box::new(move || subscription.recv().unwrap_err())),
@@ -78,11 +79,11 @@ fn the_last_clone_closes_the_connection_and_its_threads_end() {
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         names.filter(|name| name.contains("lasting")).count()
     };
-    wait_for("two threads", || (threads() == 2).then_some(()));
+    until("two threads", || (threads() == 2).then_some(()));
     drop(connection);
     clone.flush().unwrap();
     drop(clone);
-    wait_for("end of both threads", || (threads() == 0).then_some(()));
+    until("end of both threads", || (threads() == 0).then_some(()));
 }
 
 /// The dial blocks, because the accept queue of the listening socket is full.
@@ -148,13 +149,13 @@ fn an_idle_connection_sends_pings_only_and_a_server_that_does_not_answer_is_left
     clock.wait_for_sleepers(1);
     clock.advance(second);
     next((0, Frame::Ok));
-    wait_for("second connection", || {
+    until("second connection", || {
         clock.advance(Duration::from_millis(100));
         (connection.status().connects == 2).then_some(())
     });
     is_subscribe();
     for _ in 0..5 {
-        wait_for("ping", || {
+        until("ping", || {
             clock.advance(Duration::from_millis(100));
             seen.try_recv().ok().map(|seen| assert_eq!(seen, (1, Frame::Ping)))
         });

@@ -11,7 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
 
 use crate::support::server::{TestServer, free_port};
-use crate::support::{options, spawn, wait_for};
+use crate::support::{options, spawn};
+use crate::until::until;
 
 /// An authority, a server certificate and a client certificate, in PEM.
 pub(super) struct Certificates {
@@ -80,7 +81,7 @@ fn subscriptions_survive_reconnects_under_tls() {
     let subscription = connection.subscribe("a").unwrap();
     for round in 0..3_u64 {
         server.restart();
-        wait_for("reconnect", || (connection.status().connects > round + 1).then_some(()));
+        until("reconnect", || (connection.status().connects > round + 1).then_some(()));
         connection.publish("a", b"1").unwrap();
         assert_eq!(subscription.recv().unwrap().payload, b"1");
     }
@@ -108,9 +109,9 @@ fn a_server_that_is_named_by_its_number_has_a_certificate_of_the_same_name() {
     let connection = options(&url).root_certificates(first.folder().join("ca.pem")).connect().unwrap();
     let second = start(1);
     let address = second.url().replace("nats://", "");
-    wait_for("second server", || connection.status().servers.contains(&address).then_some(()));
+    until("second server", || connection.status().servers.contains(&address).then_some(()));
     first.kill();
-    wait_for("reconnect", || (connection.status().server == address && connection.status().connected).then_some(()));
+    until("reconnect", || (connection.status().server == address && connection.status().connected).then_some(()));
     connection.flush().unwrap();
     let error = options(&second.url()).root_certificates(second.folder().join("ca.pem")).connect().unwrap_err();
     assert!(text(&error).contains("certificate not valid for name"), "{error}");
@@ -125,18 +126,18 @@ fn a_server_that_is_named_later_must_offer_tls_too() {
     let connection = options(&first.url()).root_certificates(first.folder().join("ca.pem")).connect().unwrap();
     assert_eq!(connection.status().servers.len(), 1);
     let plain = TestServer::with_config(&cluster(1));
-    wait_for("second server", || (connection.status().servers.len() == 2).then_some(()));
+    until("second server", || (connection.status().servers.len() == 2).then_some(()));
     first.kill();
     // Attempts to the first server hang now, so that the second one's error becomes visible.
     let silent = TcpListener::bind(("127.0.0.1", first.port())).unwrap();
-    let error = wait_for("attempt with the second server", || {
+    let error = until("attempt with the second server", || {
         assert_eq!(connection.status().connects, 1, "a connection without TLS");
         connection.status().last_error.filter(|error| text(error).contains("TLS is required"))
     });
     assert!(text(&error).ends_with("TLS is required, but the server does not offer it"), "{error}");
     drop((plain, silent));
     first.restart();
-    wait_for("reconnect", || (connection.status().connects == 2).then_some(()));
+    until("reconnect", || (connection.status().connects == 2).then_some(()));
     connection.flush().unwrap();
 }
 

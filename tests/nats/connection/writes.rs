@@ -5,7 +5,8 @@ use homeostat::nats::NatsOptions;
 use super::tls::{Certificates, TLS};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
-use crate::support::{options, spawn, wait_for};
+use crate::support::{options, spawn};
+use crate::until::until;
 
 const THREADS: u8 = 16;
 
@@ -38,7 +39,7 @@ fn large_requests_arrive_whole(server: &TestServer, configure: impl Fn(NatsOptio
         })
         .collect();
     // More bytes than the buffers of both sockets hold.
-    wait_for("full socket", || (connection.status().requests >= 10).then_some(()));
+    until("full socket", || (connection.status().requests >= 10).then_some(()));
     proxy.set_flow(Flow::Passing);
     for thread in threads {
         thread.join().unwrap();

@@ -8,7 +8,8 @@ use homeostat::nats::{KvBucket, KvUpdate, KvWatchOptions, NatsHeaders, NatsMessa
 use parking_lot::Mutex;
 
 use crate::support::scripted::{Peer, STREAM, serve};
-use crate::support::{LONG, options, pause, spawn, wait_for};
+use crate::support::{LONG, options, pause, spawn};
+use crate::until::until;
 
 const HEARTBEATS: u64 = 100;
 
@@ -53,7 +54,7 @@ fn look(thread: i32) -> (String, u64) {
 
 /// Blocks until the threads sleep. Returns how often they have waited.
 fn settle(threads: &[i32]) -> Vec<u64> {
-    wait_for("sleep of all threads", || {
+    until("sleep of all threads", || {
         let seen: Vec<_> = threads.iter().map(|thread| look(*thread)).collect();
         seen.iter().all(|(state, _)| state == "S").then(|| seen.into_iter().map(|(_, waits)| waits).collect())
     })

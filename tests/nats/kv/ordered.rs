@@ -9,7 +9,8 @@ use homeostat::nats::{KvBucket, KvConfig, KvWatchOptions, NatsConnection};
 use super::{bucket, next, take, watching};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
-use crate::support::{options, spawn, wait_for};
+use crate::support::{options, spawn};
+use crate::until::until;
 
 /// Returns the names of the bucket's consumers.
 fn consumers(connection: &NatsConnection) -> Vec<String> {
@@ -81,7 +82,7 @@ fn a_stop_while_a_consumer_is_replaced_ends_the_watch() {
         delete_consumers(&connection);
         stopper.stop();
         assert!(blocked.join().unwrap().is_closed());
-        wait_for("no consumer", || consumers(&connection).is_empty().then_some(()));
+        until("no consumer", || consumers(&connection).is_empty().then_some(()));
     }
     assert_eq!(connection.status().subscriptions, 0);
 }
@@ -113,11 +114,11 @@ fn a_watch_survives_restarts_of_the_server() {
     for round in 1..=5 {
         server.restart();
         // The connection may not have noticed its end yet.
-        wait_for("reconnect", || (connection.status().connects > round).then_some(()));
+        until("reconnect", || (connection.status().connects > round).then_some(()));
         kv.put("a", b"1").unwrap();
         assert_eq!(next(&mut watch), format!("a=1@{round}"));
     }
-    wait_for("one consumer", || (consumers(&connection).len() == 1).then_some(()));
+    until("one consumer", || (consumers(&connection).len() == 1).then_some(()));
 }
 
 /// "base usage, missing heartbeat": the server is alive, but its consumer is silent.
@@ -135,7 +136,7 @@ fn missed_heartbeats_lead_to_a_new_consumer() {
     assert_eq!(next(&mut watch), "a=1@1");
     writer.put("a", b"2").unwrap();
     assert_eq!(next(&mut watch), "a=2@2");
-    wait_for("another consumer", || {
+    until("another consumer", || {
         let present = consumers(direct);
         (present.len() == 1 && present != first).then_some(())
     });
@@ -156,11 +157,11 @@ fn a_storm_of_reconnects_leaves_one_consumer() {
         assert!(connection.status().connects > connects);
         most = most.max(consumers(direct).len());
     }
-    wait_for("one consumer", || (consumers(direct).len() == 1).then_some(()));
+    until("one consumer", || (consumers(direct).len() == 1).then_some(()));
     println!("at most {most} consumers at once in 100 reconnects");
     assert!(most <= 2, "{most} consumers");
     drop(watch);
-    wait_for("no consumer", || consumers(direct).is_empty().then_some(()));
+    until("no consumer", || consumers(direct).is_empty().then_some(()));
 }
 
 /// nats-server#5785: a consumer that starts beyond the end of a stream is accepted, but receives nothing.

@@ -39,6 +39,6 @@ fn entries_with_a_time_to_live_expire_with_a_marker_or_are_refused_by_version() 
     let after = kv.create_key("a", b"2").unwrap();
     assert_eq!(next(&mut watch), format!("a=2@{after}"));
     kv.purge_with_ttl("a", SECOND).unwrap();
-    crate::support::wait_for("end of the marker", || kv.entry("a").unwrap().is_none().then_some(()));
+    crate::until::until("end of the marker", || kv.entry("a").unwrap().is_none().then_some(()));
     assert!(kv.create_key_with_ttl("a", b"", Duration::from_millis(999)).unwrap_err().is_invalid());
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use homeostat::nats::{KvBucket, KvConfig, KvUpdate};
 
 use super::{bucket, next, take, watching};
-use crate::support::{LONG, spawn, wait_for};
+use crate::support::{LONG, spawn};
+use crate::until::until;
 
 /// `TestKeyValueWatch`, "default watcher".
 #[test]
@@ -124,7 +125,7 @@ fn a_position_of_another_life_of_the_bucket_is_gone() {
         "{error}"
     );
     assert!(watch.recv_timeout(LONG).unwrap_err().is_gone(), "it stays gone");
-    wait_for("end of its consumer", || (kv.status().unwrap().consumers == 0).then_some(()));
+    until("end of its consumer", || (kv.status().unwrap().consumers == 0).then_some(()));
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn a_stop_and_a_close_end_a_blocked_watch() {
     let (mut watch, error) = blocked.join().unwrap();
     assert!(error.is_closed());
     assert!(watch.recv().unwrap_err().is_closed());
-    wait_for("end of its consumer", || (kv.status().unwrap().consumers == 0).then_some(()));
+    until("end of its consumer", || (kv.status().unwrap().consumers == 0).then_some(()));
 
     let mut other = kv.watch(&watching()).unwrap();
     assert_eq!(next(&mut other), "synced");
@@ -220,7 +221,7 @@ fn dropped_watches_and_listings_leave_no_consumers() {
         // This watch is never read.
         drop(kv.watch(&watching()).unwrap());
     }
-    wait_for("end of all consumers", || (kv.status().unwrap().consumers == 0).then_some(()));
+    until("end of all consumers", || (kv.status().unwrap().consumers == 0).then_some(()));
     assert_eq!(connection.status().subscriptions, 0);
 }
 
@@ -277,7 +278,7 @@ fn a_marker_removed_while_a_reader_stalls_is_not_missed_silently() {
     }
     kv.delete("a").unwrap();
     kv.put("f", b"").unwrap();
-    wait_for("removal", || (kv.remove_markers(Duration::ZERO).unwrap() == 1).then_some(()));
+    until("removal", || (kv.remove_markers(Duration::ZERO).unwrap() == 1).then_some(()));
     reading.flush().unwrap();
     clock.advance(minute + Duration::from_secs(1));
     let reader = spawn(move || {
@@ -290,7 +291,7 @@ fn a_marker_removed_while_a_reader_stalls_is_not_missed_silently() {
             }
         }
     });
-    wait_for("end of the watch", || {
+    until("end of the watch", || {
         // Advance slowly, so that the server's answers arrive in time.
         clock.advance(Duration::from_millis(1));
         reader.is_finished().then_some(())

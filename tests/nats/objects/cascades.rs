@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
 use crate::support::server::TestServer;
 use crate::support::{options, removes_markers, scale, spawn};
+use crate::until::until;
 
 /// Returns a server, a client, and the client's bucket.
 fn world() -> (TestServer, NatsClient, KvBucket) {
@@ -249,9 +250,7 @@ fn dependents_that_other_clients_create_during_a_deletion_are_deleted() {
                 })
             })
             .collect();
-        while created.load(Ordering::SeqCst) < 20 {
-            std::thread::yield_now();
-        }
+        until("twenty dependents exist", || created.load(Ordering::SeqCst) >= 20);
         let options = DeleteOptions::default().propagation(propagation);
         checker.delete(&WIDGET, &key("a"), &options).unwrap();
         for writer in writers {

@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::{WIDGET, client, key, widget};
 use crate::support::server::TestServer;
-use crate::support::{LONG, spawn, wait_for};
+use crate::support::{LONG, spawn};
+use crate::until::until;
 
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
@@ -37,23 +38,23 @@ fn a_primary_controller_keeps_its_secondaries_across_a_server_restart() {
     let manager = Manager::builder().build().unwrap();
     let _controller = PrimaryController::new("widgets", widgets, sync).secondary(&pages).add_to(&manager).unwrap();
     let running = manager.start().unwrap();
-    let until = |expected: &[&str]| {
-        wait_for(&format!("pages {expected:?}"), || {
+    let until_listed = |expected: &[&str]| {
+        until(&format!("pages {expected:?}"), || {
             let list = writer.list(&PAGE, &Query::all()).unwrap().items;
             (list.iter().map(SharedObject::name).collect::<Vec<_>>() == expected).then_some(())
         });
     };
     writer.create(&WIDGET, widget("a", 2)).unwrap();
-    until(&["a-0", "a-1"]);
+    until_listed(&["a-0", "a-1"]);
     server.restart();
     writer.delete(&PAGE, &ObjectKey::new("pages", "a-0"), &DeleteOptions::default()).unwrap();
-    until(&["a-0", "a-1"]);
+    until_listed(&["a-0", "a-1"]);
     let mut grown = writer.get(&WIDGET, &key("a")).unwrap().to_value();
     grown["spec"]["size"] = json!(1);
     writer.update(&WIDGET, grown).unwrap();
-    until(&["a-0"]);
+    until_listed(&["a-0"]);
     writer.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
-    until(&[]);
+    until_listed(&[]);
     manager.stop();
     running.wait().unwrap();
 }
@@ -71,7 +72,7 @@ fn a_lease_in_a_bucket_has_one_leader_even_after_a_server_restart() {
     let waiting = spawn(move || other.campaign(&Context::detached()).map(|term| term.fence().number()));
     server.restart();
     assert!(term.fence().check().is_ok() && !waiting.is_finished());
-    wait_for("leader in the lease", || one.leader());
+    until("leader in the lease", || one.leader());
     drop(term);
     assert_eq!(waiting.join().unwrap().unwrap(), Some(1));
 }
@@ -99,7 +100,7 @@ fn a_controller_runs_for_each_change_of_an_object() {
     for size in 2..20 {
         object["spec"]["size"] = json!(size);
         object = writer.update(&WIDGET, object).unwrap().to_value();
-        wait_for("run for the change", || (counted.load(Ordering::SeqCst) == size).then_some(()));
+        until("run for the change", || (counted.load(Ordering::SeqCst) == size).then_some(()));
     }
     assert!(runs.load(Ordering::SeqCst) >= 18);
     running.shutdown(LONG);

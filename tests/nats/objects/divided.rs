@@ -8,15 +8,16 @@ use homeostat::objects::Client;
 
 use super::client;
 use crate::fleet::{Ground, drive, works};
+use crate::support::options;
 use crate::support::server::TestServer;
-use crate::support::{options, wait_for};
+use crate::until::until;
 
 fn connect(address: &str) -> Arc<dyn Client> {
     // Give up silent connections soon.
     let (second, ping) = (Duration::from_secs(1), Duration::from_millis(500));
     let options = options(address).connect_timeout(second).request_timeout(second * 2).ping_interval(ping);
     let connection = options.retry_first_connect(true).connect().unwrap();
-    let client = wait_for("bucket", || NatsClient::create(&connection, &NatsClient::bucket("TEST").history(64)).ok());
+    let client = until("bucket", || NatsClient::create(&connection, &NatsClient::bucket("TEST").history(64)).ok());
     Arc::new(client)
 }
 

@@ -17,7 +17,8 @@ use serde_json::json;
 
 use super::{WIDGET, client, client_of, connect, key, owned, widget};
 use crate::support::server::TestServer;
-use crate::support::{options, pause, scale, spawn, wait_for};
+use crate::support::{options, pause, scale, spawn};
+use crate::until::until;
 
 /// Repeats a call until the server answers. Counts calls with an unknown outcome.
 pub(super) fn answered<T>(
@@ -182,7 +183,7 @@ fn a_server_that_is_killed_loses_no_acknowledged_write_and_watches_stay_right() 
     let store = ObjectWatch::new(Api::<DynamicObject>::of_kind(Arc::new(stored), WIDGET)).start().unwrap();
     for kill in 0..kills {
         let seen = rounds.load(Ordering::SeqCst);
-        wait_for("more writes", || (rounds.load(Ordering::SeqCst) >= seen + 3).then_some(()));
+        until("more writes", || (rounds.load(Ordering::SeqCst) >= seen + 3).then_some(()));
         pause(Duration::from_millis((kill as u64 * 7) % 20));
         server.kill();
         server.restart();
@@ -200,7 +201,7 @@ fn a_server_that_is_killed_loses_no_acknowledged_write_and_watches_stay_right() 
     assert_eq!(known.objects, fresh);
     assert_eq!(fresh.keys().filter(|name| name.contains("-child-")).count(), 0, "{fresh:?}");
     assert!(known.events > kills, "{} events, {} relists", known.events, known.relists);
-    wait_for("store that equals a fresh list", || {
+    until("store that equals a fresh list", || {
         let mut names: Vec<_> = store.watch().store().keys().iter().map(|key| key.name().to_owned()).collect();
         names.sort();
         (names == fresh.keys().cloned().collect::<Vec<_>>()).then_some(())

@@ -15,7 +15,8 @@ use serde_json::json;
 use super::{WIDGET, client, client_of, connect, entry, key, widget};
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::server::TestServer;
-use crate::support::{LONG, options, pause, removes_markers, spawn, wait_for};
+use crate::support::{LONG, options, pause, removes_markers, spawn};
+use crate::until::until;
 
 type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
@@ -143,7 +144,7 @@ fn a_recreated_bucket_makes_all_earlier_versions_gone() {
     gone_from(&client, &before);
     gone_from(&next, &before);
     assert!(version(&next) > before);
-    wait_for("store that equals the new bucket", || (store.watch().store().len() == 21).then_some(()));
+    until("store that equals the new bucket", || (store.watch().store().len() == 21).then_some(()));
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_watch_that_was_away_while_markers_were_removed_is_gone() {
     proxy.refuse(false);
     // No other change makes the watches check.
     live.is_gone();
-    wait_for("store without the deleted object", || {
+    until("store without the deleted object", || {
         let names: Vec<_> = store.watch().store().keys().iter().map(|key| key.name().to_owned()).collect();
         (names == ["a"]).then_some(())
     });
@@ -240,7 +241,7 @@ fn a_watch_that_a_short_history_has_outrun_is_gone_and_its_store_still_ends_righ
     proxy.refuse(false);
     live.is_gone();
     let last = near.get(&WIDGET, &key("a")).unwrap();
-    wait_for("store with the last state", || {
+    until("store with the last state", || {
         let found = store.watch().store().get(&key("a"))?;
         (homeostat::objects::Object::meta(&*found).resource_version == last.resource_version()).then_some(())
     });
@@ -283,7 +284,7 @@ fn a_stop_ends_the_opening_of_a_watch_that_waits_for_the_server() {
             let thread = spawn(move || opening.watch(&WIDGET, &query, from.as_deref(), &stopped).map(Iterator::count));
             pause(Duration::from_millis(20));
             stop.cancel();
-            wait_for("end of the call", || thread.is_finished().then_some(()));
+            until("end of the call", || thread.is_finished().then_some(()));
             assert_eq!(thread.join().unwrap().unwrap(), 0);
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod server;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::until::within;
 use homeostat::Exponential;
 use homeostat::nats::{NatsConnection, NatsOptions};
 
@@ -36,26 +37,10 @@ pub(crate) fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static
     thread::spawn(body)
 }
 
-/// Blocks until `check` returns a value.
-pub(crate) fn wait_for<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
-    wait_within(LONG, what, check)
-}
-
 /// Blocks until `check` returns a value. An election in a cluster takes up to ten seconds, or longer on a busy
 /// machine.
 pub(crate) fn wait_for_long<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
-    wait_within(LONG * 6, what, check)
-}
-
-fn wait_within<R>(time: Duration, what: &str, mut check: impl FnMut() -> Option<R>) -> R {
-    let end = now() + time;
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(now() < end, "no {what} within {time:?}");
-        pause(Duration::from_millis(2));
-    }
+    within(LONG * 6, what, check)
 }
 
 /// Returns a number from the environment that scales a test.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use tempfile::TempDir;
 
-use super::wait_for;
+use crate::until::until;
 
 /// A server process with a temporary store. It ends with the test, even if the test is killed.
 pub(crate) struct TestServer {
@@ -117,7 +117,7 @@ impl TestServer {
         command.arg("-sd").arg(self.folder.path().join("store"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("cannot start setpriv (Debian: util-linux): {error}"));
-        let accepts = wait_for("server that accepts", || {
+        let accepts = until("server that accepts", || {
             if child.try_wait().unwrap().is_some() {
                 return Some(false);
             }

@@ -11,8 +11,9 @@ use homeostat::run::NoRetry;
 use homeostat::{Action, BoxError, Context, EnqueueOutcome, Manager};
 use parking_lot::Mutex;
 
-use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme, until};
+use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme};
 use crate::hooked_client::unreachable;
+use crate::waits::until;
 
 #[test]
 fn follows_a_primary_from_creation_to_deletion() {
@@ -226,7 +227,7 @@ fn does_not_collect_an_object_that_has_a_new_owner() {
         let handle = world.controller().add_to(&manager).unwrap();
         handle.suspend(key("b"));
         let running = manager.start().unwrap();
-        until(|| if world.texts()["b-x"] == "given" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
+        until!(if world.texts()["b-x"] == "given" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
         handle.wait(&key("a"), SECOND).unwrap();
         world.until_pages(&[("b-x", "given")]);
         let uid = world.bare_pages().get(&page_key("b-x")).unwrap().metadata.uid;
@@ -261,7 +262,7 @@ fn a_change_of_a_tertiary_enqueues_its_primaries() {
         world.themes().delete(&key("dark"), &DeleteOptions::default()).unwrap();
         let calls = world.until_called("secondary b");
         assert!(calls.iter().all(|call| call.starts_with("secondary ")), "{calls:?}");
-        until(|| if world.texts()["b-x"] == "one" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
+        until!(if world.texts()["b-x"] == "one" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
         started.stop();
     }
 }
@@ -279,7 +280,7 @@ fn calls_gone_once() {
         world.until_echoed(&started, &["a"]);
         let runs = || started.handle.metrics().runs.runs();
         let until_runs = |count| {
-            until(|| if runs() >= count { Ok(()) } else { Err(format!("{} runs, not {count}", runs())) });
+            until!(if runs() >= count { Ok(()) } else { Err(format!("{} runs, not {count}", runs())) });
             started.handle.wait(&key("a"), SECOND).unwrap();
         };
         let before = runs();
@@ -341,7 +342,7 @@ fn only_the_client_says_that_a_primary_is_gone() {
         world.until_pages(&[("a-x", "one")]);
         world.of_sites.before(|_, _| None);
         world.clock.advance(60 * SECOND);
-        until(|| if started.handle.failing().is_empty() { Ok(()) } else { Err("it still fails".into()) });
+        until!(if started.handle.failing().is_empty() { Ok(()) } else { Err("it still fails".to_owned()) });
         assert!(!world.forget().iter().any(|call| call.starts_with("gone")));
         started.stop();
     }
@@ -412,7 +413,7 @@ fn controllers_share_the_watches_of_each_client() {
         seen.dedup();
         seen
     };
-    until(|| if sorted().len() == 3 { Ok(()) } else { Err(sorted().join(", ")) });
+    until!(if sorted().len() == 3 { Ok(()) } else { Err(sorted().join(", ")) });
     assert_eq!(sorted(), ["one here", "three there", "two here"]);
     assert_eq!(lists.load(Ordering::SeqCst), 1);
     manager.stop();
@@ -448,7 +449,7 @@ fn the_retry_policy_decides_after_a_failure() {
     assert_eq!(started.handle.enqueue(key("a")), EnqueueOutcome::Held);
     started.stop();
     let started = world.start(|settings| settings.retry(NoRetry));
-    until(|| if started.handle.parked().len() == 1 { Ok(()) } else { Err("it is not given up".into()) });
+    until!(if started.handle.parked().len() == 1 { Ok(()) } else { Err("it is not given up".to_owned()) });
     started.stop();
 }
 
@@ -498,10 +499,16 @@ fn a_conflict_is_retried_promptly_and_is_not_a_failure() {
         a.pages = site("", &[("x", "two")]).pages;
         world.sites().update(&a).unwrap();
         for conflicts in 1..=2 {
-            until(
-                || if started.handle.metrics().runs.requeues == conflicts { Ok(()) } else { Err("no requeue".into()) },
-            );
-            until(|| if started.handle.queue().delayed_count() == 1 { Ok(()) } else { Err("it does not wait".into()) });
+            until!(if started.handle.metrics().runs.requeues == conflicts {
+                Ok(())
+            } else {
+                Err("no requeue".to_owned())
+            });
+            until!(if started.handle.queue().delayed_count() == 1 {
+                Ok(())
+            } else {
+                Err("it does not wait".to_owned())
+            });
             world.until_pages(&[("a-x", "one")]);
             world.clock.advance(SECOND);
         }

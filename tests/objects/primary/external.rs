@@ -8,7 +8,8 @@ use homeostat::objects::{DeleteOptions, External, Object, ObjectKey, PrimaryCont
 use homeostat::{BoxError, Context, Reasons, RequeueAfter};
 use parking_lot::Mutex;
 
-use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, site, until};
+use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, site};
+use crate::waits::until;
 
 /// A signpost for each site, with the number of its pages.
 #[derive(Clone, Default)]
@@ -38,7 +39,7 @@ impl Signs {
 
     #[track_caller]
     fn until(&self, name: &str, sign: Option<usize>) {
-        until(|| if self.of(name) == sign { Ok(()) } else { Err(format!("{:?}", self.up.lock())) });
+        until!(if self.of(name) == sign { Ok(()) } else { Err(format!("{:?}", self.up.lock())) });
     }
 
     fn forget(&self) -> Vec<String> {
@@ -186,8 +187,12 @@ fn a_failure_names_the_resource_and_does_not_stop_the_others() {
             *bad.broken.lock() = None;
             world.clock.advance(60 * SECOND);
             bad.until("a", None);
-            until(|| {
-                if world.forget().iter().any(|call| call.starts_with("gone")) { Ok(()) } else { Err("not gone".into()) }
+            until!({
+                if world.forget().iter().any(|call| call.starts_with("gone")) {
+                    Ok(())
+                } else {
+                    Err("not gone".to_owned())
+                }
             });
             started.stop();
         }
@@ -201,7 +206,7 @@ fn a_resource_can_ask_for_another_run() {
     *signs.broken.lock() = Some("later");
     let started = world.start(with(&world, &signs));
     world.sites().create(&site("a", &[])).unwrap();
-    until(|| if signs.calls.lock().contains(&"converge a".to_owned()) { Ok(()) } else { Err("not tried".into()) });
+    until!(if signs.calls.lock().contains(&"converge a".to_owned()) { Ok(()) } else { Err("not tried".to_owned()) });
     started.handle.wait(&key("a"), SECOND).unwrap();
     assert!(started.handle.failing().is_empty());
     *signs.broken.lock() = None;
@@ -233,7 +238,7 @@ fn a_resource_that_cannot_be_listed_is_a_failing_source() {
     let started = world.start(with(&world, &signs));
     let source = started.handle.sources().into_iter().find(|source| source.name() == "signs").unwrap();
     let failures = |count| {
-        until(|| match source.status() {
+        until!(match source.status() {
             status if status.failures_in_a_row == count && status.listing_for.is_none() => Ok(()),
             status => Err(status.to_string()),
         });

@@ -11,7 +11,8 @@ use homeostat::objects::{
 use homeostat::{Action, BoxError, Exponential, Manager};
 use parking_lot::Mutex;
 
-use super::world::{Page, Site, World, key, page, page_key, site, until};
+use super::world::{Page, Site, World, key, page, page_key, site};
+use crate::waits::until;
 
 const SITES: [&str; 4] = ["a", "b", "c", "d"];
 const STEPS: usize = 60;
@@ -136,11 +137,11 @@ fn storm(clients: usize, seed: u64) {
     sites.create(&site("last", &[("x", "the last")])).unwrap();
     let last = page_key("last-x");
     let is_made = || pages.get(&last).ok();
-    until(|| is_made().map(drop).ok_or_else(|| format!("no last page; {:?}", handle.status())));
+    until!(is_made().map(drop).ok_or_else(|| format!("no last page; {:?}", handle.status())));
     let made = pages.get(&last).unwrap();
     pages.purge(&last).unwrap();
     let is_new = || is_made().filter(|page| page.metadata.uid != made.metadata.uid);
-    until(|| is_new().map(drop).ok_or_else(|| format!("no new last page; {:?}", handle.status())));
+    until!(is_new().map(drop).ok_or_else(|| format!("no new last page; {:?}", handle.status())));
     for name in SITES {
         handle.wait(&key(name), Duration::from_secs(60)).unwrap();
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use homeostat::objects::{
@@ -13,6 +12,7 @@ use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, Manual
 use parking_lot::Mutex;
 
 use crate::hooked_client::HookedClient;
+use crate::waits::until;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const RESYNC: Duration = Duration::from_secs(600);
@@ -146,7 +146,7 @@ impl World {
     pub(crate) fn until_pages(&self, pages: &[(&str, &str)]) {
         let wanted: BTreeMap<_, _> =
             pages.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        until(|| if self.texts() == wanted { Ok(()) } else { Err(format!("{:?}, not {wanted:?}", self.texts())) });
+        until!(if self.texts() == wanted { Ok(()) } else { Err(format!("{:?}, not {wanted:?}", self.texts())) });
     }
 
     /// Waits until each of the sites has run for an event about its page.
@@ -154,7 +154,7 @@ impl World {
     pub(crate) fn until_echoed(&self, started: &Started, sites: &[&str]) {
         for name in sites {
             let echo = format!("secondary {name}");
-            until(|| if self.calls.lock().contains(&echo) { Ok(()) } else { Err(self.calls.lock().join(", ")) });
+            until!(if self.calls.lock().contains(&echo) { Ok(()) } else { Err(self.calls.lock().join(", ")) });
             started.handle.wait(&key(name), SECOND).unwrap();
         }
         self.forget();
@@ -163,7 +163,7 @@ impl World {
     /// Waits for this call, and takes the calls so far.
     #[track_caller]
     pub(crate) fn until_called(&self, call: &str) -> Vec<String> {
-        until(|| {
+        until!({
             if self.calls.lock().iter().any(|known| known == call) { Ok(()) } else { Err(self.calls.lock().join(", ")) }
         });
         self.forget()
@@ -188,7 +188,7 @@ impl World {
         let manager = Manager::builder().clock(self.clock.clock()).build().unwrap();
         let handle = settings(self.controller()).add_to(&manager).unwrap();
         let running = manager.start().unwrap();
-        until(|| if handle.has_synced() { Ok(()) } else { Err("the listings are not in".to_owned()) });
+        until!(if handle.has_synced() { Ok(()) } else { Err("the listings are not in".to_owned()) });
         Started { handle, manager, running }
     }
 }
@@ -204,7 +204,7 @@ impl Started {
     #[track_caller]
     pub(crate) fn failing(&self, name: &str) -> String {
         let mut found = None;
-        until(|| {
+        until!({
             found = self.handle.failing().into_iter().find(|failed| failed.key == key(name));
             if found.is_some() && self.handle.queue().delayed_count() > 0 {
                 Ok(())
@@ -255,18 +255,4 @@ fn make(pages: &Secondary<Page>, themes: &Api<Theme>, site: &Site) -> Result<(),
     }
     pages.prune(site, keep)?;
     Ok(())
-}
-
-/// Waits until the closure succeeds. Panics with its last message after a timeout.
-#[track_caller]
-pub(crate) fn until(mut is_so: impl FnMut() -> Result<(), String>) {
-    let mut last = String::new();
-    for _ in 0..40_000 {
-        match is_so() {
-            Ok(()) => return,
-            Err(report) => last = report,
-        }
-        thread::park_timeout(Duration::from_millis(1));
-    }
-    panic!("{last}");
 }

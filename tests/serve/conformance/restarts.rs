@@ -12,6 +12,7 @@ use homeostat::{Action, BoxError, Context, Controller, Exponential, WorkerPool};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::until::until;
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
@@ -35,22 +36,16 @@ fn widgets(objects: &MemoryClient) -> Vec<Value> {
     objects.list(&WIDGET, &Query::all()).unwrap().items.iter().map(SharedObject::to_value).collect()
 }
 
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        std::thread::yield_now();
-    }
-}
-
 /// Starts a server on the port of a previous one. For a while, a connection of another process may occupy the port.
 fn serve_again(objects: &MemoryClient, address: SocketAddr) -> Running<ServerControl> {
-    loop {
+    until("the port is free", || {
         let api = ObjectApi::builder(Arc::new(objects.clone())).serve(ServedResource::new(WIDGET)).build().unwrap();
         match Server::builder(address).objects(&api).build().unwrap().start() {
-            Ok(server) => return server,
-            Err(error) if error.to_string().contains("in use") => std::thread::yield_now(),
+            Ok(server) => Some(server),
+            Err(error) if error.to_string().contains("in use") => None,
             Err(error) => panic!("{error}"),
         }
-    }
+    })
 }
 
 /// Runs a controller that writes each widget's status, and restarts its server while the widgets change.
@@ -96,7 +91,7 @@ fn a_controller_survives_restarts(history: usize) {
     for round in 1..=5 {
         let name = format!("short-{round}");
         create(&objects, &name);
-        until(is_equal);
+        until("the statuses are equal", is_equal);
         drop(server);
         objects.delete(&WIDGET, &key(&name), &DeleteOptions::default()).unwrap();
         create(&objects, &format!("new-{round}"));
@@ -105,7 +100,7 @@ fn a_controller_survives_restarts(history: usize) {
         }
         server = serve_again(&objects, address);
         resize(&objects, "steady", round);
-        until(is_equal);
+        until("the statuses are equal", is_equal);
         // A run that failed because of the stop is repeated, and then finds that earlier widgets are gone.
         while deleted.recv().unwrap() != name {}
     }

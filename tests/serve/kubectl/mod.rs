@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use crate::until::until;
 use homeostat::Running;
 use homeostat::objects::{Client, Kind, MemoryClient, ObjectKey, Patch, PatchTarget};
 use homeostat::serve::{
@@ -169,9 +170,7 @@ impl Door {
 
     /// Waits until a command watches objects.
     fn wait_for_watch(&self) {
-        while self.server.counts().open_streams == 0 {
-            std::thread::yield_now();
-        }
+        until("a command watches", || self.server.counts().open_streams > 0);
     }
 
     fn get(&self, name: &str) -> Value {

@@ -312,7 +312,7 @@ fn children_and_callbacks_added_during_a_cancel_are_cancelled_once() {
                         .collect();
                     root.cancel();
                     assert!(joined.iter().all(|(child, _)| child.is_cancelled()));
-                    // Dropping a guard would unregister a callback that the other thread has not run yet.
+                    // Dropping a guard would unregister a callback before the other thread runs it.
                     for (_, guard) in joined {
                         guard.detach();
                     }

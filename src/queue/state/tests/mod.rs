@@ -195,7 +195,7 @@ fn cancel_in_every_state() {
     }
 }
 
-/// The pending reruns that a claim can end with: none, soft, at t, at a time that has come, now.
+/// The pending reruns that a claim can end with: none, soft, at t, at a past time, now.
 const RERUNS: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
 
 /// Ending × pending rerun.
@@ -338,7 +338,7 @@ fn every_pending_rerun_counts() {
     }
 }
 
-/// A requeue leaves its key settled, and so does a run for later without a reason. A change that waits for that run does not.
+/// A key is settled if it only waits for a requeue, or for a later run without a reason. It is not if a change waits for that run.
 #[test]
 fn a_key_is_settled_unless_a_change_waits() {
     let (none, requeue, change) = (Reasons::NONE, Reasons::REQUEUE, Reasons::UPDATED);

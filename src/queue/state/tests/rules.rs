@@ -55,6 +55,26 @@ fn a_run_is_early_if_a_request_has_ended_its_backoff() {
     }
 }
 
+/// The last of two requests decides. The backoff still ends at `T`.
+#[test]
+fn a_run_is_early_only_if_it_is_due_before_the_end_of_the_backoff() {
+    let (now, sooner, later) =
+        (EnqueueMethod::EnqueueNow, EnqueueMethod::Reschedule(SOON), EnqueueMethod::Reschedule(LATE));
+    let cells = [
+        (now, later, NOW, false),
+        (sooner, later, NOW, false),
+        (now, sooner, NOW, true),
+        (later, now, NOW, true),
+        (later, now, Nanos(T), false),
+    ];
+    for (first, second, time, early) in cells {
+        let (mut record, mut bounds) = (backing_off(2, T), Bounds::default());
+        record.request(&mut bounds, &first.into(), ZERO, || NOW);
+        record.request(&mut bounds, &second.into(), ZERO, || time);
+        assert_eq!(record.early, early, "{first:?}, then {second:?} at {time:?}");
+    }
+}
+
 #[test]
 fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
     for brings_forward in [
@@ -122,7 +142,7 @@ fn only_enqueue_now_in_a_backoff_waits_for_the_floor() {
         (1, 1_150, EnqueueMethod::EnqueueNow, Is::Delayed(1_150), Held),
         (1, 1_200, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Held),
         (1, NEVER, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Scheduled),
-        // The time has come, but the timer has not turned yet.
+        // The delay is due, but the timer has not expired it yet.
         (1, 1_000, EnqueueMethod::EnqueueNow, Is::Ready, Queued),
         (1, T,     EnqueueMethod::Enqueue, Is::Delayed(T), Held),
         // `reschedule` sets the time itself.

@@ -1,4 +1,4 @@
-//! The short ways that most keys take, checked against the rules for every state and request.
+//! The fast paths that most keys take, checked against the rules for every state and request.
 
 use super::*;
 

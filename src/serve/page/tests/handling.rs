@@ -10,6 +10,7 @@ use crate::base::clock::ManualClock;
 use crate::controller::ControllerHandle;
 use crate::serve::http::{Handler, Reply, ReplyBody};
 use crate::serve::page::StatusPages;
+use crate::until::until;
 use crate::{Action, BoxError, Context, Controller, Exponential, Manager, Poller, Running, terminal};
 
 const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='a'>\"&\n\u{202e}";
@@ -58,9 +59,9 @@ impl Program {
         self.keys.enqueue(key.to_owned());
         if key == "bad" || key == "later" {
             // The key is never idle, because it waits for its next run.
-            while self.keys.queue().next_due().is_none() || self.keys.metrics().runs.runs() == 0 {
-                std::thread::yield_now();
-            }
+            until("the key has failed and waits", || {
+                self.keys.queue().next_due().is_some() && self.keys.metrics().runs.runs() > 0
+            });
         } else {
             self.keys.wait(&key.to_owned(), Duration::MAX).unwrap();
         }
@@ -224,9 +225,7 @@ fn pages_do_not_keep_their_manager() {
     program.pages = StatusPages::new(&program.manager).unwrap();
     program.manager = Manager::builder().build().unwrap();
     // The sampling thread may hold the manager for a moment.
-    while program.get("/").0 == 200 {
-        std::thread::yield_now();
-    }
+    until("the page is gone", || program.get("/").0 != 200);
     assert_eq!(program.get("/"), (503, "the manager has ended\n".to_owned()));
 }
 
@@ -257,9 +256,7 @@ fn failing_sources_and_stuck_runs_need_attention() {
         .clock(program.clock.clock());
     let poller = crate::Component::poller("links", failing, program.keys.queue());
     program.manager.add(poller).unwrap();
-    while program.manager.source("links").unwrap().status().failures == 0 {
-        std::thread::yield_now();
-    }
+    until("the source has failed", || program.manager.source("links").unwrap().status().failures > 0);
     let page = program.get("/").1;
     assert!(page.contains(">source fails</span>") && page.contains("no &lt;route&gt;"), "{page}");
     assert_eq!(program.json("/statusz")["sources"][0]["lastError"], "no <route>");
@@ -285,9 +282,7 @@ fn every_field_of_the_status_is_documented() {
         program.run(key);
     }
     program.keys.enqueue("slow".to_owned());
-    while program.keys.metrics().runs.active == 0 {
-        std::thread::yield_now();
-    }
+    until("a run is active", || program.keys.metrics().runs.active > 0);
     let mut found = Vec::new();
     names(&program.json("/statusz"), &mut found);
     assert!(found.len() > 80);

@@ -10,6 +10,7 @@ use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock,
 use super::*;
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, stage};
+use crate::until::until;
 use homeostat::ControllerHandle;
 
 type Outcome = Result<Action, BoxError>;
@@ -30,13 +31,13 @@ fn saying<K: homeostat::Key + Sync + fmt::Debug>(
 
 /// Waits for runs of all these keys, through any number of backoffs.
 fn wait_for(clock: &ManualClock, reported: &Receiver<u32>, mut missing: Vec<u32>) {
-    while !missing.is_empty() {
+    until("all keys have run", || {
         clock.advance(10 * SECOND);
-        thread::yield_now();
         for key in reported.try_iter() {
             missing.retain(|other| *other != key);
         }
-    }
+        missing.is_empty()
+    });
 }
 
 /// The result of runs while key 1 panics.
@@ -198,7 +199,7 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
     }
 }
 
-/// The clone is for the run that was held back.
+/// The clone is for the run of the resumed key.
 #[test]
 fn a_resume_that_panics_can_be_repeated() {
     let traps = Traps::new();
@@ -208,9 +209,7 @@ fn a_resume_that_panics_can_be_repeated() {
     let vms = saying("vm", &clock, report, |key: &Key| Ok(key.0.id)).build().unwrap().start(&pool).unwrap();
     vms.suspend(traps.key(1));
     vms.enqueue(traps.key(1));
-    while vms.queue().delayed_count() == 0 {
-        thread::yield_now();
-    }
+    until("the suspended key waits", || vms.queue().delayed_count() > 0);
     traps.arm(Op::Clone, 1);
     assert_eq!(panics(|| vms.resume(&traps.key(1))), "Clone of 1");
     traps.disarm();
@@ -244,9 +243,7 @@ fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     }));
     vms.resume_all();
     clock.wait_for_sleepers(2);
-    while reported.is_empty() {
-        thread::yield_now();
-    }
+    until("the key runs", || !reported.is_empty());
     clock.wait_for_sleepers(3);
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), [1, 2]);
     *traps.on_drop.lock() = None;

@@ -353,7 +353,7 @@ fn an_on_ready_hook_that_panics_stops_no_thread() {
     queue.enqueue(traps.key(1));
     claim.done();
     take(&queue).requeue_after(Duration::from_micros(1));
-    // Here the hook panics on the timer thread, which goes on.
+    // Here the hook panics on the timer thread, which survives.
     for _ in 0..3 {
         queue.dequeue().unwrap().requeue_after(Duration::from_micros(1));
     }

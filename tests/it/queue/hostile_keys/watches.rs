@@ -17,7 +17,7 @@ fn reported(event: &Event<Key, u32>) -> Heard {
     (event.key().map(|key| key.0.id), event.kind())
 }
 
-/// Returns a subscriber that stops at each event until the test lets it go on.
+/// Returns a subscriber that blocks at each event until the test releases it.
 fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
     let (runs, director) = stage();
     let mapping = move |event: &Event<Key, u32>| {

@@ -12,7 +12,7 @@ const SERVED: u32 = 1000;
 /// Keys that are cancelled too. They must not run twice at once.
 const CANCELLED: u32 = 100;
 /// Keys with one request at a time: the next request comes after the start of the run for the last one, often before its end.
-/// Exactly one run follows each request, and not early. A lost rerun would be lost for good.
+/// Exactly one run follows each request, and not early. A lost rerun is never repeated.
 const EXACT: u32 = 64;
 
 /// The record of a key.

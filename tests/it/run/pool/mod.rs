@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::stages::{ALLOWANCE, SECOND, just_before};
 use crate::support::MS;
+use crate::until::until;
 use homeostat::ControllerHandle;
 
 type Outcome = Result<Action, BoxError>;
@@ -191,9 +192,7 @@ fn a_controller_waits_for_one_run_of_each_other_with_any_number_of_threads() {
             big
         });
         let few = runs.of("few", &clock).max_concurrent_reconciles(limit).build().unwrap().start(&pool).unwrap();
-        while !few.has_synced() {
-            std::thread::yield_now();
-        }
+        until("the controller has started", || few.has_synced());
         let mut under_way: Vec<_> = (0..threads).map(|_| runs.next()).collect();
         feed(&few, 50);
         let (mut active, mut served) = (0, 0);
@@ -274,7 +273,7 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     assert_eq!(own.metrics().runs.successes, 4);
 }
 
-/// A key whose first `Clone` panics, if its number is odd.
+/// A key with a number. If it is odd, the first `Clone` panics.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Fragile(u32);
 

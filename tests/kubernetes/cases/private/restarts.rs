@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::cases::{CONFIG_MAP, Follower, PATIENCE, Versions, delete, fresh, map};
 use crate::cluster::http::Http;
 use crate::cluster::{self, Options, Servers};
-use crate::support::{number_of, pause, wait_for};
+use crate::support::{number_of, pause};
+use crate::until::within;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -136,7 +137,7 @@ fn case_02_and_03_versions_and_pages_expire() {
     let first = client.list(&CONFIG_MAP, &in_default().limit(2)).unwrap();
     let next = in_default().limit(2).continue_from(first.continue_token.unwrap());
     let mut number = 0;
-    let error = wait_for("the page expires", PATIENCE, || {
+    let error = within(PATIENCE, "the page expires", || {
         number += 1;
         servers.http().send("PATCH", &format!("{MAPS}/map-0"), Some(&map("default", "map-0", number))).unwrap();
         client.list(&CONFIG_MAP, &next).err()

@@ -9,6 +9,7 @@ use std::thread;
 use super::*;
 use crate::base::cancel::CancellationToken;
 use crate::objects::{SharedObject, ValueRef, WatchEvent};
+use crate::until::until;
 
 fn count(count: u64) -> Patch {
     Patch::Merge(json!({"spec": {"count": count}}))
@@ -38,9 +39,7 @@ fn write_together(client: &FileClient, bytes: usize, then: impl FnOnce()) -> Vec
         let mut running = Vec::new();
         for (call, changes) in calls.iter().zip([1, 2, 4, 5, 5]) {
             running.push(scope.spawn(call));
-            while client.server.writers.waiting() < changes {
-                thread::yield_now();
-            }
+            until("all writers wait", || client.server.writers.waiting() >= changes);
         }
         then();
         drop(gate);
@@ -139,9 +138,9 @@ fn break_and_repair(disk: &TestDisk, random: &mut Random, is_done: &AtomicBool) 
         let failed = disk.state.lock().failed;
         disk.fail_after(usize::try_from(random.below(60)).unwrap(), fault);
         let more = usize::try_from(random.below(3)).unwrap();
-        while disk.state.lock().failed <= failed + more && !is_done.load(Ordering::SeqCst) {
-            thread::yield_now();
-        }
+        until("the disk has failed or the writers are done", || {
+            disk.state.lock().failed > failed + more || is_done.load(Ordering::SeqCst)
+        });
         disk.repair();
     }
 }
