@@ -162,6 +162,7 @@ pub mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod queue;
+pub mod rt;
 pub mod run;
 #[cfg(feature = "serve")]
 pub mod serve;

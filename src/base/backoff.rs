@@ -103,11 +103,6 @@ impl Exponential {
     }
 }
 
-/// Maps a random number to [0, 1).
-pub(crate) fn unit(draw: u64) -> f64 {
-    f64::midpoint(symmetric_unit(draw), 1.0)
-}
-
 /// Maps a random number to [-1, 1).
 fn symmetric_unit(draw: u64) -> f64 {
     /// 2^52: the top 53 bits of the draw, halved and shifted, fill a double's mantissa exactly.
@@ -117,22 +112,43 @@ fn symmetric_unit(draw: u64) -> f64 {
     top / HALF - 1.0
 }
 
-/// A stream of random numbers for jitter: `SplitMix64` (Steele, Lea and Flood, 2014).
+/// A stream of random numbers for jitter: `SplitMix64` (Steele, Lea and Flood, 2014). Not for secrets.
+///
+/// [`Clock::draws`](crate::Clock::draws) returns one, which a simulation repeats.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::Draws;
+///
+/// let (mut one, mut other) = (Draws::new(7), Draws::new(7));
+/// assert_eq!(one.draw(), other.draw());
+/// assert!(Draws::unit(one.draw()) < 1.0);
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Draws(u64);
+pub struct Draws(u64);
 
 impl Draws {
-    #[cfg(any(all(test, not(loom)), feature = "testing"))]
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Creates a stream. The same seed gives the same numbers.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Creates an independent stream, seeded by the standard library's hash randomness.
-    pub(crate) fn random() -> Self {
+    #[must_use]
+    pub fn random() -> Self {
         Self(std::hash::RandomState::new().hash_one(0))
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Maps a random number to [0, 1).
+    #[must_use]
+    pub fn unit(draw: u64) -> f64 {
+        f64::midpoint(symmetric_unit(draw), 1.0)
+    }
+
+    /// Returns the next number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -186,10 +202,10 @@ mod tests {
         let mut draws = Draws::new(42);
         let (mut low, mut high) = (Duration::MAX, Duration::ZERO);
         for _ in 0..10_000 {
-            let delay = backoff.jittered(1, draws.next());
+            let delay = backoff.jittered(1, draws.draw());
             low = low.min(delay);
             high = high.max(delay);
-            assert!(backoff.jittered(2, draws.next()) <= 200 * MS);
+            assert!(backoff.jittered(2, draws.draw()) <= 200 * MS);
         }
         assert!(low >= 75 * MS && low < 76 * MS, "{low:?}");
         assert!(high <= 125 * MS && high > 124 * MS, "{high:?}");
@@ -199,7 +215,7 @@ mod tests {
     #[test]
     fn draws_are_splitmix64() {
         let mut draws = Draws::new(1_234_567);
-        assert_eq!(draws.next(), 6_457_827_717_110_365_317);
-        assert_eq!(draws.next(), 3_203_168_211_198_807_973);
+        assert_eq!(draws.draw(), 6_457_827_717_110_365_317);
+        assert_eq!(draws.draw(), 3_203_168_211_198_807_973);
     }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-#[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, ThreadOptions};
@@ -13,10 +12,35 @@ use crate::base::wait::AutoResetEvent;
 
 /// Starts a thread that runs `task`. Setting `event` triggers its next step. In a simulation, the scheduler runs the steps.
 ///
+/// The thread ends after the last step. Join it with the returned handle.
+///
 /// # Errors
 ///
-/// Returns an error if the operating system refuses a thread, or if the simulation has ended.
-pub(crate) fn spawn(
+/// Returns an error if the operating system refuses a thread, if `name` has a NUL, or if the simulation has ended.
+///
+/// # Examples
+///
+/// A task that counts the times at which it was woken:
+///
+/// ```
+/// use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, spawn};
+/// use homeostat::{Clock, ThreadOptions};
+///
+/// struct ThreeSteps(u32);
+///
+/// impl Task for ThreeSteps {
+///     fn step(&mut self, _now: Nanos) -> Next {
+///         self.0 += 1;
+///         if self.0 == 3 { Next::Finished } else { Next::At(Nanos::ZERO) }
+///     }
+/// }
+///
+/// let clock = Clock::system();
+/// let event = AutoResetEvent::new(clock.clone());
+/// spawn(&ThreadOptions::new(), &clock, "counter".to_owned(), ThreeSteps(0), &event)?.join();
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn spawn(
     options: &ThreadOptions,
     clock: &Clock,
     name: String,
@@ -49,12 +73,10 @@ impl<T: Task> Task for EventTask<T> {
         self.task.step(now)
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, next: Nanos) -> Nanos {
         if self.event.is_set() { Nanos::ZERO } else { self.task.due(next) }
     }
 
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         self.event.clear();
         self.task.take_turn(turn)

@@ -18,10 +18,6 @@ pub(crate) use std::sync::atomic;
 #[cfg(loom)]
 pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 
-/// A counter for a `static`: it outlives each run of a model, so the model checker does not follow it.
-#[cfg(feature = "objects")]
-pub(crate) use std::sync::atomic::AtomicU64 as StaticCounter;
-
 #[cfg(loom)]
 mod modelled {
     use std::ops::{Deref, DerefMut};

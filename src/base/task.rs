@@ -1,20 +1,26 @@
 //! Tasks: thread bodies that are divided into steps.
 
+use std::fmt;
+
 use crate::base::time::Nanos;
 
 /// A thread body that is divided into steps. A thread calls them in a loop; a simulation calls them one by one.
-pub(crate) trait Task: Send {
+///
+/// A thread drops the task after its last step, and logs a panic, which also ends the task.
+pub trait Task: Send {
     /// Does the work that is due at `now`. Returns the time of the next step.
     fn step(&mut self, now: Nanos) -> Next;
 
-    /// Returns the time from which a step has work. `next` is the time that the last step returned.
-    #[cfg(feature = "testing")]
+    /// Returns the time from which a step has work, for a simulation. `next` is the time that the last step returned.
+    ///
+    /// Override it if the task can have work before `next` without its event being set.
     fn due(&mut self, next: Nanos) -> Nanos {
         next
     }
 
-    /// Runs a step of a simulation: like [`step`](Self::step), but does a small part of the due work, without blocking.
-    #[cfg(feature = "testing")]
+    /// Runs a step of a simulation: like [`step`](Self::step), but does a small part of the due work, and blocks only on the clock.
+    ///
+    /// Override it if a step can do several things in one order or another, such as the runs of several keys.
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         self.step(turn.now)
     }
@@ -22,7 +28,7 @@ pub(crate) trait Task: Send {
 
 /// The time of the next step of a [`Task`]. Its event triggers the step earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// At this time. [`Nanos::NEVER`] waits for the event only.
     At(Nanos),
     /// There is no next step.
@@ -30,11 +36,17 @@ pub(crate) enum Next {
 }
 
 /// The context of one step in a simulation.
-#[cfg(feature = "testing")]
-pub(crate) struct TurnContext<'a> {
-    pub(crate) now: Nanos,
-    /// A random number for equal choices.
-    pub(crate) draw: u64,
-    /// Adds the subject of the step to the trace.
-    pub(crate) say: &'a dyn Fn(String),
+pub struct TurnContext<'a> {
+    /// The time by the clock of the task.
+    pub now: Nanos,
+    /// A random number. It decides between equal choices.
+    pub draw: u64,
+    /// Adds the subject of the step, such as its key, to the trace.
+    pub say: &'a dyn Fn(String),
+}
+
+impl fmt::Debug for TurnContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnContext").field("now", &self.now).field("draw", &self.draw).finish_non_exhaustive()
+    }
 }

@@ -6,20 +6,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The number of bytes that are kept and shown.
 pub(crate) const MOST: usize = 1024;
 
-/// Returns `text`, truncated to [`MOST`] bytes. The end shows how many bytes are missing.
-pub(crate) fn bounded(mut text: String) -> String {
-    if let Some((kept, rest)) = cut(&text) {
-        let (kept, more) = (kept.len(), rest.len());
+/// Returns `text`, truncated to 1024 bytes. The end says how many bytes are missing.
+///
+/// # Examples
+///
+/// ```
+/// let text = homeostat::rt::bounded("x".repeat(2000));
+/// assert!(text.ends_with("x… (976 more bytes)"));
+/// ```
+#[must_use]
+pub fn bounded(mut text: String) -> String {
+    if text.len() > MOST {
+        let kept = boundary(&text, MOST);
+        let missing = text.len() - kept;
         text.truncate(kept);
-        text.push_str(&missing(more));
+        text.push_str(&format!("… ({missing} more bytes)"));
         text.shrink_to_fit();
     }
     text
-}
-
-/// Splits a text that is too long, between two characters.
-fn cut(text: &str) -> Option<(&str, &str)> {
-    (text.len() > MOST).then(|| text.split_at(boundary(text, MOST)))
 }
 
 /// Returns the last boundary between two characters within the first `most` bytes.
@@ -27,23 +31,22 @@ pub(crate) fn boundary(text: &str, most: usize) -> usize {
     (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default()
 }
 
-fn missing(bytes: usize) -> String {
-    format!("… ({bytes} more bytes)")
-}
-
-/// Returns `text` as a part of one line: truncated, and with escaped control characters.
-pub(crate) fn one_line(text: &str) -> String {
+/// Returns `text` as a part of one line: [truncated](bounded), and with escaped control characters.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(homeostat::rt::one_line("no such file:\n/etc/vms"), "no such file:\\n/etc/vms");
+/// ```
+#[must_use]
+pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(MOST));
-    let (kept, rest) = cut(text).unwrap_or((text, ""));
-    for character in kept.chars() {
+    for character in bounded(text.to_owned()).chars() {
         if breaks_a_line(character) {
             line.extend(character.escape_default());
         } else {
             line.push(character);
         }
-    }
-    if !rest.is_empty() {
-        line.push_str(&missing(rest.len()));
     }
     line
 }
@@ -55,8 +58,17 @@ fn breaks_a_line(character: char) -> bool {
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Displays another value like [`one_line`].
-pub(crate) struct OneLine<T>(pub(crate) T);
+/// Displays another value like [`one_line`]. For errors and names in log lines.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::OneLine;
+///
+/// assert_eq!(format!("failed: {}", OneLine("a\tb")), "failed: a\\tb");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct OneLine<T>(pub T);
 
 impl<T: fmt::Display> fmt::Display for OneLine<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

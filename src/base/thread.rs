@@ -90,12 +90,13 @@ impl ThreadOptions {
         (Self { refused: Some(refused), ..options }, started)
     }
 
-    /// Starts a thread.
+    /// Starts a thread that runs `body`, which a simulation cannot interrupt. To run a [`Task`](crate::rt::Task), call
+    /// [`spawn`](crate::rt::spawn()).
     ///
     /// # Errors
     ///
     /// Returns an error if the operating system refuses a thread.
-    pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+    pub fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
         if name.contains('\0') {
             // Otherwise the standard library would panic.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
@@ -127,8 +128,8 @@ impl ThreadOptions {
     }
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
 /// Roles in thread names, and their short forms for the system.
+#[cfg(all(target_os = "linux", not(loom)))]
 const ROLES: [(&str, &str); 15] = [
     ("accept", "accept"),
     ("connection", "conn"),
@@ -175,7 +176,7 @@ fn system_name(name: &str) -> String {
 }
 
 /// Joins a task without its own thread.
-pub(crate) trait JoinTask: Send + Sync {
+pub trait JoinTask: Send + Sync {
     /// Returns whether the caller is a step of this task, or runs on its thread.
     fn is_current(&self) -> bool;
 
@@ -197,8 +198,8 @@ pub(crate) fn current_thread() -> ThreadId {
     thread::current().id()
 }
 
-/// The handle for joining a thread or task.
-pub(crate) struct Joiner {
+/// The handle for joining one thread or task. Dropping it does not stop the thread.
+pub struct Joiner {
     name: String,
     role: Role,
     /// A forked process has a copy of this handle, but not the thread.
@@ -212,12 +213,13 @@ enum Role {
 
 impl Joiner {
     /// Creates the joiner of a task without its own thread.
-    pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
+    pub fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
         Self { name, role: Role::Task(Box::new(task)), owner: OwnerProcess::current() }
     }
 
     /// Returns whether the caller runs on this thread.
-    pub(crate) fn is_current(&self) -> bool {
+    #[must_use]
+    pub fn is_current(&self) -> bool {
         match &self.role {
             Role::Thread(handle) => handle.thread().id() == thread::current().id(),
             Role::Task(task) => task.is_current(),
@@ -225,7 +227,7 @@ impl Joiner {
     }
 
     /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a forked process.
-    pub(crate) fn join(self) {
+    pub fn join(self) {
         if self.is_current() || !self.owner.is_current() {
             return;
         }
@@ -255,8 +257,16 @@ pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// Returns the text of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+/// Returns the text of a panic, from the payload that [`catch_unwind`] returned.
+///
+/// # Examples
+///
+/// ```
+/// let panic = std::panic::catch_unwind(|| panic!("out of disks")).unwrap_err();
+/// assert_eq!(homeostat::rt::panic_message(&*panic), "out of disks");
+/// ```
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
         text
     } else if let Some(text) = panic.downcast_ref::<String>() {
@@ -266,8 +276,15 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Runs user code and contains its panic. Logs the panic as "`what` panicked".
-pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
+/// Calls user code and catches its panic. Logs the panic as the error "`what` panicked", with its text.
+///
+/// # Examples
+///
+/// ```
+/// homeostat::rt::shielded("the hook of a disk", || panic!("out of disks"));
+/// // logged: the hook of a disk panicked: out of disks
+/// ```
+pub fn shielded(what: &str, code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         let message = panic_message(&*panic);
         log::error!(panic = message; "{what} panicked: {message}");

@@ -3,18 +3,34 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Nanoseconds since the origin of a clock. Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps.
+/// A time of a [`Clock`](crate::Clock), in nanoseconds since its origin.
+///
+/// Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps. All system clocks have one origin; each held clock has its
+/// own.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::Nanos;
+/// use std::time::Duration;
+///
+/// let second = Duration::from_secs(1);
+/// assert_eq!(Nanos::ZERO.after(second).since(Nanos::ZERO), second);
+/// assert_eq!(Nanos::ZERO.after(Duration::MAX), Nanos::NEVER);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Nanos(pub(crate) u64);
+pub struct Nanos(pub u64);
 
 impl Nanos {
-    pub(crate) const ZERO: Self = Self(0);
+    /// The origin of the clock.
+    pub const ZERO: Self = Self(0);
 
     /// Later than any time of a clock: a wake at `NEVER` does not happen.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time after `duration`. [`Nanos::NEVER`] if it does not fit (after some 584 years).
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
@@ -25,7 +41,8 @@ impl Nanos {
     }
 
     /// Returns the time from `earlier` to `self`; zero if `earlier` is not earlier.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
@@ -46,9 +63,18 @@ impl Nanos {
     }
 }
 
-/// A duration for people, with three digits, such as 92.6ms.
-#[derive(Clone, Copy)]
-pub(crate) struct Rounded(pub(crate) Duration);
+/// Displays a duration for people, with three digits. `Duration::MAX` is "forever".
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::Rounded;
+/// use std::time::Duration;
+///
+/// assert_eq!(Rounded(Duration::from_nanos(92_592_544)).to_string(), "92.6ms");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Rounded(pub Duration);
 
 impl fmt::Display for Rounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

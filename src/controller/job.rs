@@ -278,7 +278,6 @@ where
         self.state.next_token()
     }
 
-    #[cfg(feature = "testing")]
     fn shuffle(&self, draw: u64) -> Option<String> {
         let state = &*self.state;
         let key = (state.next_token() == Nanos::ZERO).then(|| state.queue.shared.shuffle(draw)).flatten()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::protocol::{InvalidFrame, ProtocolError};
-use crate::base::time::Rounded;
+use crate::rt::Rounded;
 
 /// An error of a [`NatsConnection`](super::NatsConnection) or a [`KvBucket`](super::KvBucket).
 ///

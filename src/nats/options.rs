@@ -7,9 +7,7 @@ use std::time::Duration;
 use super::address::ServerAddress;
 use super::error::NatsError;
 use super::protocol::{FrameLimits, check_subject};
-use crate::base::backoff::Exponential;
-use crate::base::clock::Clock;
-use crate::base::thread::ThreadOptions;
+use crate::base::{Clock, Exponential, ThreadOptions};
 
 /// The options of a [`NatsConnection`](super::NatsConnection).
 ///

@@ -15,7 +15,7 @@ use super::object::Object;
 use super::own_write::{note_deletion, note_write};
 use super::query::{ObjectList, Query};
 use super::shared::SharedObject;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 
 /// The objects of one type in a [`Client`]. Clones are cheap.
 ///

@@ -14,7 +14,7 @@ use super::kind::Kind;
 use super::query::{ObjectList, Query};
 use super::shared::SharedObject;
 pub use super::stream::{ObjectStream, PollEvents, WatchEvent};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 
 /// Stores objects, as an API server does. [`Api`](super::Api) is the typed interface to a client.
 ///

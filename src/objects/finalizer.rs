@@ -6,7 +6,7 @@ use super::api::Api;
 use super::client::Patch;
 use super::error::{ClientError, Ignore};
 use super::object::Object;
-use crate::run::reconciler::Action;
+use crate::run::Action;
 
 /// The most retries of a removal. Each retry reads the object again.
 const MOST_RETRIES: usize = 5;

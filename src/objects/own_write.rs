@@ -13,11 +13,13 @@ use super::query::Query;
 use super::shared::SharedObject;
 use super::value_ref::ValueRef;
 use super::version::{is_older, is_reached};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::run::own_writes::{OwnWrite, note};
-use crate::watch::store::Store;
-use crate::watch::write_view::{Shown, ShownListener, WriteView};
+use crate::watch::{
+    Store,
+    write_view::{Shown, ShownListener, WriteView},
+};
 
 /// A write of an object.
 struct ObjectWrite {

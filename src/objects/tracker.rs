@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+// The counter outlives each run of a model, so the model checker does not follow it.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
@@ -12,9 +14,8 @@ use super::meta::ObjectMeta;
 use super::object::Object;
 use super::selector::LabelSelector;
 use super::value_ref::ValueRef;
-use crate::base::clock::Clock;
-use crate::base::sync::atomic::Ordering::Relaxed;
-use crate::base::sync::{Mutex, StaticCounter};
+use crate::base::Clock;
+use crate::base::sync::Mutex;
 use crate::queue::{Enqueue, FastState, Key};
 use crate::watch::Subscriber;
 
@@ -74,7 +75,7 @@ pub(crate) struct Scope(u64);
 impl Scope {
     /// Returns an id that is unique in the process.
     pub(crate) fn new() -> Self {
-        static NEXT: StaticCounter = StaticCounter::new(0);
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Relaxed))
     }
 }

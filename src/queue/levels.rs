@@ -101,7 +101,6 @@ impl PriorityLevels {
 
     /// Moves a random key of the next level to its front and returns it. Only for simulations: otherwise a level is first in,
     /// first out.
-    #[cfg(feature = "testing")]
     pub(crate) fn shuffle(&mut self, entries: &mut impl Entries, draw: u64) -> Option<u32> {
         let front = self.front()?;
         let level = Priority::SERVED.into_iter().find(|level| self.lists.front(level.level()) == Some(front))?;

@@ -108,7 +108,6 @@ impl<const COUNT: usize> LinkedLists<COUNT> {
     }
 
     /// Adds an entry that is in no list to the front of a list.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn push_front(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
         let sentinel = sentinel_of(list);
         let ahead = self.sentinels[list].next;

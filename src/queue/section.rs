@@ -128,7 +128,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
 
     /// Draws the backoff of the queue itself.
     pub(super) fn backoff(&mut self, failures: u32) -> Duration {
-        let draw = self.guard.draws.next();
+        let draw = self.guard.draws.draw();
         self.shared.config.backoff.jittered(failures, draw)
     }
 

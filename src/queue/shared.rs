@@ -235,14 +235,12 @@ impl<K: Key> QueueShared<K> {
     }
 
     /// Whether a dequeue would return at once: a key is ready, or the queue is shut down and served.
-    #[cfg(feature = "testing")]
     pub(crate) fn is_due(&self) -> bool {
         let locked = self.locked.lock();
         locked.records.has_ready() || locked.records.is_over()
     }
 
     /// Moves a random key of the next priority level to its front and returns it.
-    #[cfg(feature = "testing")]
     pub(crate) fn shuffle(&self, draw: u64) -> Option<K> {
         self.locked.lock().records.shuffle(draw).cloned()
     }

@@ -172,7 +172,7 @@ impl<K: Key> CrashLoopGuard<K> {
             RecordPhase::Waiting(until) => until.since(now),
             RecordPhase::Started(_) => {
                 let short_runs = record.short_runs.saturating_add(1);
-                let delay = self.backoff.jittered(short_runs, draws.next());
+                let delay = self.backoff.jittered(short_runs, draws.draw());
                 *record = RunRecord { short_runs, phase: RecordPhase::Waiting(now.after(delay)) };
                 delay
             }

@@ -377,8 +377,18 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// Returns the first error of type `T` in the chain, including errors marked by [`Muted`].
-pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+/// Returns the first error of type `T` in the chain of sources of `error`, including errors marked by [`muted`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{BoxError, rt, run::muted};
+///
+/// let error: BoxError = muted(std::fmt::Error).into();
+/// assert_eq!(rt::find(&*error), Some(&std::fmt::Error));
+/// ```
+#[must_use]
+pub fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     std::iter::successors(Some(error), |&error| match as_a(error) {
         Some(Muted(mark)) => Some(mark.error()),
         None => error.source(),
@@ -399,8 +409,20 @@ fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
-/// An error with all its sources, in one line for the log, except for sources that only tell the run loop what to do. Shows a fixed text if `Display` panics.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+/// Displays an error with all its sources, for log lines. Omits sources that only tell the run loop what to do.
+///
+/// Shows a fixed text if the `Display` of an error panics.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{rt::Chain, terminal};
+///
+/// let error = terminal("invalid digit found in string");
+/// assert_eq!(Chain(&error).to_string(), "invalid digit found in string");
+/// ```
+#[derive(Debug)]
+pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
 impl Chain<'_> {
     fn write(&self, text: &mut String) -> fmt::Result {

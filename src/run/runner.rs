@@ -403,7 +403,7 @@ where
     /// Lets the policy decide about a failed run.
     fn decide(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
         let failures = claim.failures_if_retried();
-        let random = self.draws.next();
+        let random = self.draws.draw();
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), &ShownKey(claim.key()));
         let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);

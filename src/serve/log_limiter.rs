@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The period in which each cause gets one line.
 const PERIOD: Duration = Duration::from_secs(10);

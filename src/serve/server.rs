@@ -24,10 +24,7 @@ use std::time::Duration;
 
 use self::control::ServerThreads;
 use self::service::ServerService;
-use crate::base::clock::Clock;
-use crate::base::error::StartError;
-use crate::base::running::{Runnable, Running};
-use crate::base::thread::ThreadOptions;
+use crate::base::{Clock, Runnable, Running, StartError, ThreadOptions};
 use crate::serve::http::{Acceptor, HttpShared, IdleSockets, Poll, ThreadRoster};
 #[cfg(feature = "serve-tls")]
 use crate::serve::http::{ServerTls, TlsFiles};

@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Adds code [before](Self::before), [around](Self::around) and [after](Self::after) a step.
 ///

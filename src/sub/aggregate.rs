@@ -15,9 +15,7 @@ use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{Api, ClientError, Ignore, Object, ObjectKey, Query};
-use crate::run::context::Context;
-use crate::run::error::BoxError;
-use crate::run::reconciler::{Action, Reconciler};
+use crate::run::{Action, BoxError, Context, Reconciler};
 use crate::watch::{Event, Subscriber};
 
 /// A [`Reconciler`] of one object that is built from others, such as an index or a summary. It creates the object if it

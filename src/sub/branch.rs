@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult};
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// A condition for an object.
 pub(super) type StepCondition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;

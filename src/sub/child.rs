@@ -10,7 +10,7 @@ use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
-use crate::run::error::{BoxError, terminal};
+use crate::run::{BoxError, terminal};
 
 /// Keeps one object of a kind for its owner: the *child*. It creates, updates and deletes the child, and copies its
 /// state into the status of the owner.

@@ -12,8 +12,9 @@ use crate::base::sync::Mutex;
 use crate::objects::dependents::{OwnerClaim, Plan, check_term, list, plan, put_or_adopt, take};
 use crate::objects::rules::cascade::ORPHAN;
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, SharedObject, TrackRef};
-use crate::run::error::{BoxError, Chain};
-use crate::watch::store::Index;
+use crate::rt::Chain;
+use crate::run::BoxError;
+use crate::watch::Index;
 
 /// The desired state of one child.
 ///

@@ -11,7 +11,7 @@ use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
-use crate::run::error::{BoxError, terminal};
+use crate::run::{BoxError, terminal};
 
 /// The result for one child of a set.
 #[derive(Clone, Debug)]

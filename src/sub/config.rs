@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::{Api, Client, EventRecorder, Object, Scope, Tracker};
 
 /// The tools that steps work with: a client, a tracker, an event recorder and a clock. Cloning is cheap.

@@ -16,7 +16,7 @@ use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
     add_finalizer, reasons, remove_finalizer_of_any,
 };
-use crate::run::context::Context;
+use crate::run::Context;
 
 /// One run of the steps for one object. It holds the object as it was read, and the values that the steps stash.
 ///

@@ -8,7 +8,7 @@ use super::context::SubContext;
 use super::flow::{Flow, SubResult};
 use super::setup::Setup;
 use crate::objects::Object;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Cleans up before the object is removed. A finalizer keeps the object until then.
 ///

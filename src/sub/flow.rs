@@ -5,10 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::objects::{LASTING_CONFLICT, ObjectKey, is_conflict};
-use crate::run::context::Context;
-use crate::run::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
-use crate::run::reconciler::Action;
-use crate::run::retry_after::RetryAfter;
+use crate::rt::{Chain, find};
+use crate::run::error::Mark;
+use crate::run::{Action, BoxError, Cancelled, Context, Muted, RequeueAfter, RetryAfter, Terminal, muted, terminal};
 
 /// The result of a [`SubReconciler`](super::SubReconciler).
 pub type SubResult = Result<Flow, BoxError>;

@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult, asked, both};
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Handles the errors of a step with [`catch`](Self::catch), and always runs another step with
 /// [`finally`](Self::finally).

@@ -2,7 +2,7 @@
 
 use super::flow::{Flow, SubResult, both};
 use crate::objects::ObjectKey;
-use crate::run::context::Context;
+use crate::run::Context;
 
 type BeforeRun = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
 type AfterRun = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;

@@ -9,7 +9,7 @@ use super::context::SubContext;
 use super::setup::Setup;
 use crate::objects::dependents::{DependentWrite, DependentWriter, Session, WriteJournal, check_term};
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Writes a child for the reconciled object, with the client of the [config](SubContext::config). One manager serves
 /// all runs of a step, on several threads.

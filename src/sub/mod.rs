@@ -94,7 +94,7 @@ pub use self::suppress::SuppressTransientErrors;
 pub use self::sync::SyncReconciler;
 pub use self::with_config::WithConfig;
 
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// One step in the reconciliation of an object.
 ///

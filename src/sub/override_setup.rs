@@ -7,7 +7,7 @@ use super::context::SubContext;
 use super::flow::SubResult;
 use super::setup::Setup;
 use super::sync::SetupHook;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Replaces the set-up of a step. The set-ups of the step and its inner steps are not called.
 ///

@@ -10,7 +10,7 @@ use super::flow::{Failures, SubResult};
 use super::setup::Setup;
 use super::stash::{StashKey, Stashed};
 use crate::objects::ObjectRef;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// The number of the current pass of a [`While`], starting at 0. It is stashed for the condition and the body. In
 /// nested loops, it is the number of the innermost loop.

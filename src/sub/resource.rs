@@ -17,9 +17,7 @@ use crate::objects::selection::{Selected, Selection, selection_settings};
 use crate::objects::{
     Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, reasons, set_condition,
 };
-use crate::run::context::Context;
-use crate::run::error::BoxError;
-use crate::run::reconciler::{Action, Reconciler};
+use crate::run::{Action, BoxError, Context, Reconciler};
 use crate::watch::Subscriber;
 
 /// A [`Reconciler`] of objects of one type, which calls a [`SubReconciler`]. It reads the object, and writes its status

@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Runs several steps in order until one fails or halts.
 ///

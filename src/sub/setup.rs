@@ -6,14 +6,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::config::Config;
-use crate::base::error::StartError;
+use crate::base::StartError;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{Api, Kind, Object, ObjectKey, Query, controller_key, shared_watch, watch_name};
 use crate::queue::{Key, WorkQueue};
-use crate::run::error::BoxError;
-use crate::watch::store::Index;
-use crate::watch::{Subscriber, Watch};
+use crate::run::BoxError;
+use crate::watch::{Index, Subscriber, Watch};
 
 /// The set-up of a controller's steps. Steps add watches, indexes and other sources to it. It is passed to each step
 /// once, before the controller is built.

@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Runs custom code as a step. Its closures get the object, for example to change its status.
 ///

@@ -12,11 +12,9 @@ use super::{
     SubReconciler, SubResult, UpdatingObjectManager, WithFinalizer,
 };
 use crate::Reconciler;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::{Api, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, Query};
-use crate::run::context::Context;
-use crate::run::error::Cancelled;
-use crate::run::fence::Fence;
+use crate::run::{Cancelled, Context, Fence};
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");

@@ -7,7 +7,7 @@ use super::config::Config;
 use super::context::SubContext;
 use super::flow::SubResult;
 use super::setup::Setup;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Runs a step with another [`Config`], in its set-up and its runs: for example with the client of another cluster.
 ///

@@ -14,7 +14,7 @@ use super::factory::{Sample, whole};
 use super::table::Table;
 use super::writes::comparable;
 use crate::objects::{Kind, Object, ObjectKey};
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 use crate::serve::{
     AdmissionFailure, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Admitted, ServedResource, UserInfo,
 };

@@ -12,10 +12,10 @@ use super::difference::Mismatch;
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
-use crate::base::clock::ManualClock;
-use crate::base::thread::panic_message;
+use crate::base::ManualClock;
 use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, PatchTarget, TrackRef};
-use crate::run::error::{BoxError, Chain};
+use crate::rt::{Chain, panic_message};
+use crate::run::BoxError;
 use crate::sub::{Config, ErrorClass};
 
 /// The type of a case's run: [`OfStep`](super::OfStep), [`OfKey`](super::OfKey) or, with feature `serve`,

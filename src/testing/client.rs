@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::factory::{Sample, whole};
 use super::reactor::{Reactor, Verb};
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
+use crate::base::{CancellationToken, Clock};
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey,

@@ -7,7 +7,7 @@ use super::difference::{Mismatch, name_of, of_texts};
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
-use crate::base::clock::ManualClock;
+use crate::base::ManualClock;
 use crate::base::sync::Mutex;
 use crate::objects::{
     DeleteOptions, EventRecorder, EventType, FieldOwner, Kind, Object, ObjectKey, ObjectRef, Patch, PatchTarget,

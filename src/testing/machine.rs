@@ -1,8 +1,10 @@
 //! Machines of a simulation.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::base::clock::{Clock, ManualClock};
+use super::rate::MachineTime;
+use crate::base::{Clock, ManualClock};
 
 /// A machine of a [`Simulation`](super::Simulation), with its own clock. Cheap to clone.
 ///
@@ -24,15 +26,13 @@ use crate::base::clock::{Clock, ManualClock};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SimulatedMachine {
-    clock: ManualClock,
-    simulation: ManualClock,
+    pub(super) clock: ManualClock,
+    pub(super) time: Arc<MachineTime>,
+    /// The clock of the simulation.
+    pub(super) simulation: ManualClock,
 }
 
 impl SimulatedMachine {
-    pub(super) fn new(clock: ManualClock, simulation: ManualClock) -> Self {
-        Self { clock, simulation }
-    }
-
     /// Returns the clock for the components on this machine.
     #[must_use]
     pub fn clock(&self) -> Clock {
@@ -51,6 +51,6 @@ impl SimulatedMachine {
     /// The clock of the machine keeps running, but no task begins a turn until the pause ends. A turn that is in
     /// progress pauses at its next wait by the clock of the machine. If another pause ends later, it stays in effect.
     pub fn pause(&self, duration: Duration) {
-        self.clock.pause_until(self.simulation.nanos().after(duration));
+        self.time.pause_until(self.simulation.nanos().after(duration));
     }
 }

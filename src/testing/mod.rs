@@ -114,11 +114,15 @@ pub mod conformance;
 mod difference;
 mod factory;
 mod machine;
+mod rate;
 mod reactor;
 mod scheduler;
 mod simulation;
 mod subjects;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod trace;
 mod writes;
 
 #[cfg(feature = "serve")]

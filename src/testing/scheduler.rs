@@ -13,25 +13,19 @@
 //!   events that one subscriber gets.
 //! - A task never runs within its own turn. No thread sleeps on the clock of a simulation.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, ThreadId, panicking};
+use std::time::SystemTime;
 
-use crate::base::backoff::Draws;
-use crate::base::clock::{ManualClock, Scheduler};
+use super::machine::SimulatedMachine;
+use super::rate::MachineTime;
+use super::trace::{TraceEntry, TurnTrace, named};
+use crate::base::ManualClock;
 use crate::base::sync::Mutex;
-use crate::base::task::{Next, Task, TurnContext};
-use crate::base::thread::{JoinTask, Joiner, log_panic};
-use crate::base::time::Nanos;
-
-/// The number of turns in the trace.
-const TRACE: usize = 100_000;
-
-/// How many of the last turns the report of an endless simulation counts by name.
-const LAST: usize = 1_000;
+use crate::rt::{Draws, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, panic_message};
 
 /// Runs the tasks of a simulation.
 pub(crate) struct SimulationScheduler {
@@ -57,32 +51,23 @@ struct SchedulerState {
     most: u64,
     /// The number of turns so far.
     steps: u64,
-    trace: VecDeque<TraceEntry>,
+    trace: TurnTrace,
     /// The reason that the simulation ended.
     given_up: Option<String>,
     closed: bool,
-    /// The clock of the simulation, and the clocks of its machines if it has any. They own the scheduler. At the end of
-    /// the simulation they are removed.
-    clock: Option<ManualClock>,
-    machines: Vec<ManualClock>,
+    /// The machines. Their clocks own the scheduler, so the end of the simulation removes them.
+    machines: Vec<SimulatedMachine>,
 }
 
 struct TaskEntry {
     name: Arc<str>,
     /// The clock of its machine, or of the simulation.
     clock: ManualClock,
+    machine: Option<Arc<MachineTime>>,
     /// `None` during its turn.
     task: Option<Box<dyn Task>>,
     /// The time of its next turn, by its clock.
     next: Nanos,
-}
-
-/// A turn in the trace: its time, its task and its subject.
-#[derive(Clone)]
-pub(crate) struct TraceEntry {
-    pub(crate) at: Nanos,
-    pub(crate) name: Arc<str>,
-    pub(crate) what: Option<String>,
 }
 
 /// The next move.
@@ -104,27 +89,27 @@ impl SimulationScheduler {
             turns: 0,
             most: 100_000,
             steps: 0,
-            trace: VecDeque::new(),
+            trace: TurnTrace::default(),
             given_up: None,
             closed: false,
-            clock: None,
             machines: Vec::new(),
         };
         Arc::new(Self { seed, home: thread::current().id(), state: Mutex::new(state) })
     }
 
-    /// Makes this the scheduler of `clock`.
-    pub(crate) fn set_up(self: &Arc<Self>, clock: ManualClock) -> ManualClock {
-        clock.set_scheduler(Arc::clone(self) as Arc<dyn Scheduler>);
-        clock
+    /// Creates a clock that this schedules.
+    pub(crate) fn clock(self: &Arc<Self>, time_of_day: SystemTime) -> ManualClock {
+        ManualClock::simulated(time_of_day, Some(Arc::clone(self) as Arc<dyn Scheduler>))
     }
 
-    /// Creates the clock of a machine in the simulation of `clock`.
-    pub(crate) fn machine(&self, clock: &ManualClock, percent: u32) -> ManualClock {
-        let machine = clock.machine(percent);
-        let mut state = self.state.lock();
-        state.clock.get_or_insert_with(|| clock.clone());
-        state.machines.push(machine.clone());
+    /// Creates a machine in the simulation of `clock`. Its clock runs at `percent` of the rate of `clock`.
+    pub(crate) fn machine(self: &Arc<Self>, clock: &ManualClock, percent: u32) -> SimulatedMachine {
+        let machine = SimulatedMachine {
+            clock: self.clock(clock.clock().time_of_day()),
+            time: Arc::new(MachineTime::new(percent, clock.nanos())),
+            simulation: clock.clone(),
+        };
+        self.state.lock().machines.push(machine.clone());
         machine
     }
 
@@ -133,13 +118,19 @@ impl SimulationScheduler {
         clock.advance_to(to);
         let machines = self.state.lock().machines.clone();
         for machine in machines {
-            machine.advance_to(machine.local_time(to));
+            machine.clock.advance_to(machine.time.local(to));
         }
     }
 
-    /// Returns the clock of the simulation, given one of its clocks.
+    /// Returns the machine of this clock. `None` for the clock of the simulation.
+    fn machine_of(&self, clock: &ManualClock) -> Option<SimulatedMachine> {
+        let (state, clock) = (self.state.lock(), clock.clock());
+        state.machines.iter().find(|machine| machine.clock().is(&clock)).cloned()
+    }
+
+    /// Returns the clock of the simulation for one of its clocks.
     fn clock_of(&self, clock: &ManualClock) -> ManualClock {
-        self.state.lock().clock.as_ref().unwrap_or(clock).clone()
+        self.machine_of(clock).map_or_else(|| clock.clone(), |machine| machine.simulation)
     }
 
     /// Returns the maximum number of turns during a wait.
@@ -160,7 +151,7 @@ impl SimulationScheduler {
     }
 
     pub(crate) fn trace(&self) -> Vec<TraceEntry> {
-        self.state.lock().trace.iter().cloned().collect()
+        self.state.lock().trace.entries()
     }
 
     /// Returns whether a turn is running.
@@ -191,10 +182,10 @@ impl SimulationScheduler {
 
     /// Ends the simulation, and drops all tasks.
     pub(crate) fn close(&self) {
-        let _clocks = {
+        let _machines = {
             let mut state = self.state.lock();
             state.closed = true;
-            (state.clock.take(), std::mem::take(&mut state.machines))
+            std::mem::take(&mut state.machines)
         };
         while self.drop_one() {}
     }
@@ -232,8 +223,8 @@ impl SimulationScheduler {
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
         for (number, slot) in &mut tasks {
             if let Some(task) = &mut slot.task {
-                let time = slot.clock.simulated_time(task.due(slot.next));
-                match time.max(slot.clock.paused_until()) {
+                let wanted = task.due(slot.next);
+                match slot.machine.as_ref().map_or(wanted, |time| time.simulated(wanted).max(time.paused_until())) {
                     time if time <= now => due.push(*number),
                     time => next = next.min(time),
                 }
@@ -244,8 +235,8 @@ impl SimulationScheduler {
         tasks.append(&mut state.tasks);
         state.tasks = tasks;
         let machines = state.machines.iter().flat_map(|machine| {
-            let pause = Some(machine.paused_until()).filter(|end| *end > now);
-            [machine.simulated_time(machine.alarm()), pause.unwrap_or(Nanos::NEVER)]
+            let pause = Some(machine.time.paused_until()).filter(|end| *end > now);
+            [machine.time.simulated(machine.clock.alarm()), pause.unwrap_or(Nanos::NEVER)]
         });
         (due, machines.fold(next.min(clock.alarm()), Nanos::min))
     }
@@ -270,10 +261,7 @@ impl SimulationScheduler {
         let slot = slot.and_then(|slot| Some((Arc::clone(&slot.name), slot.task.take()?, slot.clock.clone())));
         let Some((name, task, machine)) = slot else { return NextMove::Wait(next) };
         state.steps += 1;
-        state.trace.push_back(TraceEntry { at: now, name, what: None });
-        if state.trace.len() > TRACE {
-            state.trace.pop_front();
-        }
+        state.trace.push(now, name);
         state.playing.push((number, 0));
         NextMove::Play(number, task, machine)
     }
@@ -281,9 +269,13 @@ impl SimulationScheduler {
     fn play(&self, clock: &ManualClock, number: u64, mut task: Box<dyn Task>) {
         let (step, draw) = {
             let mut state = self.state.lock();
-            (state.steps, state.draws.next())
+            (state.steps, state.draws.draw())
         };
-        let say = |what: String| self.state.lock().note(step, what);
+        let say = |what: String| {
+            let mut state = self.state.lock();
+            let later = state.steps - step;
+            state.trace.note(later, what);
+        };
         let turn = TurnContext { now: clock.nanos(), draw, say: &say };
         // A panic also ends the task.
         let next = catch_unwind(AssertUnwindSafe(|| task.take_turn(&turn)));
@@ -300,7 +292,8 @@ impl SimulationScheduler {
             }
         };
         if let (Err(panic), Some(entry)) = (next, ended) {
-            log_panic(&entry.name, &*panic);
+            let (thread, message) = (&*entry.name, panic_message(&*panic));
+            log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
         }
         drop(task);
     }
@@ -314,6 +307,7 @@ impl SimulationScheduler {
 
 impl Scheduler for SimulationScheduler {
     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner> {
+        let machine = self.machine_of(clock).map(|machine| machine.time);
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -321,14 +315,19 @@ impl Scheduler for SimulationScheduler {
         }
         let number = state.entered;
         state.entered += 1;
-        let entry = TaskEntry { name: name.as_str().into(), clock: clock.clone(), task: Some(task), next: Nanos::ZERO };
+        let (short, task) = (name.as_str().into(), Some(task));
+        let entry = TaskEntry { name: short, clock: clock.clone(), machine, task, next: Nanos::ZERO };
         state.tasks.insert(number, entry);
         drop(state);
         Ok(Joiner::of_task(name, Ticket { scheduler: self, clock: clock.clone(), number }))
     }
 
     fn pass(&self, clock: &ManualClock) {
-        let (machine, clock) = (clock, &self.clock_of(clock));
+        let machine = self.machine_of(clock);
+        let (time, clock) = (
+            machine.as_ref().map(|machine| &machine.time),
+            machine.as_ref().map_or(clock, |machine| &machine.simulation),
+        );
         if panicking() && !self.is_playing() {
             // The test fails and drops all its values. No task may run during the unwinding.
             self.state.lock().closed = true;
@@ -345,14 +344,14 @@ impl Scheduler for SimulationScheduler {
             if !self.step(clock, Nanos::NEVER) {
                 self.give_up(clock, "a wait in a simulation does not end: nothing is due, now or later");
             }
-            if machine.paused_until() <= clock.nanos() {
+            if time.is_none_or(|time| time.paused_until() <= clock.nanos()) {
                 return;
             }
         }
     }
 
-    fn draws(&self) -> Draws {
-        Draws::new(self.state.lock().draws.next())
+    fn draw(&self) -> u64 {
+        self.state.lock().draws.draw()
     }
 
     fn seed(&self) -> u64 {
@@ -364,7 +363,7 @@ impl SchedulerState {
     /// Returns a random element.
     fn choose(&mut self, due: &[u64]) -> Option<u64> {
         let many = u64::try_from(due.len()).ok().filter(|many| *many > 0)?;
-        let at = usize::try_from(self.draws.next() % many).ok()?;
+        let at = usize::try_from(self.draws.draw() % many).ok()?;
         due.get(at).copied()
     }
 
@@ -373,14 +372,6 @@ impl SchedulerState {
         let why = self.given_up.clone()?;
         self.closed |= self.playing.is_empty();
         Some(why)
-    }
-
-    fn note(&mut self, step: u64, what: String) {
-        let back = usize::try_from(self.steps - step).unwrap_or(usize::MAX);
-        let at = self.trace.len().checked_sub(1).and_then(|last| last.checked_sub(back));
-        if let Some(step) = at.and_then(|at| self.trace.get_mut(at)) {
-            step.what = Some(what);
-        }
     }
 
     /// Counts a wait of the innermost turn. Returns whether another wait is allowed.
@@ -396,20 +387,11 @@ impl SchedulerState {
     }
 
     /// Describes the state, for a failure message.
-    fn show(&mut self, now: Nanos, seed: u64) -> String {
-        let mut text = format!(" (after {:?}", now.since(Nanos::ZERO));
-        let mut often = BTreeMap::<&str, usize>::new();
-        for step in self.trace.iter().rev().take(LAST) {
-            *often.entry(&step.name).or_default() += 1;
-        }
-        let mut often: Vec<_> = often.into_iter().collect();
-        often.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-        let named = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let last = named(often.into_iter().map(|(name, count)| format!("{name} ({count})")).collect());
+    fn show(&self, now: Nanos, seed: u64) -> String {
         let waiting = self.playing.iter().filter_map(|(number, _)| self.tasks.get(number));
-        let waiting = named(waiting.map(|slot| slot.name.to_string()).collect());
-        let _ = write!(text, "; in the midst of a turn: {waiting}; of the last turns: {last}; seed {seed})");
-        text
+        let waiting = named(waiting.map(|slot| slot.name.to_string()));
+        let (after, last) = (now.since(Nanos::ZERO), named(self.trace.most_frequent()));
+        format!(" (after {after:?}; in the midst of a turn: {waiting}; of the last turns: {last}; seed {seed})")
     }
 }
 

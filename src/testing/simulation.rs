@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::machine::SimulatedMachine;
-use super::scheduler::{SimulationScheduler, TraceEntry};
-use crate::base::clock::{Clock, ManualClock};
-use crate::base::thread::panic_message;
-use crate::base::time::Nanos;
+use super::scheduler::SimulationScheduler;
+use super::trace::TraceEntry;
+use crate::base::{Clock, ManualClock};
+use crate::rt::{Nanos, panic_message};
 
 /// The environment variable that limits [`Simulation::seeds`] to one seed.
 const SEED: &str = "HOMEOSTAT_SEED";
@@ -100,18 +100,14 @@ impl Simulation {
     /// Creates an idle simulation that starts at the beginning of 1970.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::on(seed, ManualClock::new())
+        Self::at(seed, SystemTime::UNIX_EPOCH)
     }
 
     /// Creates an idle simulation that starts at this time of day, which timestamps show.
     #[must_use]
     pub fn at(seed: u64, time_of_day: SystemTime) -> Self {
-        Self::on(seed, ManualClock::at(time_of_day))
-    }
-
-    fn on(seed: u64, clock: ManualClock) -> Self {
         let scheduler = SimulationScheduler::new(seed);
-        Self { clock: scheduler.set_up(clock), scheduler, _here: PhantomData }
+        Self { clock: scheduler.clock(time_of_day), scheduler, _here: PhantomData }
     }
 
     /// Sets the maximum number of turns at one time of the clock. A simulation that exceeds it counts as never idle.
@@ -143,7 +139,7 @@ impl Simulation {
     #[must_use]
     pub fn machine(&self, percent: u32) -> SimulatedMachine {
         assert!(percent > 0, "the rate of a machine's clock must be at least 1 %");
-        SimulatedMachine::new(self.scheduler.machine(&self.clock, percent), self.clock.clone())
+        self.scheduler.machine(&self.clock, percent)
     }
 
     /// Returns the current time of the clock.

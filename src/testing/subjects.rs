@@ -10,11 +10,9 @@ use super::difference::{Mismatch, pretty};
 use super::factory::{Sample, whole};
 use super::table::Table;
 use super::writes::comparable;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{Object, ObjectKey};
-use crate::run::context::Context;
-use crate::run::error::BoxError;
-use crate::run::reconciler::{Action, Reconciler};
+use crate::run::{Action, BoxError, Context, Reconciler};
 use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconciler};
 
 /// A case for a sub-reconciler: one run for one resource.

@@ -177,8 +177,19 @@ impl CancellationToken {
     }
 
     /// Returns whether this is a clone of the other token.
-    #[cfg(feature = "kubernetes")]
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    ///
+    /// ```
+    /// use homeostat::CancellationToken;
+    ///
+    /// let token = CancellationToken::new();
+    /// assert!(token.is_same(&token.clone()) && !token.is_same(&token.child()));
+    /// ```
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
     }
 

@@ -10,11 +10,7 @@
 //! - All system clocks count from one instant, so a time by one of them is a time by any other.
 
 mod boot;
-#[cfg(feature = "testing")]
-mod machine;
 mod random;
-#[cfg(feature = "testing")]
-mod rate;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +18,6 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-#[cfg(feature = "testing")]
-use self::rate::MachineTime;
-use crate::base::backoff::Draws;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::task::Task;
 use crate::base::thread::Joiner;
@@ -57,17 +50,25 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The scheduler of a simulation. It runs all tasks on one thread, so no thread sleeps on its clock.
-pub(crate) trait Scheduler: Send + Sync {
-    /// Adds a task.
+/// The scheduler of a simulation: it runs all tasks that use its [clock](ManualClock::simulated), on one thread.
+///
+/// The library starts no thread for such a task, and no thread sleeps on such a clock. All choices that are free otherwise, such as
+/// the order of equal keys, jitter and generated names, follow the scheduler's numbers, so equal numbers give equal runs.
+pub trait Scheduler: Send + Sync {
+    /// Adds a task, in place of the start of a thread with this name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the simulation has ended.
     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner>;
 
-    /// Runs a step of a task, or moves the clock to the time of the next step. Called in place of a sleep.
+    /// Takes the place of a sleep on `clock`: runs a step of another task, or advances the clocks to the time of the next step.
     fn pass(&self, clock: &ManualClock);
 
-    /// Returns a stream of random numbers. The seed determines them.
-    fn draws(&self) -> Draws;
+    /// Returns the next of its random numbers.
+    fn draw(&self) -> u64;
 
+    /// Returns a number that stays the same. The order of the entries of hash tables follows it.
     fn seed(&self) -> u64;
 }
 
@@ -89,8 +90,9 @@ impl Clock {
         }
     }
 
-    /// Returns whether both clocks always show the same time.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Returns whether both clocks always show the same time: both are the system clock, or clones of one held clock.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (ClockKind::System { .. }, ClockKind::System { .. }) => true,
             (ClockKind::Held(one), ClockKind::Held(other)) => Arc::ptr_eq(&one.0, &other.0),
@@ -99,7 +101,8 @@ impl Clock {
     }
 
     /// Returns whether a test holds this clock.
-    pub(crate) fn is_held(&self) -> bool {
+    #[must_use]
+    pub fn is_held(&self) -> bool {
         matches!(self.0, ClockKind::Held(_))
     }
 
@@ -112,8 +115,10 @@ impl Clock {
         }
     }
 
+    /// Returns the current time of this clock, as a plain value.
     #[inline]
-    pub(crate) fn nanos(&self) -> Nanos {
+    #[must_use]
+    pub fn nanos(&self) -> Nanos {
         match &self.0 {
             ClockKind::System { origin } => Nanos::ZERO.after(system_now().duration_since(*origin)),
             ClockKind::Held(held) => held.nanos(),
@@ -132,7 +137,9 @@ impl Clock {
         }
     }
 
-    pub(crate) fn reached(&self, time: Nanos) -> bool {
+    /// Returns whether this clock has reached `time`. Never true for [`Nanos::NEVER`].
+    #[must_use]
+    pub fn reached(&self, time: Nanos) -> bool {
         time != Nanos::NEVER && time <= self.nanos()
     }
 
@@ -148,7 +155,7 @@ impl Clock {
     /// Returns the scheduler of the simulation. `None` outside a simulation.
     pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
         let ClockKind::Held(held) = &self.0 else { return None };
-        held.0.scheduler.get().map(|scheduler| (held.clone(), scheduler))
+        held.0.scheduler.as_ref().map(|scheduler| (held.clone(), scheduler))
     }
 
     /// Blocks on `condvar` until a notification, or until `deadline` on the system clock. In a simulation, the scheduler runs
@@ -222,8 +229,7 @@ fn system_now() -> Instant {
     Instant::now()
 }
 
-/// A registered sleep. Holds the alarm of a held clock if the sleep has a deadline.
-#[derive(Debug)]
+/// A registered sleep, with its alarm on a held clock if it has a deadline.
 pub(crate) struct Nap(Option<Alarm>);
 
 /// An alarm of a held clock: its time, and a number that orders alarms of the same time.
@@ -264,11 +270,8 @@ struct Held {
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
     fell_asleep: Condvar,
-    /// Set once, by the simulation that creates the clock.
-    scheduler: OnceLock<Arc<dyn Scheduler>>,
-    /// Set once, if this is the clock of a machine in a simulation.
-    #[cfg(feature = "testing")]
-    machine: OnceLock<MachineTime>,
+    /// The scheduler of the simulation, if this is the clock of one.
+    scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 struct HeldState {
@@ -302,6 +305,12 @@ impl ManualClock {
     /// Creates a held clock with this time of day. Timestamps use it; delays and deadlines do not.
     #[must_use]
     pub fn at(time_of_day: SystemTime) -> Self {
+        Self::simulated(time_of_day, None)
+    }
+
+    /// Creates a clock whose tasks and waits belong to this [`Scheduler`], which also advances it.
+    #[must_use]
+    pub fn simulated(time_of_day: SystemTime, scheduler: Option<Arc<dyn Scheduler>>) -> Self {
         Self(Arc::new(Held {
             origin: system_now(),
             state: Mutex::new(HeldState {
@@ -313,29 +322,24 @@ impl ManualClock {
                 time_of_day,
             }),
             fell_asleep: Condvar::new(),
-            scheduler: OnceLock::new(),
-            #[cfg(feature = "testing")]
-            machine: OnceLock::new(),
+            scheduler,
         }))
     }
 
-    /// Makes this the clock of a simulation. Called before its first use.
-    #[cfg(feature = "testing")]
-    pub(crate) fn set_scheduler(&self, scheduler: Arc<dyn Scheduler>) {
-        let _ = self.0.scheduler.set(scheduler);
-    }
-
-    pub(crate) fn nanos(&self) -> Nanos {
+    /// Returns the current time of this clock, as a plain value.
+    #[must_use]
+    pub fn nanos(&self) -> Nanos {
         self.0.state.lock().now
     }
 
-    /// Returns the time of the next alarm. [`Nanos::NEVER`] without an alarm.
-    pub(crate) fn alarm(&self) -> Nanos {
+    /// Returns [`next_alarm`](Self::next_alarm) as a plain value. [`Nanos::NEVER`] without an alarm.
+    #[must_use]
+    pub fn alarm(&self) -> Nanos {
         self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
     }
 
-    /// Advances to `target`, like [`advance`](Self::advance).
-    pub(crate) fn advance_to(&self, target: Nanos) {
+    /// Advances to `target`, like [`advance`](Self::advance). Not backwards, and not to [`Nanos::NEVER`].
+    pub fn advance_to(&self, target: Nanos) {
         while let Some(due) = self.next_alarms(target) {
             for wake in due {
                 wake.wake();
@@ -390,26 +394,7 @@ impl ManualClock {
             self.0.fell_asleep.wait(&mut state);
         }
     }
-}
 
-impl Default for ManualClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for ManualClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.state.lock();
-        f.debug_struct("ManualClock")
-            .field("elapsed", &Duration::from_nanos(state.now.0))
-            .field("alarms", &state.alarms.len())
-            .field("sleepers", &state.asleep)
-            .finish()
-    }
-}
-
-impl ManualClock {
     fn elapsed(&self) -> Duration {
         self.nanos().since(Nanos::ZERO)
     }
@@ -441,6 +426,23 @@ impl ManualClock {
                 None
             }
         }
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock();
+        f.debug_struct("ManualClock")
+            .field("elapsed", &Duration::from_nanos(state.now.0))
+            .field("alarms", &state.alarms.len())
+            .field("sleepers", &state.asleep)
+            .finish()
     }
 }
 

@@ -6,18 +6,20 @@ use super::Clock;
 use crate::base::backoff::Draws;
 
 impl Clock {
-    /// Returns an independent stream of random numbers.
-    pub(crate) fn draws(&self) -> Draws {
-        self.scheduler().map_or_else(Draws::random, |(_, scheduler)| scheduler.draws())
+    /// Returns an independent stream of random numbers. In a simulation, its scheduler decides them.
+    #[must_use]
+    pub fn draws(&self) -> Draws {
+        self.scheduler().map_or_else(Draws::random, |(_, scheduler)| Draws::new(scheduler.draw()))
     }
 
     /// Returns the seed of the simulation. `None` outside a simulation.
-    pub(crate) fn seed(&self) -> Option<u64> {
+    #[must_use]
+    pub fn seed(&self) -> Option<u64> {
         self.scheduler().map(|(_, scheduler)| scheduler.seed())
     }
 
     /// In a simulation, orders the items of a hash table by the seed. Otherwise leaves them as they are.
-    pub(crate) fn arrange<T, K: Hash + ?Sized>(&self, items: &mut [T], key: impl Fn(&T) -> &K) {
+    pub fn arrange<T, K: Hash + ?Sized>(&self, items: &mut [T], key: impl Fn(&T) -> &K) {
         if let Some(seed) = self.seed() {
             items.sort_by_cached_key(|item| {
                 let mut hasher = DefaultHasher::new();

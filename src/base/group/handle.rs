@@ -1,5 +1,6 @@
 //! The handle of a group: stops and joins its threads.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::thread::Joiner;
 
 /// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is dropped.
-pub(crate) struct Handle {
+pub struct Handle {
     pub(crate) group: Arc<ThreadGroup>,
     /// The joiners of the slots in order, then of the watchdog.
     joiners: Vec<Joiner>,
@@ -19,12 +20,15 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(group: Arc<ThreadGroup>, joiners: Vec<Joiner>, wake: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Creates the handle of a group. `wake` wakes its threads, so that they check whether to stop.
+    #[must_use]
+    pub fn new(group: Arc<ThreadGroup>, joiners: Vec<Joiner>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { group, joiners, wake: Box::new(wake), may_end: false }
     }
 
     /// Allows the threads to end without a stop.
-    pub(crate) fn that_may_end(mut self) -> Self {
+    #[must_use]
+    pub fn that_may_end(mut self) -> Self {
         self.may_end = true;
         self
     }
@@ -37,6 +41,12 @@ impl Handle {
     /// Adds threads to be joined.
     pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
         self.joiners.extend(joiners);
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.group).finish()
     }
 }
 

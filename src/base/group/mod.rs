@@ -12,10 +12,11 @@ mod start;
 mod tests;
 mod watchdog;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::handle::Handle;
+pub use self::handle::Handle;
 pub(crate) use self::slot::{Look, WorkerSlot};
 pub(crate) use self::start::Attendance;
 
@@ -30,8 +31,10 @@ use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Monitor};
 
-/// The state that the threads of one group share.
-pub(crate) struct ThreadGroup {
+/// The threads of one part of a program, such as a source: what they share, and how they are stopped.
+///
+/// Its [`Handle`] stops and joins them. A watchdog ends the calls that pass their deadline, if one was asked for.
+pub struct ThreadGroup {
     pub(crate) name: String,
     pub(crate) clock: Clock,
     /// The slots of the initial threads, then the slots of threads that may start later.
@@ -57,8 +60,9 @@ pub(crate) struct ThreadGroup {
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A run that continues although its deadline and the [`ALLOWANCE`] have passed.
-pub(crate) struct Overrun<'a> {
+/// A run that continues although its deadline has passed by more than 100 ms.
+#[derive(Debug)]
+pub struct Overrun<'a> {
     pub(crate) thread: &'a str,
     pub(crate) slot: &'a WorkerSlot,
     run: u64,
@@ -75,21 +79,31 @@ impl<'a> Overrun<'a> {
 
 impl Overrun<'_> {
     /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to the run.
-    pub(crate) fn goes_on(&self) -> bool {
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
         !self.slot.is_over(self.run)
     }
 }
 
-/// The kind of a group, for the log.
+/// The kind of a group: the name of its field in log lines, and whether its end is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ThreadGroupKind {
+#[non_exhaustive]
+pub enum ThreadGroupKind {
+    /// A controller.
     Controller,
+    /// An elector.
     Elector,
+    /// A pool.
     Pool,
+    /// A poller.
     Poller,
+    /// A buffered subscriber.
     Subscription,
+    /// A component of a manager.
     Component,
+    /// A source of changes.
     Watch,
+    /// Workers.
     Workers,
 }
 
@@ -122,11 +136,12 @@ impl ThreadGroupKind {
 pub(crate) use crate::base::running::EndHook as Ended;
 
 /// Handles an overrun.
-pub(crate) type OverrunHook = Box<dyn Fn(Overrun) + Send>;
+pub type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
 
 /// An active run.
+#[derive(Debug)]
 #[must_use = "the run ends when this is dropped"]
-pub(crate) struct Run<'a>(&'a WorkerSlot);
+pub struct Run<'a>(&'a WorkerSlot);
 
 impl<'a> Run<'a> {
     /// Begins a run without a deadline on `slot`, in a group without a watchdog.
@@ -146,7 +161,8 @@ impl Drop for Run<'_> {
 
 impl ThreadGroup {
     /// Creates a group of `size` slots, named `<name>-0` and so on.
-    pub(crate) fn new(kind: ThreadGroupKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
+    #[must_use]
+    pub fn new(kind: ThreadGroupKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
         Self::with_spares(kind, name, clock, size, 0)
     }
 
@@ -228,6 +244,18 @@ impl ThreadGroup {
         Run(slot)
     }
 
+    /// Begins a call on the first thread. The watchdog cancels `stop` at `deadline`, unless the run has been dropped by then.
+    pub fn begin_call<'a>(&'a self, deadline: Nanos, stop: &CancellationToken) -> Run<'a> {
+        let slot = &self.slots[0];
+        let run = self.begin_until(slot, deadline, 0);
+        slot.expose(stop);
+        if self.clock.reached(deadline) {
+            // The watchdog may have been here before the token.
+            stop.cancel();
+        }
+        run
+    }
+
     /// Lets pollers and workers begin no more work. A poller does not end before it is stopped: its watch ends with it, and the
     /// readers of the watch must be closed first.
     pub(crate) fn close(&self) {
@@ -243,7 +271,9 @@ impl ThreadGroup {
         self.stopping.store(true, SeqCst);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Returns whether the threads are to end. A task then returns [`Next::Finished`](crate::rt::Next::Finished).
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
     }
 
@@ -255,5 +285,14 @@ impl ThreadGroup {
     /// ended.
     pub(crate) fn wait_until_empty(&self, deadline: Nanos) -> bool {
         self.present.wait_for_some(deadline, |threads| (*threads == 0).then_some(())).is_some()
+    }
+}
+
+impl fmt::Debug for ThreadGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadGroup")
+            .field("name", &self.name)
+            .field("threads", &self.threads())
+            .finish_non_exhaustive()
     }
 }

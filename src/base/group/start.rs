@@ -9,7 +9,6 @@ use crate::base::clock::{Clock, Wake};
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
-#[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskWaker;
@@ -56,7 +55,11 @@ impl ThreadGroup {
     }
 
     /// Starts the only thread of a group. `event` triggers the next step of its task. After an error, no thread runs.
-    pub(crate) fn start_one(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name has a NUL or if the operating system refuses a thread.
+    pub fn start_one(
         self: &Arc<Self>,
         options: &ThreadOptions,
         task: impl Task + 'static,
@@ -179,12 +182,10 @@ impl<T: Task> Task for Attending<T> {
         attendance.noting_panics(|| task.step(now))
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, next: Nanos) -> Nanos {
         self.task.due(next)
     }
 
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { task, attendance } = self;
         let _step = attendance.1.begin_step();

@@ -21,7 +21,6 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::error::StillRunning;
 use crate::base::spawn::spawn;
-#[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::thread::{JoinTask, Joiner, ThreadOptions, log_panic};
@@ -34,13 +33,36 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 /// scheduler runs each task separately.
 ///
 /// Dropping this stops the thread: it ends once every task has left. If all have left by then, the drop joins the thread.
-pub(crate) struct TaskThread {
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::{Nanos, Next, Task, TaskThread};
+/// use homeostat::{Clock, ThreadOptions};
+/// use std::sync::mpsc;
+///
+/// struct Greeting(mpsc::Sender<&'static str>, &'static str);
+///
+/// impl Task for Greeting {
+///     fn step(&mut self, _now: Nanos) -> Next {
+///         let _ = self.0.send(self.1);
+///         Next::Finished
+///     }
+/// }
+///
+/// let thread = TaskThread::new("greeter".to_owned(), ThreadOptions::new(), Clock::system());
+/// let (sender, greetings) = mpsc::channel();
+/// thread.waker().add("hello", Greeting(sender, "hello"))?.join();
+/// assert_eq!(greetings.recv(), Ok("hello"));
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub struct TaskThread {
     shared: Arc<TaskThreadShared>,
 }
 
-/// Triggers the next step of one task.
+/// Adds one task to a [`TaskThread`], and triggers its steps. Clones are for the same task.
 #[derive(Clone)]
-pub(crate) struct TaskWaker {
+pub struct TaskWaker {
     shared: Arc<TaskThreadShared>,
     id: u64,
 }
@@ -70,7 +92,8 @@ struct TaskState {
 
 impl TaskThread {
     /// Creates the thread without starting it.
-    pub(crate) fn new(name: String, options: ThreadOptions, clock: Clock) -> Self {
+    #[must_use]
+    pub fn new(name: String, options: ThreadOptions, clock: Clock) -> Self {
         let shared = Arc::new(TaskThreadShared {
             name,
             options,
@@ -81,7 +104,8 @@ impl TaskThread {
     }
 
     /// Returns the waker for a task that is not added yet.
-    pub(crate) fn waker(&self) -> TaskWaker {
+    #[must_use]
+    pub fn waker(&self) -> TaskWaker {
         let id = self.shared.state.with(|state| {
             state.next_id += 1;
             state.next_id
@@ -90,12 +114,13 @@ impl TaskThread {
     }
 
     /// Rejects new tasks. The thread ends once every task has left.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.shared.stop();
     }
 
     /// Returns the names of the tasks that have not left.
-    pub(crate) fn tasks(&self) -> Vec<String> {
+    #[must_use]
+    pub fn tasks(&self) -> Vec<String> {
         self.shared.state.with(|state| state.present.values().cloned().collect())
     }
 
@@ -106,7 +131,7 @@ impl TaskThread {
     /// # Errors
     ///
     /// Returns [`StillRunning`] with the tasks that have not left.
-    pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
+    pub fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let shared = &self.shared;
         let timeout = if shared.is_current() { Duration::ZERO } else { timeout };
         let thread = shared.state.wait_for_some(shared.state.clock().nanos().after(timeout), |state| {
@@ -145,7 +170,7 @@ impl TaskWaker {
     /// # Errors
     ///
     /// Returns an error if the thread was stopped, or if the operating system refuses it.
-    pub(crate) fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
+    pub fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
         let Self { shared, id } = self;
         let simulation = shared.state.clock().scheduler();
         let mut task: Option<Box<dyn Task>> = Some(Box::new(task));
@@ -174,7 +199,7 @@ impl TaskWaker {
     }
 
     /// Triggers a step of the task, even if a step is running now.
-    pub(crate) fn set(&self) {
+    pub fn set(&self) {
         // If the task is already in the set, the thread that added it wakes this thread.
         if self.shared.state.with(|state| state.woken.insert(self.id)) {
             self.shared.event.set();
@@ -238,14 +263,12 @@ impl Task for ScheduledTask {
         self.catch(|task| task.step(now))
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, next: Nanos) -> Nanos {
         let Presence { shared, id } = &self.presence;
         let woken = shared.state.with(|state| state.woken.contains(id));
         if woken { Nanos::ZERO } else { self.task.due(next) }
     }
 
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Presence { shared, id } = &self.presence;
         shared.state.with(|state| state.woken.remove(id));

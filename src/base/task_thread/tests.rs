@@ -201,21 +201,3 @@ fn the_group_of_a_task_ends_when_the_task_leaves() {
     joiner.join();
     assert!(group.is_empty());
 }
-
-#[cfg(feature = "testing")]
-#[test]
-fn a_simulation_plays_each_task_by_itself() {
-    let simulation = crate::testing::Simulation::new(7);
-    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), simulation.clock());
-    let (report, reported) = steps();
-    let (waker, _one) = add_periodic(&thread, "one", SECOND, &report);
-    let finished = thread.waker();
-    let joiner = finished.add("two", Steps(|_| Next::Finished)).unwrap();
-    joiner.join();
-    simulation.run_for(3 * SECOND);
-    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3].map(|seconds| ("one", at(seconds))));
-    waker.set();
-    simulation.run_for(Duration::ZERO);
-    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [("one", at(3))]);
-    assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["one"]);
-}

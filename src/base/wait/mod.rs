@@ -95,8 +95,23 @@ impl Waiters {
 }
 
 /// A value behind a lock. Threads wait until it has changed.
+///
+/// Waits follow its clock: on a held clock, they end when a test advances it; in a simulation, other tasks run meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Clock;
+/// use homeostat::rt::{Monitor, Nanos};
+///
+/// let answers = Monitor::of(Clock::system(), Vec::new());
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| answers.change(|answers| answers.push("pong")));
+///     assert_eq!(answers.wait_for_some(Nanos::NEVER, Vec::pop), Some("pong"));
+/// });
+/// ```
 #[derive(Debug)]
-pub(crate) struct Monitor<S> {
+pub struct Monitor<S> {
     state: Mutex<MonitorState<S>>,
     waiters: Waiters,
     clock: Clock,
@@ -109,22 +124,25 @@ struct MonitorState<S> {
 }
 
 impl<S: Send + 'static> Monitor<S> {
-    pub(crate) fn of(clock: Clock, value: S) -> Arc<Self> {
+    /// Creates a value whose waits follow `clock`.
+    pub fn of(clock: Clock, value: S) -> Arc<Self> {
         let state = Mutex::new(MonitorState { value, sleepers: WaiterCounts::default() });
         Arc::new(Self { state, waiters: Waiters::new(), clock })
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
+    /// Returns the clock of its waits.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
     /// Calls `access` under the lock. Wakes no thread.
-    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut S) -> R) -> R {
+    pub fn with<R>(&self, access: impl FnOnce(&mut S) -> R) -> R {
         access(&mut self.state.lock().value)
     }
 
     /// Calls `change` under the lock, then wakes all waiting threads.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+    pub fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         let (result, count) = {
             let mut state = self.state.lock();
             let result = change(&mut state.value);
@@ -134,9 +152,10 @@ impl<S: Send + 'static> Monitor<S> {
         result
     }
 
-    /// Blocks until `check` returns a value or `deadline` has passed. Each [`change`](Self::change) wakes it. Calls `check` under
-    /// the lock.
-    pub(crate) fn wait_for_some<R>(
+    /// Blocks until `check` returns a value, and returns that value. Returns `None` once `deadline` has passed.
+    ///
+    /// Each [`change`](Self::change) wakes it. Calls `check` under the lock, first at once.
+    pub fn wait_for_some<R>(
         self: &Arc<Self>,
         deadline: Nanos,
         mut check: impl FnMut(&mut S) -> Option<R>,
@@ -162,18 +181,31 @@ impl<S: Send + 'static> Wake for Monitor<S> {
 }
 
 /// An event for one waiting thread. It stays set until that thread has seen it.
-pub(crate) type AutoResetEvent = Monitor<bool>;
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::{AutoResetEvent, Nanos};
+/// use homeostat::Clock;
+///
+/// let event = AutoResetEvent::new(Clock::system());
+/// event.set();
+/// assert!(event.wait_until(Nanos::NEVER));
+/// assert!(!event.wait_until(Nanos::ZERO), "the first wait has cleared it");
+/// ```
+pub type AutoResetEvent = Monitor<bool>;
 
 impl AutoResetEvent {
-    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+    /// Creates an event that is not set.
+    pub fn new(clock: Clock) -> Arc<Self> {
         Self::of(clock, false)
     }
 
-    pub(crate) fn set(&self) {
+    /// Sets the event, and wakes the thread that waits for it.
+    pub fn set(&self) {
         self.change(|set| *set = true);
     }
 
-    #[cfg(feature = "testing")]
     pub(crate) fn is_set(&self) -> bool {
         self.with(|set| *set)
     }
@@ -183,7 +215,7 @@ impl AutoResetEvent {
     }
 
     /// Blocks until the event is set or `deadline` has passed, and clears it. Returns whether it was set.
-    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+    pub fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
         self.wait_for_some(deadline, |set| std::mem::take(set).then_some(())).is_some()
     }
 }

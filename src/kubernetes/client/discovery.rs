@@ -10,14 +10,14 @@ use std::time::Duration;
 use http::Method;
 use serde::Deserialize;
 
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
 use crate::kubernetes::http::agent::StoppableCall;
 use crate::kubernetes::http::answer::ApiStatus;
 use crate::kubernetes::http::path::RequestPath;
 use crate::kubernetes::http::transport::{HttpRequest, HttpTransport};
 use crate::objects::{ClientError, Kind, ObjectRef};
+use crate::rt::Nanos;
 
 /// The shortest interval between two reads of a list of kinds after requests with unknown paths.
 const PERIOD: Duration = Duration::from_secs(1);

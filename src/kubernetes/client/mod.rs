@@ -28,9 +28,8 @@ use super::http::path::RequestPath;
 use super::http::request_error::RequestFault;
 use super::http::request_metrics::RequestMetrics;
 use super::http::transport::{Answer, HttpRequest, HttpTransport, TransportLimits};
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
+use crate::base::{CancellationToken, Clock};
 use crate::objects::{Cause, ClientError, Kind, ObjectKey, ObjectRef, SharedObject};
 
 pub(super) const JSON: &str = "application/json";

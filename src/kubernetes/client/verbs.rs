@@ -10,7 +10,7 @@ use super::decode::{self, BadObject, Page};
 use super::selection::{in_place, is_unknown_field, objects, selected};
 use super::watch;
 use super::{ApiReply, JSON, KubernetesClient};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::kubernetes::http::path::RequestPath;
 use crate::objects::client::{ReadableList, delete_each};
 use crate::objects::json::{key_of, names_of, string, text_of};

@@ -10,7 +10,7 @@ use ureq::BodyReader;
 use super::KubernetesClient;
 use super::decode::{self, BadObject, RawEvent};
 use super::selection::{objects, selected};
-use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::{CancellationToken, OnCancel};
 use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
 use crate::kubernetes::http::request_error::{RequestFault, cause_of};
 use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};

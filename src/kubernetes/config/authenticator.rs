@@ -14,12 +14,9 @@ use super::exec::{ExecCredentials, ExecError, ExecPlugin};
 use super::identity::Credentials;
 use super::process::Messages;
 use super::secret::Secret;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::thread::{ThreadOptions, shielded};
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
+use crate::base::{CancellationToken, Clock, ThreadOptions};
+use crate::rt::{Monitor, Nanos, shielded};
 
 /// How long a token file's content is used before the file is read again, as in client-go.
 const FILE_PERIOD: Duration = Duration::from_secs(60);

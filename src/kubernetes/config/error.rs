@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::base::text::OneLine;
-use crate::run::error::BoxError;
+use crate::rt::OneLine;
+use crate::run::BoxError;
 
 /// The error for connection settings that cannot be found or read. It names the file and the field, and never shows a
 /// secret.

@@ -18,8 +18,8 @@ use serde_json::json;
 use super::field::{Field, FieldList};
 use super::process::{self, Messages};
 use super::secret::Secret;
-use crate::base::cancel::CancellationToken;
-use crate::base::text::OneLine;
+use crate::base::CancellationToken;
+use crate::rt::OneLine;
 
 /// The protocol versions that this client supports.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];

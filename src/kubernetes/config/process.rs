@@ -13,11 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
-use crate::base::thread::ThreadOptions;
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
+use crate::base::{CancellationToken, Clock, ThreadOptions};
+use crate::rt::{Monitor, Nanos};
 
 /// How often to check a process that has closed its output, and one that may still print.
 const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];

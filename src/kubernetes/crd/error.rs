@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// The error for a type that no definition can describe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::CustomResourceDefinition;
 use super::error::InstallError;
-use crate::base::backoff::Exponential;
+use crate::base::Exponential;
 use crate::objects::{Client, ClientError, FieldOwner, Kind, ObjectKey, Query, SharedObject};
-use crate::run::context::Context;
-use crate::run::error::Chain;
+use crate::rt::Chain;
+use crate::run::Context;
 
 /// The shortest and longest delay between two checks of the definition.
 const FIRST_DELAY: Duration = Duration::from_millis(20);

@@ -14,13 +14,12 @@ use super::request_error::{RequestFault, cause_of};
 use super::resolver::{AddressResolver, LookUps};
 use super::tls::Tls;
 use super::tunnel::TunnelConnector;
-use crate::base::cancel::{CancellationToken, OnCancel};
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::base::{CancellationToken, Clock, OnCancel};
 use crate::kubernetes::config::cluster::port_of;
 use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::proxy::ProxyUrl;
+use crate::rt::Nanos;
 
 /// Creates the agents of a client.
 #[derive(Clone)]

@@ -330,7 +330,7 @@ mod tests {
 
     use super::super::resolver::{AddressResolver, LookUps};
     use super::*;
-    use crate::base::clock::Clock;
+    use crate::base::Clock;
     use crate::kubernetes::config::ClusterConfig;
     use crate::kubernetes::config::authenticator::Authenticator;
     use crate::kubernetes::config::cluster_info::ClusterInfo;

@@ -7,9 +7,8 @@ use http::Method;
 
 use super::request_error::RequestFault;
 use crate::base::sync::Mutex;
-use crate::base::text::one_line;
-use crate::base::time::{Nanos, Rounded};
 use crate::objects::repetition::report;
+use crate::rt::{Nanos, Rounded, one_line};
 
 /// A call that is repeated for longer than this is reported.
 pub(super) const LONG: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::io;
 
 use ureq::Timeout;
 
-use crate::base::text::OneLine;
+use crate::rt::OneLine;
 
 /// The error of a request to an API server that received no usable answer. It is the source of a
 /// [`ClientError::Transport`](crate::objects::ClientError::Transport).

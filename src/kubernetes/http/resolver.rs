@@ -14,13 +14,10 @@ use ureq::unversioned::transport::NextTimeout;
 
 use super::connector::check_time_left;
 use super::request_error::ConnectError;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::thread::ThreadOptions;
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
+use crate::base::{CancellationToken, Clock, ThreadOptions};
 use crate::kubernetes::config::cluster::port_of;
+use crate::rt::{Monitor, Nanos};
 
 /// Resolves a server's host name. Numeric addresses do not involve the system's resolver.
 pub(crate) struct AddressResolver {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::base::backoff::{Exponential, unit};
+use crate::base::Exponential;
+use crate::rt::Draws;
 
 /// The result of one attempt, as far as it affects the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,8 @@ pub(crate) fn next_delay(
     let step = if matches!(attempt, RequestAttempt::Behind { .. }) { 1 } else { *count };
     let backoff = limits.backoff.jittered(step, draw);
     // Clients that were refused together must return at different times, and none too early.
-    let delay = asked.map_or(backoff, |asked| backoff.max(asked.saturating_add(asked.mul_f64(0.2 * unit(draw)))));
+    let delay =
+        asked.map_or(backoff, |asked| backoff.max(asked.saturating_add(asked.mul_f64(0.2 * Draws::unit(draw)))));
     (spent.saturating_add(delay) < limits.time).then_some(delay)
 }
 

@@ -18,13 +18,8 @@ use super::request_metrics::RequestCounters;
 use super::resolver::LookUps;
 use super::retry::{Repetitions, RequestAttempt, RetryLimits, next_delay};
 use super::tls::Tls;
-use crate::base::backoff::Draws;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
-use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::base::{CancellationToken, Clock};
 use crate::kubernetes::config::authenticator::Authenticator;
 use crate::kubernetes::config::cluster::ConfigParts;
 use crate::kubernetes::config::cluster_info::ClusterInfo;
@@ -33,6 +28,7 @@ use crate::kubernetes::config::identity::Impersonation;
 use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::kubernetes::config::secret::Secret;
 use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
+use crate::rt::{AutoResetEvent, Draws, Nanos, OwnerProcess};
 
 /// How often certificate files are compared with the certificates in use.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
@@ -205,7 +201,7 @@ impl HttpTransport {
 
     /// Returns a random number.
     pub(crate) fn draw(&self) -> u64 {
-        self.draws.lock().next()
+        self.draws.lock().draw()
     }
 
     /// Sends a request and reads the answer. Repeats the request where this is safe, within the call timeout.

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use super::super::address::ServerAddress;
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
-use crate::base::thread::ThreadOptions;
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
+use crate::base::ThreadOptions;
+use crate::rt::{Monitor, Nanos};
 
 /// A function that asks the system for the addresses of a host and port.
 type AskForName = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;

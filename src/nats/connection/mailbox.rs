@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::NatsMessage;
-use crate::base::clock::Clock;
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
+use crate::base::Clock;
+use crate::rt::{Monitor, Nanos};
 
 /// The mailbox of one subscription, request or flush.
 pub(super) type Mailbox = Monitor<MailboxState>;

@@ -35,12 +35,9 @@ use super::address::ServerAddress;
 use super::error::{NatsError, NatsErrorKind};
 use super::options::NatsOptions;
 use super::protocol::{NatsHeaders, NatsMessage};
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
-use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
-use crate::base::thread::Joiner;
-use crate::base::time::Nanos;
+use crate::base::{CancellationToken, Clock};
+use crate::rt::{Joiner, Nanos, OwnerProcess};
 
 /// How long a close waits for the threads to end.
 const JOIN: Duration = Duration::from_millis(100);

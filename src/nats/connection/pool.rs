@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::address::ServerAddress;
-use crate::base::backoff::{Draws, Exponential, unit};
+use crate::base::Exponential;
+use crate::rt::Draws;
 
 /// A shorter connection counts as a failed attempt. Otherwise a server that accepts and closes would be called in a
 /// loop.
@@ -64,7 +65,7 @@ impl ServerPool {
             if self.backoff.retries().is_some_and(|most| self.rounds > most) {
                 return Attempt::GiveUp;
             }
-            delay = self.backoff.jittered(self.rounds, self.draws.next());
+            delay = self.backoff.jittered(self.rounds, self.draws.draw());
         }
         self.tried += 1;
         if self.entries.is_empty() {
@@ -87,11 +88,11 @@ impl ServerPool {
             self.rounds = 0;
             self.tried = 0;
             // All clients of a server lose it at the same time, so their delays must differ.
-            return self.backoff.first_step().mul_f64(unit(self.draws.next()));
+            return self.backoff.first_step().mul_f64(Draws::unit(self.draws.draw()));
         }
         self.rounds = self.rounds.saturating_add(1);
         self.tried = 0;
-        self.backoff.jittered(self.rounds, self.draws.next())
+        self.backoff.jittered(self.rounds, self.draws.draw())
     }
 
     /// Updates the pool with the servers that the current server announces. Adds new ones, and removes announced
@@ -134,7 +135,7 @@ impl ServerPool {
     }
 
     fn draw_below(&mut self, end: usize) -> usize {
-        usize::try_from(self.draws.next() % u64::try_from(end.max(1)).unwrap_or(1)).unwrap_or(0)
+        usize::try_from(self.draws.draw() % u64::try_from(end.max(1)).unwrap_or(1)).unwrap_or(0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The number of warnings in one [`WINDOW`].
 const MOST_WARNINGS: u32 = 10;

@@ -15,9 +15,8 @@ use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
 use super::transport::{SocketCloser, Transport};
 use super::turn::{Turn, TurnBuffers};
-use crate::base::cancel::CancellationToken;
-use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Monitor};
+use crate::base::CancellationToken;
+use crate::rt::{AutoResetEvent, Monitor, Nanos};
 
 pub(super) struct LinkShared {
     pub(super) options: NatsOptions,

@@ -8,7 +8,7 @@ use super::super::error::NatsError;
 use super::super::protocol::NatsMessage;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState};
 use super::shared::LinkShared;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// A subscription to a subject. Dropping it unsubscribes.
 ///

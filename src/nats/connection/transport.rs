@@ -12,10 +12,9 @@ use rustls::ClientConnection;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::super::error::NatsError;
-use crate::base::clock::Clock;
-use crate::base::process::OwnerProcess;
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::rt::{Nanos, OwnerProcess};
 
 /// How many bytes one call reads from the socket.
 const PIECE: usize = 64 << 10;

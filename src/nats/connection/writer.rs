@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::shared::{Link, LinkShared, ThreadEnd};
 use super::transport::Transport;
 use super::turn::Turn;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// How many turns a caller takes in sequence before it leaves the bytes of others to the writer thread.
 const TURNS: usize = 4;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::connection::NatsConnection;
 use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::{NatsHeaders, NatsMessage};
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The prefix of the names of all consumers that watches create.
 pub(super) const WATCHES: &str = "homeostat-";

@@ -9,7 +9,7 @@ use super::config::stream_name;
 use super::entry::StoredMessage;
 use super::ordered::StartAt;
 use super::watch::KvWatch;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 impl KvWatch {
     /// Requests the creation of a consumer, and the deletion of the previous one.

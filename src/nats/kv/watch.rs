@@ -14,8 +14,8 @@ use super::entry::{KvEntry, Placement, from_consumer};
 use super::ordered::{MessageAction, OrderedState, OrderedStep, OrderedTimes, StartAt, StreamFacts};
 use super::progress::{BucketExtent, ProgressStep, ProgressTimes, WatchProgress};
 use super::watch_options::{KvPosition, KvWatchOptions, WatchStart};
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::time::Nanos;
+use crate::base::Exponential;
+use crate::rt::{Draws, Nanos};
 
 /// A change that a [`KvWatch`] reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl KvWatch {
                 }
                 ProgressStep::Wait(until) => until,
             };
-            let draw = self.draws.next();
+            let draw = self.draws.draw();
             let until = match self.ordered.step(now, arrived, draw) {
                 OrderedStep::Create { serial, start } => {
                     self.create(serial, start, now, draw)?;
@@ -304,7 +304,7 @@ impl KvWatch {
     /// Handles a message of the inbox, which arrived at the time `now`. A slow reader may handle it much later, so it
     /// proves nothing about later messages.
     fn take(&mut self, message: NatsMessage, now: Nanos) -> Result<Option<KvUpdate>, NatsError> {
-        let draw = self.draws.next();
+        let draw = self.draws.draw();
         if message.subject.starts_with(&self.prefix) {
             return Ok(self.take_entry(message, now, draw));
         }

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use super::entry::decode;
 use super::key::{EntryKey, filter, owner};
 use super::version::{ObjectVersion, parse_created_ms};
-use crate::base::backoff::Draws;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::nats::connection::NatsConnection;
@@ -18,6 +17,7 @@ use crate::objects::json::whole_seconds;
 use crate::objects::rules::change::Location;
 use crate::objects::rules::distinct_queue::DistinctQueue;
 use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
+use crate::rt::Draws;
 
 /// How many bytes of a message are left to its headers.
 pub(super) const HEADERS: usize = 512;

@@ -11,7 +11,7 @@ use super::key::{self, EntryKey, dependent};
 use super::reserve::EntryWrite;
 use super::store::{CascadeStep, EntryState, ObjectStore, failure};
 use super::view::BucketView;
-use crate::base::backoff::Exponential;
+use crate::base::Exponential;
 use crate::nats::error::NatsError;
 use crate::objects::json::{meta_mut, owners_of, string, uid_of};
 use crate::objects::rules::cascade::{is_orphaning, is_waiting};
@@ -98,7 +98,7 @@ impl ObjectStore {
                         format!("other writers have changed it {conflicts} times during this call: retry later");
                     return Err(ClientError::conflict(location.object_ref(), reason));
                 }
-                let draw = self.draws.lock().next();
+                let draw = self.draws.lock().draw();
                 let until = clock.nanos().after(backoff.jittered(conflicts, draw)).min(deadline);
                 self.connection().pause(until).map_err(|error| failure(location.object_ref(), error))?;
                 continue;

@@ -10,7 +10,7 @@ use super::store::ObjectStore;
 use super::transact::Written;
 use super::view::BucketView;
 use super::watch::ObjectEvents;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::client::ReadableList;
 use crate::objects::rules::change::Location;
 use crate::objects::rules::check::check_selector;

@@ -17,7 +17,7 @@ use super::key::EntryKey;
 use super::list::{filter_of, listed};
 use super::store::{ObjectStore, decoded, failure};
 use super::version::{ObjectVersion, parse_created_ms};
-use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::{CancellationToken, OnCancel};
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvPosition, KvUpdate, KvWatch, KvWatchOptions};
 use crate::objects::rules::event::event_of;

@@ -4,8 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::objects::{Object, ObjectKey, ObjectRef};
-use crate::run::context::Context;
-use crate::run::error::BoxError;
+use crate::run::{BoxError, Context};
 
 /// A resource that belongs to an object but is outside all clients: files, a DNS name, a rented machine.
 ///
@@ -108,10 +107,10 @@ impl Error for ExternalError {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::clock::Clock;
+    use crate::base::Clock;
     use crate::objects::{DynamicObject, Kind};
-    use crate::run::error::{Cancelled, find};
-    use crate::run::fence::Fence;
+    use crate::rt::find;
+    use crate::run::{Cancelled, Fence};
     use std::time::Duration;
 
     /// A resource that ends the term in `observe`.

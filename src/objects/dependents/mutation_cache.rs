@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
 use crate::objects::ObjectMeta;
 use crate::queue::FastState;
+use crate::rt::Nanos;
 
 /// The most objects that are remembered.
 const MOST: usize = 4096;
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::base::clock::ManualClock;
+    use crate::base::ManualClock;
 
     fn meta(uid: &str, generation: i64) -> ObjectMeta {
         ObjectMeta { uid: uid.to_owned(), generation, ..ObjectMeta::default() }

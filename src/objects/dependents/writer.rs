@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::mutation_cache::MutationCache;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::own_write::{note_deletion, note_write};
 use crate::objects::{
     Api, Client, ClientError, DeleteOptions, Deletion, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     SharedObject, reasons,
 };
-use crate::run::context::Context;
+use crate::run::Context;
 
 /// The result of writing a desired object, with the object as it is now.
 #[derive(Clone, Debug, PartialEq)]

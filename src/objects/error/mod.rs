@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::parts::{Cause, FieldConflict, ObjectRef};
-use crate::run::error::{Echo, find};
-use crate::run::retry_after::RetryAfter;
+use crate::rt::find;
+use crate::run::RetryAfter;
+use crate::run::error::Echo;
 
 /// The longest delay that a server can ask for.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(600);

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::objects::{Cause, ClientError, FieldConflict, Kind, ObjectKey, ObjectRef};
-use crate::run::error::{Chain, find};
-use crate::run::retry_after::RetryAfter;
+use crate::rt::{Chain, find};
+use crate::run::RetryAfter;
 
 fn object() -> ObjectRef {
     ObjectRef::new(&Kind::namespaced("example.com", "v1", "Widget"), &ObjectKey::new("default", "a"))

@@ -11,11 +11,9 @@ use super::super::object::Object;
 use super::record::{EVENT, EventIdentity, EventRecords, EventType, PassFailures, Reporter};
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
-use crate::base::clock::Clock;
-use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
-use crate::base::thread::ThreadOptions;
-use crate::base::wait::Monitor;
+use crate::base::{Clock, ThreadOptions};
+use crate::rt::{Monitor, OwnerProcess};
 
 /// Records events about objects: in the log, and also as `Event` objects if it has a client. A cheap handle for any
 /// number of threads.

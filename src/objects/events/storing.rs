@@ -5,11 +5,8 @@ use std::sync::Arc;
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
 use super::record::{EVENT, EventPass, EventRecords, EventType, PassFailures, Recorded, Reporter, StoreOutcome};
-use crate::base::clock::Clock;
-use crate::base::thread::{ThreadOptions, shielded};
-use crate::base::time::Nanos;
-use crate::base::wait::Monitor;
-use crate::run::error::Chain;
+use crate::base::{Clock, ThreadOptions};
+use crate::rt::{Chain, Monitor, Nanos, shielded};
 
 /// Called with each event: its object, type, reason and message.
 pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use super::{EventRecorder, EventType};
-use crate::base::thread::ThreadOptions;
+use crate::base::ThreadOptions;
 use crate::objects::{Client, DynamicObject, Kind, MemoryClient, Query};
 use crate::until::until;
 

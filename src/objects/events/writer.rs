@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use super::record::PassFailures;
 use super::storing::RecorderCore;
-use crate::base::backoff::Exponential;
-use crate::base::spawn::spawn;
+use crate::base::Exponential;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use crate::base::task::{Next, Task};
-use crate::base::thread::Joiner;
-use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::rt::{AutoResetEvent, Joiner, Nanos, Next, Task, spawn};
 
 /// The delay before the first retry, and the longest one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);

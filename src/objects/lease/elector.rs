@@ -7,15 +7,13 @@ use std::time::Duration;
 use super::machine::{LeaseLoss, LeaseMachine};
 use super::session::{LeasePause, LeaseSession, LeaseShared};
 use super::timing::LeaseTiming;
-use crate::base::error::StartError;
+use crate::base::StartError;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
 use crate::manager::election::elector::RAN_OUT;
 use crate::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
 use crate::objects::{Client, ObjectKey};
-use crate::run::context::Context;
-use crate::run::error::BoxError;
-use crate::run::fence::Fence;
+use crate::rt::Nanos;
+use crate::run::{BoxError, Context, Fence};
 
 /// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
 ///

@@ -18,8 +18,7 @@
 use std::time::Duration;
 
 use super::timing::LeaseTiming;
-use crate::base::backoff::unit;
-use crate::base::time::Nanos;
+use crate::rt::{Draws, Nanos};
 
 /// The fields of a lease that the decisions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,7 +245,7 @@ impl LeaseMachine {
 
     /// Returns the time of the next read, a little later at random.
     fn later(&self, now: Nanos, draw: u64) -> Nanos {
-        now.after(self.timing.poll().mul_f64(1.0 + LeaseTiming::JITTER * unit(draw)))
+        now.after(self.timing.poll().mul_f64(1.0 + LeaseTiming::JITTER * Draws::unit(draw)))
     }
 
     fn after_read(&mut self, now: Nanos, answer: &LeaseAnswer, draw: u64) -> LeasePhase {
@@ -290,7 +289,7 @@ impl LeaseMachine {
 
     /// Returns the time of the next renewal, a little earlier at random.
     fn renewal(&self, sent: Nanos, draw: u64) -> Nanos {
-        sent.after(self.timing.retry.mul_f64(1.0 - LeaseTiming::JITTER * unit(draw)))
+        sent.after(self.timing.retry.mul_f64(1.0 - LeaseTiming::JITTER * Draws::unit(draw)))
     }
 
     fn while_leading(

@@ -1,8 +1,7 @@
 //! Fencing numbers in objects.
 
 use crate::objects::ObjectMeta;
-use crate::run::error::Cancelled;
-use crate::run::fence::Fence;
+use crate::run::{Cancelled, Fence};
 
 /// The annotation in which [`Fence::mark`] writes the fencing number.
 pub const FENCE_ANNOTATION: &str = "homeostat.dev/fence";

@@ -8,13 +8,11 @@ use serde_json::Value;
 use super::machine::{LeaseAnswer, LeaseCall, LeaseLoss, LeaseMachine, LeaseWrite};
 use super::record::{LEASE, found, since, written};
 use super::timing::LeaseTiming;
-use crate::base::backoff::Draws;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
 use crate::manager::Holder;
 use crate::objects::{Client, ClientError, ObjectKey, SharedObject};
-use crate::run::error::Chain;
+use crate::rt::{Chain, Draws, Nanos};
 
 /// The state that all candidates of an elector share.
 pub(super) struct LeaseShared {
@@ -57,7 +55,7 @@ pub(super) enum LeasePause {
 impl LeaseSession {
     pub(super) fn new(shared: &Arc<LeaseShared>, clock: &Clock) -> Self {
         let mut draws = clock.draws();
-        let me = format!("{}_{:016x}", shared.name, draws.next());
+        let me = format!("{}_{:016x}", shared.name, draws.draw());
         Self {
             elector: shared.key.to_string(),
             machine: LeaseMachine::new(me, shared.timing),
@@ -79,7 +77,7 @@ impl LeaseSession {
                 LeaseCall::Read => self.read(),
                 LeaseCall::Write(write) => self.write(&write),
             };
-            let draw = self.draws.next();
+            let draw = self.draws.draw();
             // Counted from `now`, a time before the call was sent.
             self.machine.answered(now, self.clock.boot_nanos(), answer, draw);
             if stops(&self.machine) {

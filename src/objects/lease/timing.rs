@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::StartError;
+use crate::base::StartError;
 
 /// The times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

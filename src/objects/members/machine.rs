@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::division::{Division, EarlierDivision};
-use crate::base::time::Nanos;
 use crate::controller::{EarlierMember, ShardHash, ShardStatus, ShardTable};
+use crate::rt::Nanos;
 
 /// The most earlier divisions that a division keeps. A further one waits.
 pub(super) const MOST_EARLIER: usize = 16;

@@ -18,17 +18,12 @@ use self::session::MemberTask;
 use self::shared::MembersShared;
 use super::lease::LeaseTiming;
 use super::validate::{DNS_LABEL, is_dns_label};
-use crate::base::clock::Clock;
-use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
-use crate::base::running::Running;
-use crate::base::sync::atomic::AtomicBool;
-use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::thread::ThreadOptions;
-use crate::base::wait::AutoResetEvent;
+use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::base::{Clock, Running, StartError, ThreadOptions};
 use crate::controller::{ShardStatus, Shards};
 use crate::manager::Component;
 use crate::objects::Client;
+use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
@@ -250,7 +245,7 @@ impl Members {
         self.shared.shards.on_left(move || woken.set());
         let task = MemberTask::new(Arc::clone(&self.shared), Arc::clone(&group));
         let name = self.shared.group.clone();
-        let watchdog = Box::new(move |_: crate::base::group::Overrun<'_>| {
+        let watchdog = Box::new(move |_: crate::rt::Overrun<'_>| {
             let group = name.as_str();
             log::error!(group; "{group}: this process is no member any more: a call does not return, and its lease has run out");
         });

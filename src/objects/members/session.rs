@@ -16,17 +16,13 @@ use serde_json::Value;
 use super::machine::{FoundGroup, MemberMachine, MemberWrite};
 use super::record::{GROUP_LABEL, cleared_lease, division_lease, found_division, found_member, member_lease};
 use super::shared::MembersShared;
-use crate::base::backoff::Draws;
-use crate::base::clock::Clock;
-use crate::base::group::ThreadGroup;
+use crate::base::Clock;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::task::{Next, Task};
-use crate::base::time::Nanos;
 use crate::controller::{ShardStatus, ShardTable};
 use crate::objects::lease::{LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite, found};
 use crate::objects::{ClientError, DeleteOptions, LabelSelector, Query};
-use crate::run::error::Chain;
-use crate::run::fence::Fence;
+use crate::rt::{Chain, Draws, Nanos, Next, Task, ThreadGroup};
+use crate::run::Fence;
 
 /// One membership: from the creation of its lease until it is lost or given back.
 struct MemberSession {
@@ -81,7 +77,7 @@ impl MemberTask {
 
     fn join(&mut self) -> MemberSession {
         let MembersShared { group, identity, timing, .. } = &*self.shared;
-        let name = format!("{group}-{identity}-{:016x}", self.draws.next());
+        let name = format!("{group}-{identity}-{:016x}", self.draws.draw());
         let group = group.as_str();
         let member = name.as_str();
         log::info!(group, member; "{group}: joining as {member}");
@@ -161,7 +157,7 @@ impl MemberTask {
                 self.log_loss(member, &"its lease is missing");
                 return None;
             }
-            let draw = self.draws.next();
+            let draw = self.draws.draw();
             // Counted from `now`, which was before the call was sent.
             member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
             if let Some((number, work_ends)) = member.lease.term() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::Clock;
 
 /// The default length of the history, in changes.
 const HISTORY: usize = 10_000;

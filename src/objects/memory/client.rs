@@ -95,8 +95,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::base::cancel::CancellationToken;
-    use crate::base::clock::ManualClock;
+    use crate::base::{CancellationToken, ManualClock};
     use crate::objects::{Client, Kind, Query, WatchEvent};
 
     const THING: Kind = Kind::namespaced("", "v1", "Thing");

@@ -22,7 +22,7 @@ mod tests {
 
     use super::*;
     use crate::ManualClock;
-    use crate::base::cancel::CancellationToken;
+    use crate::base::CancellationToken;
     use crate::objects::rules::cost::visits;
     use crate::objects::{
         Client, DeleteOptions, Kind, MemoryClient, ObjectKey, ObjectStream, Propagation, Query, WatchEvent,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::objects::rules::change::ObjectChange;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Stores changes before they are applied to the state.
 pub(crate) trait ChangeJournal: Send + Sync {

@@ -23,17 +23,17 @@ use super::group::{GroupCommit, Ledger, Stored};
 use super::journal::ChangeJournal;
 use super::state::ServerState;
 use super::watchers::Watchers;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Mutex, RwLock};
-use crate::base::wait::AutoResetEvent;
 use crate::objects::json::whole_seconds;
 use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::rules::names::Names;
 use crate::objects::rules::txn::Txn;
 use crate::objects::rules::{expiry, limits};
 use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, ObjectRef, Propagation, SharedObject};
-use crate::run::error::BoxError;
+use crate::rt::AutoResetEvent;
+use crate::run::BoxError;
 
 /// The engine behind an embedded client.
 pub(super) struct EmbeddedEngine {
@@ -61,7 +61,7 @@ impl EmbeddedEngine {
         // As in Kubernetes, version 0 means any version, so no object may have it.
         state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
-        let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
+        let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().draw())) };
         let (writers, watchers) = (GroupCommit::new(), Mutex::new(Watchers::new(state.head)));
         let visible = RwLock::new(Arc::new(state));
         let has_failed = AtomicBool::new(false);

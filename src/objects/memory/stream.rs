@@ -6,11 +6,10 @@ use std::task::Poll;
 
 use super::server::EmbeddedEngine;
 use super::state::ServerState;
-use crate::base::cancel::{CancellationToken, OnCancel};
-use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::base::{CancellationToken, OnCancel};
 use crate::objects::rules::event::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, SharedObject, WatchEvent};
+use crate::rt::{AutoResetEvent, Nanos};
 
 /// The versions that mean "any version". A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];

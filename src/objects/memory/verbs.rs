@@ -9,7 +9,7 @@ use super::client::MemoryClient;
 #[cfg(feature = "file-client")]
 use super::file::FileClient;
 use super::stream::Stream;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::rules::check::check_selector;
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef,

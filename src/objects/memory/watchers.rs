@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::base::wait::AutoResetEvent;
 use crate::objects::Kind;
 use crate::objects::rules::change::ObjectChange;
+use crate::rt::AutoResetEvent;
 
 /// The signals of streams, by the number of the stream.
 type Signals = HashMap<u64, Arc<AutoResetEvent>>;

@@ -14,18 +14,13 @@ use self::reconcile::SecondaryOf;
 use self::secondary::WatchedSecondary;
 use super::dependents::{External, ExternalResource};
 use super::selection::{Selection, selection_settings};
-use crate::base::backoff::Exponential;
-use crate::base::error::StartError;
+use crate::base::{Exponential, StartError};
 use crate::controller::{Controller, ControllerBuilder, ControllerHandle};
 use crate::manager::Manager;
 use crate::objects::{Api, EventRecorder, Object, ObjectKey, Query, shared_watch};
 use crate::queue::Reasons;
-use crate::run::context::Context;
-use crate::run::error::BoxError;
-use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
-use crate::watch::poller::Poller;
-use crate::watch::store::Store;
-use crate::watch::{Event, EventKind, Subscriber, Watch};
+use crate::run::{BoxError, Context, Failure, RetryDecision, RetryPolicy};
+use crate::watch::{Event, EventKind, Poller, Store, Subscriber, Watch};
 
 /// The delay before a failed listing of external resources is repeated. It is shorter than the default of
 /// [`unready_after`](crate::manager::ManagerBuilder::unready_after): one failure must not make a program unready.

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use super::super::dependents::ExternalResource;
 use super::super::selection::{Selected, Selection};
-use crate::base::text::OneLine;
 use crate::objects::{
     Api, ClientError, DynamicObject, EventRecorder, EventType, LASTING_CONFLICT, Object, ObjectKey, ObjectRef,
     is_conflict, reasons,
 };
 use crate::queue::Reasons;
-use crate::run::context::Context;
-use crate::run::error::{BoxError, Chain, RequeueAfter, Terminal};
-use crate::run::reconciler::{Action, Reconciler};
+use crate::rt::{Chain, OneLine};
+use crate::run::{Action, BoxError, Context, Reconciler, RequeueAfter, Terminal};
 
 /// The main reason of a run for a primary.
 ///

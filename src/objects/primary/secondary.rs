@@ -19,13 +19,13 @@ use super::super::dependents::{
     list, put_or_adopt,
 };
 use super::reconcile::SecondaryOf;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::{
     Api, ClientError, DynamicObject, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     Ownership, Patch, Query, reasons,
 };
-use crate::run::context::Context;
-use crate::watch::store::Index;
+use crate::run::Context;
+use crate::watch::Index;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
@@ -362,7 +362,7 @@ impl<S> fmt::Debug for Secondary<S> {
 mod tests {
     use super::*;
     use crate::objects::MemoryClient;
-    use crate::run::fence::Fence;
+    use crate::run::Fence;
     use std::time::Duration;
 
     const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");

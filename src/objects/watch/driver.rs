@@ -2,31 +2,20 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-#[cfg(feature = "testing")]
 use std::panic::resume_unwind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-#[cfg(feature = "testing")]
 use std::task::Poll;
 use std::time::Duration;
 
 use super::machine::{Change, Report, WatchCall, WatchMachine, WatchReaction};
-use crate::base::cancel::CancellationToken;
-use crate::base::group::{OverrunHook, ThreadGroup, WorkerSlot};
-#[cfg(feature = "testing")]
-use crate::base::task::TurnContext;
-use crate::base::task::{Next, Task};
-#[cfg(feature = "testing")]
-use crate::base::thread::Panic;
-use crate::base::thread::panic_message;
-use crate::base::time::Nanos;
+use crate::base::CancellationToken;
 use crate::objects::own_write::ShownObjects;
 use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
-use crate::run::error::Chain;
-use crate::watch::Push;
-use crate::watch::source::SourceState;
+use crate::rt::{Chain, Nanos, Next, OverrunHook, Task, ThreadGroup, TurnContext, panic_message};
+use crate::watch::{Push, source::SourceState};
 
 /// A function that changes each object before the watch keeps it.
 pub(super) type Transform<T> = Box<dyn Fn(&mut T) + Send + Sync>;
@@ -46,12 +35,10 @@ pub(super) struct WatchDriver<T: Object> {
     stream: Option<OpenStream>,
     group: Arc<ThreadGroup>,
     /// Through this, the watchdog knows the deadline of a read.
-    slot: Arc<WorkerSlot>,
     /// The versions of objects that do not match the type.
     undecodable: HashMap<ObjectKey, String>,
     /// In a simulation: the next event, or the panic that reading it caused.
-    #[cfg(feature = "testing")]
-    polled: Option<Result<Option<StreamItem>, Panic>>,
+    polled: Option<Result<Option<StreamItem>, Box<dyn Any + Send>>>,
 }
 
 struct OpenStream {
@@ -87,9 +74,7 @@ impl<T: Object> WatchDriver<T> {
             stop,
             stream: None,
             group: Arc::clone(group),
-            slot: Arc::clone(&group.slots[0]),
             undecodable: HashMap::new(),
-            #[cfg(feature = "testing")]
             polled: None,
         }
     }
@@ -310,15 +295,7 @@ impl<T: Object> WatchDriver<T> {
 
     /// Blocks until the next event. The watchdog ends the stream at `until`.
     fn next_event(&mut self, stream: &mut OpenStream, until: Nanos) -> Option<StreamItem> {
-        let _run = (until != Nanos::NEVER).then(|| {
-            let run = self.group.begin_until(&self.slot, until, 0);
-            self.slot.expose(&stream.stop);
-            if self.group.clock.reached(until) {
-                // The watchdog may have looked at the slot before it had the token.
-                stream.stop.cancel();
-            }
-            run
-        });
+        let _run = (until != Nanos::NEVER).then(|| self.group.begin_call(until, &stream.stop));
         stream.events.next()
     }
 }
@@ -328,7 +305,6 @@ impl<T: Object> Task for WatchDriver<T> {
         self.advance(Self::next_event)
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, next: Nanos) -> Nanos {
         if self.stop.is_cancelled() {
             return Nanos::ZERO;
@@ -348,7 +324,6 @@ impl<T: Object> Task for WatchDriver<T> {
     }
 
     /// Handles one event.
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, _turn: &TurnContext<'_>) -> Next {
         let polled = self.polled.take();
         self.advance(|driver, stream, until| {

@@ -24,17 +24,10 @@ use super::object::Object;
 use super::own_write::ShownObjects;
 use super::query::Query;
 use super::stable_hash::stable_hash;
-use crate::base::backoff::Exponential;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
-use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
-use crate::base::running::Running;
-use crate::base::thread::ThreadOptions;
-use crate::base::wait::AutoResetEvent;
+use crate::base::{CancellationToken, Clock, Exponential, Running, StartError, ThreadOptions};
 use crate::manager::Manager;
-use crate::watch::write_view::WriteView;
-use crate::watch::{Watch, WatchBuilder};
+use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
+use crate::watch::{Watch, WatchBuilder, write_view::WriteView};
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
 pub(crate) fn shared_watch<U: Object>(

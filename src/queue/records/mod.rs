@@ -185,7 +185,6 @@ impl<K> Records<K> {
     }
 
     /// Moves a random key of the next priority level to its front and returns it.
-    #[cfg(feature = "testing")]
     pub(crate) fn shuffle(&mut self, draw: u64) -> Option<&K> {
         let index = self.levels.shuffle(&mut self.slab, draw)?;
         Some(self.key(index))

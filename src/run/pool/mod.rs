@@ -69,7 +69,6 @@ pub(crate) trait Job: Send + Sync {
     fn overrun(&self, overrun: &Overrun<'_>);
 
     /// Moves a random one of the possible next keys to the front. Returns its text. Only for simulations.
-    #[cfg(feature = "testing")]
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
 

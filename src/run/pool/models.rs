@@ -127,7 +127,6 @@ impl Job for Counted {
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
-    #[cfg(feature = "testing")]
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
     }
@@ -324,7 +323,6 @@ impl Job for Twice {
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
-    #[cfg(feature = "testing")]
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{Pool, SlotState};
 use crate::base::group::Overrun;
 use crate::base::sync::atomic::Ordering::AcqRel;
-#[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
@@ -24,7 +23,6 @@ impl Task for PoolTask {
         Next::Finished
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, _next: Nanos) -> Nanos {
         let state = self.pool.state.lock();
         let ready = !state.members.is_empty() && !self.pool.is_full(&state);
@@ -32,7 +30,6 @@ impl Task for PoolTask {
     }
 
     /// Runs one key.
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { pool, number } = self;
         if pool.group.is_stopping() {

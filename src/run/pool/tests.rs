@@ -29,7 +29,6 @@ impl Job for Limited {
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
-    #[cfg(feature = "testing")]
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
     }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::group::{Run, ThreadGroup, WorkerSlot};
-#[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
@@ -74,13 +73,11 @@ where
         Next::Finished
     }
 
-    #[cfg(feature = "testing")]
     fn due(&mut self, _next: Nanos) -> Nanos {
         if self.group.is_closed() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
     /// Runs one key.
-    #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { queue, group, slot, runner } = self;
         if group.is_closed() {

@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use super::hooks::{AdmissionHooks, AdmissionRequest, Rejection, ValidateHook};
 use super::schema::{FieldFault, StructuralSchema};
-use crate::base::text::one_line;
-use crate::base::thread::panic_message;
 use crate::objects::{ObjectKey, ObjectRef};
+use crate::rt::{one_line, panic_message};
 
 /// How to treat fields that the schema does not know. They are never stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

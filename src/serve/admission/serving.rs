@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, StatusCode};
 use serde_json::Value;
 
 use super::review::{AdmissionReviewer, ReviewStage};
-use crate::base::text::one_line;
+use crate::rt::one_line;
 use crate::serve::http::{Handler, IncomingRequest, LoggedOutcome, Reply};
 use crate::serve::server::ServerBuilder;
 

@@ -9,7 +9,7 @@ use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use super::shared::ApiShared;
 use super::store::StoreHealth;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::Client;
 use crate::serve::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
 

@@ -4,13 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
-use crate::base::task::{Next, Task};
-use crate::base::task_thread::{TaskThread, TaskWaker};
-use crate::base::thread::ThreadOptions;
-use crate::base::time::Nanos;
+use crate::base::{CancellationToken, Clock, ThreadOptions};
+use crate::rt::{Nanos, Next, Task, TaskThread, TaskWaker};
 
 /// Cancels tokens at their deadlines. The thread starts with the first deadline.
 pub(super) struct WatchDeadlines {

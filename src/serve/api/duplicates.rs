@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use crate::base::text::bounded;
 use crate::objects::json_text::{JsonToken, tokens};
+use crate::rt::bounded;
 
 /// The largest number of fields that are named.
 const MOST_NAMED: usize = 50;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{
     Capabilities, Cause, Client, ClientError, DeleteOptions, Deletion, FieldConflict, FieldOwner, Kind, ObjectKey,
     ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::deadlines::WatchDeadlines;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{
     Client, ClientError, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::events::CoreEvents;
 use super::namespaces::NamespaceFinder;
 use super::shared::ApiShared;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectList, ObjectStream, Query, SharedObject};
 use crate::serve::kinds::{ObjectSource, ServedResource};
 

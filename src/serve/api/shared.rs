@@ -8,7 +8,7 @@ use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
 use super::openapi::OpenApiDocuments;
 use super::store::StoreHealth;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::objects::{Client, SharedObject};
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::serve::kinds::KindRegistry;

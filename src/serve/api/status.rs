@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use crate::objects::{ClientError, Kind};
-use crate::run::error::Chain;
+use crate::rt::Chain;
 use crate::serve::admission::{AdmissionFailure, FieldFault};
 use crate::serve::http::Reply;
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::text::one_line;
-use crate::base::time::Nanos;
+use crate::rt::{Nanos, one_line};
 use crate::serve::log_limiter::{LogLimiter, omitted_lines};
 
 /// The component name of object APIs in the log.

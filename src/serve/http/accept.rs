@@ -15,7 +15,7 @@ use super::poll::{Poll, PolledSocket};
 use super::reply::{ReplyFrame, full_reply};
 use super::roster::ThreadRoster;
 use super::shared::HttpShared;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// How many connections of one listener are accepted before other listeners get their turn.
 const MOST_AT_ONCE: usize = 64;

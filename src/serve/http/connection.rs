@@ -21,9 +21,7 @@ use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
 use super::service::{PeerInfo, RefusedRequest};
 use super::shared::HttpShared;
 use super::transport::ServerTransport;
-use crate::base::thread::panic_message;
-use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::rt::{AutoResetEvent, Nanos, panic_message};
 use crate::serve::access::UserInfo;
 
 /// How many bytes one call reads.

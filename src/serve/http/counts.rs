@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::AtomicU64;
-use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counts that the threads of a server share.
 #[derive(Debug, Default)]

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use super::poll::{Discarded, Poll, PolledSocket, discard};
 use super::registry::ConnectionRegistry;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::base::{CancellationToken, Clock};
+use crate::rt::Nanos;
 
 /// How long a client may take to read the last reply of a connection.
 const LINGER: Duration = Duration::from_secs(2);

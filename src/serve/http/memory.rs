@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::sync::atomic::AtomicUsize;
-use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Replies up to this size need no reservation. With the default number of connections, they take at most 32 MiB.
 pub(super) const UNCOUNTED_REPLY: usize = 64 << 10;

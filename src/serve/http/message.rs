@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::serve::access::UserInfo;
 
 /// How many bytes of a body are sent at once.

@@ -11,8 +11,8 @@ use super::message::PART;
 use super::registry::{ConnectionRegistry, ConnectionSlot};
 use super::reply::{ReplyFrame, chunk, full_reply, stream_head};
 use super::transport::ServerTransport;
-use crate::base::clock::Clock;
-use crate::base::time::Nanos;
+use crate::base::Clock;
+use crate::rt::Nanos;
 
 /// How much memory the compression of one body needs, in bytes.
 pub(super) const GZIP_MEMORY: usize = 512 << 10;

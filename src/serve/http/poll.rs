@@ -4,8 +4,8 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
-use crate::base::time::Nanos;
+use crate::base::Clock;
+use crate::rt::Nanos;
 
 /// A socket that a [`Poll`] waits for.
 pub(crate) enum PolledSocket {
@@ -118,7 +118,7 @@ mod others {
     use std::time::Duration;
 
     use super::{Arc, Clock, Discarded, Nanos, PolledSocket, TcpStream, io};
-    use crate::base::wait::AutoResetEvent;
+    use crate::rt::AutoResetEvent;
 
     /// The interval at which listeners are checked.
     const PERIOD: Duration = Duration::from_millis(10);

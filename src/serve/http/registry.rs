@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use super::limits::HttpLimits;
 use super::memory::{BodyReservation, Overload, ReplyReservation, RequestMemory};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::sync::atomic::{AtomicBool, AtomicU8};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
 /// The limits for a write after a stop. They are long, because its thread may start late.
 const LAST_WRITE: WriteLimits = WriteLimits { piece: Duration::from_secs(1), whole: Duration::from_secs(5) };

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use crate::base::clock::Clock;
-use crate::base::error::StillRunning;
-use crate::base::running::EndHook;
-use crate::base::thread::{Joiner, ThreadId, ThreadOptions, current_thread, shielded};
-use crate::base::wait::Monitor;
+use crate::base::{Clock, EndHook, StillRunning, ThreadOptions};
+use crate::rt::{Joiner, Monitor, shielded};
 
 /// The threads of one server.
 pub(crate) struct ThreadRoster {
@@ -52,7 +50,7 @@ impl ThreadRoster {
         let present = Present { roster: Arc::clone(self), number };
         let spawned = self.options.spawn(name, move || {
             let present = present;
-            present.roster.state.with(|state| state.ids.insert(present.number, current_thread()));
+            present.roster.state.with(|state| state.ids.insert(present.number, thread::current().id()));
             body();
         });
         let joiner = spawned.inspect_err(|_| self.state.with(|state| state.ended.retain(|ended| *ended != number)))?;
@@ -103,7 +101,7 @@ impl ThreadRoster {
     /// roster waits neither for itself nor for the thread that ends last.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let deadline = self.clock.nanos().after(timeout);
-        let current = current_thread();
+        let current = thread::current().id();
         let own = self.state.with(|state| {
             let mut ids = state.ids.iter();
             ids.find(|(_, id)| **id == current).map(|(number, _)| *number)

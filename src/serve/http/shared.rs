@@ -6,8 +6,8 @@ use super::counts::HttpCounts;
 use super::idle::IdleSockets;
 use super::registry::ConnectionRegistry;
 use super::service::Service;
-use crate::base::clock::Clock;
-use crate::base::text::one_line;
+use crate::base::Clock;
+use crate::rt::one_line;
 
 /// The state that the connections of one server share.
 pub(crate) struct HttpShared {

@@ -11,11 +11,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::base::clock::Clock;
-use crate::base::error::StartError;
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
-use crate::run::error::BoxError;
+use crate::base::{Clock, StartError};
+use crate::rt::Nanos;
+use crate::run::BoxError;
 
 /// The shortest interval between two checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);

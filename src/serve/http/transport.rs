@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::registry::WriteLimits;
-use crate::base::clock::Clock;
-use crate::base::time::Nanos;
+use crate::base::Clock;
+use crate::rt::Nanos;
 
 /// How many bytes of a write share one deadline.
 const PIECE: usize = 64 << 10;

@@ -6,7 +6,7 @@ use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, key_link, r
 use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, FailedKey};
-use crate::watch::source::SourceStatus;
+use crate::watch::SourceStatus;
 
 /// The largest number of rows. Further ones are only counted.
 const MOST_ROWS: usize = 40;

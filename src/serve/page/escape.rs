@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::base::text::one_line;
+use crate::rt::one_line;
 
 /// Displays a value as HTML text, or as an attribute value in double quotes. Every text on a page that this crate does
 /// not write itself must pass through here.

@@ -8,14 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
-use crate::base::running::Running;
 use crate::base::sync::Mutex;
-use crate::base::task::{Next, Task};
-use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::base::{Running, StartError};
 use crate::manager::{Manager, NamedMetrics, WeakManager};
+use crate::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 
 /// The interval of samples.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -149,7 +145,7 @@ impl Task for Sampler {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::clock::ManualClock;
+    use crate::base::ManualClock;
     use crate::queue::Enqueue;
     use crate::{Action, BoxError, Context, Controller};
 

@@ -3,7 +3,7 @@
 use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, row_name, table};
 use super::escape::line;
 use super::units::{count, size, span};
-use crate::watch::source::SourceStatus;
+use crate::watch::SourceStatus;
 
 /// Adds the section.
 pub(super) fn section(out: &mut String, data: &PageData<'_>) {

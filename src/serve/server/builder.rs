@@ -13,9 +13,7 @@ use super::service::ServerService;
 use super::throttle::GuessThrottle;
 use super::users::KnownUsers;
 use super::{PageContext, Server, ServerSettings, ServerVitals};
-use crate::base::clock::Clock;
-use crate::base::error::StartError;
-use crate::base::thread::ThreadOptions;
+use crate::base::{Clock, StartError, ThreadOptions};
 use crate::serve::access::{Access, AccessRequest, Authorizer, UserInfo};
 use crate::serve::api::StoreHealth;
 #[cfg(feature = "serve-tls")]

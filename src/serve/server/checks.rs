@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::service::is_object_root;
-use crate::base::error::StartError;
+use crate::base::StartError;
 use crate::serve::http::HttpLimits;
 
 /// Checks that a server listens only on loopback, unless it may serve a network and has users or allows anonymous

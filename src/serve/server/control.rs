@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::StillRunning;
-use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
+use crate::base::{EndHook, RunPhase, RunStatus, Runnable, StillRunning};
 use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, value};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).

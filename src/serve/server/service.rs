@@ -11,8 +11,8 @@ use super::hosts::{AllowedHosts, check_origin};
 use super::throttle::GuessThrottle;
 use super::users::{ClientCredentials, KnownUsers};
 use super::verb::metric_verb;
-use crate::base::clock::Clock;
-use crate::base::text::one_line;
+use crate::base::Clock;
+use crate::rt::one_line;
 use crate::serve::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::serve::http::{
     Handler, HttpCounts, IncomingRequest, LoggedOutcome, PeerInfo, RefusedRequest, Reply, RequestHead, RequestTarget,

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// How many failures of one address are answered without a delay.
 const FREE_FAILURES: u32 = 10;

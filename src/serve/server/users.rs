@@ -6,7 +6,7 @@ use std::hint::black_box;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::base::error::StartError;
+use crate::base::StartError;
 use crate::serve::access::UserInfo;
 
 /// The users of a server.

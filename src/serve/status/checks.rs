@@ -5,10 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::StatusCode;
 
-use crate::base::text::{OneLine, one_line};
-use crate::base::thread::panic_message;
 use crate::manager::{Health, Manager};
-use crate::run::error::{BoxError, Chain};
+use crate::rt::{Chain, OneLine, one_line, panic_message};
+use crate::run::BoxError;
 use crate::serve::http::Reply;
 
 /// The question that a check answers.

@@ -8,8 +8,8 @@ use super::checks::{CheckResult, all_ok};
 use super::process::ProcessFacts;
 use crate::controller::{ControllerStatus, FailedKey, RecentRun, RecentRunResult, RunningKey};
 use crate::manager::ManagerStatus;
-use crate::run::histogram::Histogram;
-use crate::watch::source::SourceStatus;
+use crate::run::Histogram;
+use crate::watch::SourceStatus;
 
 /// Returns the status as JSON. For each controller, it has at most `most` failing keys, parked keys, suspended keys
 /// and recent runs. [`StatusPages`](crate::serve::StatusPages) documents the fields.

@@ -6,10 +6,10 @@ use super::exposition::{Exposition, FamilyType, Labels};
 use super::process::ProcessFacts;
 use crate::controller::ControllerMetrics;
 use crate::manager::{Holder, ManagerMetrics, NamedMetrics};
-use crate::run::histogram::Histogram;
+use crate::run::Histogram;
 use crate::serve::http::value;
 use crate::serve::server::ServerVitals;
-use crate::watch::source::SourceStatus;
+use crate::watch::SourceStatus;
 
 pub(crate) use super::exposition::CONTENT_TYPE;
 

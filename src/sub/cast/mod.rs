@@ -14,7 +14,7 @@ use super::context::SubContext;
 use super::flow::{SubResult, both};
 use super::setup::Setup;
 use crate::objects::ClientError;
-use crate::run::error::{BoxError, terminal};
+use crate::run::{BoxError, terminal};
 
 mod changes;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::base::time::Nanos;
 use crate::objects::ObjectKey;
 use crate::queue::FastState;
+use crate::rt::Nanos;
 
 /// How long an object must not have failed before it is looked up.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);

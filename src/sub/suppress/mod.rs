@@ -8,7 +8,7 @@ use super::flow::{ErrorClass, Failures, SubResult};
 use super::setup::Setup;
 use crate::base::sync::Mutex;
 use crate::objects::Object;
-use crate::run::error::{BoxError, Cancelled, muted};
+use crate::run::{BoxError, Cancelled, muted};
 
 mod counters;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 
 /// An answer of an [`ApiServer`](super::ApiServer): status, headers, and a body in steps.
 ///

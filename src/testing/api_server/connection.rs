@@ -10,7 +10,7 @@ use super::shared::ServerShared;
 use super::store::{StoredAnswer, reply};
 use super::watching::send_events;
 use super::wire::{wait, while_open};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 
 /// Serves a connection until it ends.
 pub(super) fn serve(server: &ServerShared, stream: &TcpStream, number: usize) {

@@ -22,9 +22,9 @@ use serde_json::json;
 use self::connection::serve;
 use self::discovery::BUILT_IN;
 use self::shared::ServerShared;
-use crate::base::thread::{Joiner, ThreadOptions};
-use crate::base::time::Nanos;
+use crate::base::ThreadOptions;
 use crate::objects::{Kind, MemoryClient};
+use crate::rt::{Joiner, Nanos};
 
 pub use self::answer::ServerAnswer;
 pub use self::request::ServerRequest;

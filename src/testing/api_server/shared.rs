@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::answer::ServerAnswer;
 use super::request::ServerRequest;
 use super::rule::ServerRule;
-use crate::base::clock::Clock;
-use crate::base::wait::Monitor;
+use crate::base::Clock;
 use crate::objects::{Kind, MemoryClient};
+use crate::rt::Monitor;
 
 /// The objects of a server, and its rules.
 pub(super) struct ServerShared {

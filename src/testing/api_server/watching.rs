@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::response::Body;
 use super::status::status_of;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{Client, Kind, MemoryClient, Query, SharedObject, WatchEvent};
 
 /// A watch that a client has asked for.

@@ -4,8 +4,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use crate::base::cancel::CancellationToken;
-use crate::base::thread::ThreadOptions;
+use crate::base::{CancellationToken, ThreadOptions};
 
 /// Sends an answer. Cancels the token of `send` when the client closes the connection, when the server stops, or after
 /// the timeout.

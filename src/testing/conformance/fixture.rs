@@ -9,8 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::objects::{WIDGET, ZONE, brief, is_deleting, key, kind_of, meta};
-use crate::base::cancel::CancellationToken;
-use crate::base::thread::ThreadOptions;
+use crate::base::{CancellationToken, ThreadOptions};
 use crate::objects::{
     Capabilities, Cause, Client, ClientError, DeleteOptions, Deletion, FieldOwner, ObjectStream, Patch, PatchTarget,
     Propagation, Query, SharedObject, WatchEvent,

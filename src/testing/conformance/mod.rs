@@ -43,8 +43,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::fixture::{CaseResult, NotPassed, TestedClient};
-use crate::base::thread::panic_message;
 use crate::objects::Client;
+use crate::rt::panic_message;
 
 pub use self::objects::{WIDGET, ZONE};
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use super::fixture::{CaseResult, Refusal, failed, same};
-use crate::base::thread::ThreadOptions;
+use crate::base::ThreadOptions;
 use crate::objects::ClientError;
 
 /// Runs `body` in several threads at once, and returns their results.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{CaseResult, InPart, NotPassed, ObjectEvent, TestedClient, WatchReader, failed, holds, same};
 use super::objects::{WIDGET, ZONE, brief, held, key, meta, version, widget, widget_in, with, without, zone};
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{ClientError, DeleteOptions, ObjectKey, Query, WatchEvent};
 
 pub(super) fn watch_tells_what_each_call_returned(client: &TestedClient) -> CaseResult {

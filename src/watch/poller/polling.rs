@@ -88,7 +88,7 @@ impl Polling {
             let missed = (earliest.0 - self.planned.0).div_ceil(period);
             self.planned = Nanos(self.planned.0.saturating_add(missed.saturating_mul(period)));
         }
-        let share = self.jitter * crate::base::backoff::unit(self.draws.next());
+        let share = self.jitter * Draws::unit(self.draws.draw());
         self.due = self.planned.after(self.period.mul_f64(share));
     }
 

@@ -23,9 +23,9 @@ use super::identity::Credentials;
 use super::in_cluster;
 use super::secret::Secret;
 use super::*;
-use crate::base::clock::ManualClock;
-use crate::base::time::Nanos;
+use crate::base::ManualClock;
 use crate::kubernetes::KubernetesClient;
+use crate::rt::Nanos;
 
 fn parse(text: &str) -> Kubeconfig {
     Kubeconfig::parse(text, "/etc/app").unwrap()

@@ -11,13 +11,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{SERVER, authenticator, value, with, write};
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::ManualClock;
-use crate::base::time::Nanos;
+use crate::base::{CancellationToken, ManualClock};
 use crate::kubernetes::config::Kubeconfig;
 use crate::kubernetes::config::authenticator::Authenticator;
 use crate::kubernetes::config::cluster_info::ClusterInfo;
 use crate::kubernetes::config::identity::Credentials;
+use crate::rt::Nanos;
 
 /// The credentials of a kubeconfig with this script as its plugin, stored beside the kubeconfig.
 fn plugin(folder: &Path, script: &str, settings: &str) -> Credentials {

@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 
 use super::install::{InstallProgress, progress};
 use super::{CrdVersion, CustomResourceDefinition, InstallError};
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::ManualClock;
+use crate::base::{CancellationToken, ManualClock};
 use crate::objects::{Client, Condition, MemoryClient, ObjectKey, ObjectMeta, SharedObject};
-use crate::run::context::Context;
+use crate::run::Context;
 
 /// A struct with a spec of this type.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use self::text::value_and_rule;
 pub(crate) use self::text::warnings;
 use super::request_error::{RequestError, RequestFault};
-use crate::base::text::{MOST, one_line};
 use crate::objects::{Cause, ClientError, FieldConflict, Kind, ObjectKey, ObjectRef};
+use crate::rt::one_line;
 
 /// The largest part of an error's body that is read, in bytes.
 pub(crate) const MOST_STATUS: u64 = 1 << 20;
@@ -116,7 +116,8 @@ impl ApiStatus {
         match serde_json::from_slice::<Self>(body) {
             Ok(status) if status.kind == "Status" => status,
             _ => {
-                let text = String::from_utf8_lossy(&body[..body.len().min(4 * MOST)]);
+                // More than a line keeps.
+                let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
                 Self { message: one_line(text.trim()), ..Self::default() }
             }
         }

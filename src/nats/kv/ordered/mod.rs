@@ -20,8 +20,8 @@
 use std::time::Duration;
 
 use super::super::error::NatsError;
-use crate::base::backoff::Exponential;
-use crate::base::time::Nanos;
+use crate::base::Exponential;
+use crate::rt::Nanos;
 
 /// Where a consumer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The pause before a refused question is repeated.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -7,12 +7,10 @@ use serde_json::json;
 
 use super::super::record::LEASE;
 use super::SECOND;
-use crate::base::cancel::CancellationToken;
-use crate::base::clock::ManualClock;
+use crate::base::{CancellationToken, ManualClock};
 use crate::manager::{Candidacy, Candidate, Elector, Term};
 use crate::objects::{Client, DeleteOptions, LeaseElector, MemoryClient, ObjectKey, ObjectMeta};
-use crate::run::context::Context;
-use crate::run::error::Cancelled;
+use crate::run::{Cancelled, Context};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

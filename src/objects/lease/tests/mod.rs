@@ -12,7 +12,7 @@ use super::machine::{
     FoundLease, LeaseAnswer, LeaseCall, LeaseLoss, LeaseMachine, LeasePurpose, LeaseSpec, LeaseWrite,
 };
 use super::timing::LeaseTiming;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Duration, FoundLease, LeaseAnswer, LeaseCall, LeaseMachine, LeaseSpec, LeaseTiming, LeaseWrite, Nanos};
-use crate::base::backoff::Draws;
+use crate::rt::Draws;
 
 /// The length of a step, in milliseconds of true time.
 const STEP: u64 = 50;
@@ -92,11 +92,11 @@ struct World {
 impl Candidate {
     fn new(draws: &mut Draws, name: &str, lives: u64) -> Self {
         // The extremes are the interesting rates.
-        let rate = [800, 800, 1000, 1200, 1200][usize::try_from(draws.next() % 5).unwrap()];
+        let rate = [800, 800, 1000, 1200, 1200][usize::try_from(draws.draw() % 5).unwrap()];
         Self {
             machine: LeaseMachine::new(format!("{name}-{lives}"), LeaseTiming::default()),
             rate,
-            offset: draws.next() % 1_000_000_000_000,
+            offset: draws.draw() % 1_000_000_000_000,
             flight: None,
             paused_until: 0,
             cut_off_until: 0,
@@ -134,11 +134,11 @@ impl World {
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
-        self.draws.next().is_multiple_of(one_in)
+        self.draws.draw().is_multiple_of(one_in)
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.draws.next() % bound
+        self.draws.draw() % bound
     }
 
     fn run(&mut self) {
@@ -263,7 +263,7 @@ impl World {
         let call = flight.call;
         self.stray.extend(flight.arrivals.into_iter().map(|at| (call.clone(), at)));
         let answer = flight.answer.filter(|_| !flight.is_lost).unwrap_or(LeaseAnswer::Failed);
-        let draw = self.draws.next();
+        let draw = self.draws.draw();
         let before = self.candidates[who].machine.term();
         let local = self.candidates[who].local(now);
         self.candidates[who].machine.answered(flight.sent, local, answer, draw);
@@ -328,7 +328,7 @@ fn another_candidate_leads_one_lease_and_a_second_after_the_death_of_the_leader(
         let timing = LeaseTiming::default();
         let mut machines = ["dead", "alive"].map(|name| LeaseMachine::new(name.to_owned(), timing));
         let (mut now, mut death) = (Nanos::ZERO, Nanos::NEVER);
-        let dies_after = Nanos::ZERO.after(Duration::from_millis(draws.next() % 60_000));
+        let dies_after = Nanos::ZERO.after(Duration::from_millis(draws.draw() % 60_000));
         while machines[1].term().is_none() {
             for (who, machine) in machines.iter_mut().enumerate() {
                 while who == 1 || death == Nanos::NEVER {
@@ -338,7 +338,7 @@ fn another_candidate_leads_one_lease_and_a_second_after_the_death_of_the_leader(
                     }
                     let answer = store.carry_out(&call);
                     let renews = who == 0 && matches!(call, LeaseCall::Write(_));
-                    machine.answered(now, now, answer, draws.next());
+                    machine.answered(now, now, answer, draws.draw());
                     if renews && now >= dies_after {
                         death = now;
                     }

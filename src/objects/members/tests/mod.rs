@@ -8,12 +8,11 @@ use std::time::Duration;
 use super::Members;
 use super::division::{Division, EarlierDivision};
 use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
-use crate::base::clock::Clock;
-use crate::base::thread::ThreadOptions;
-use crate::base::time::Nanos;
+use crate::base::{Clock, ThreadOptions};
 use crate::controller::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
 use crate::objects::MemoryClient;
-use crate::run::fence::Fence;
+use crate::rt::Nanos;
+use crate::run::Fence;
 
 const LEASE: Duration = Duration::from_secs(15);
 

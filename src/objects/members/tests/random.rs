@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::machine::MOST_EARLIER;
 use super::*;
-use crate::base::backoff::Draws;
 use crate::objects::lease::LeaseTiming;
+use crate::rt::Draws;
 use crate::run::permit::Permit;
 
 /// `HOMEOSTAT_FLEET_SEEDS` sets another number.
@@ -150,7 +150,7 @@ struct World<'a> {
 
 impl World<'_> {
     fn draw(&mut self, below: usize) -> usize {
-        usize::try_from(self.draws.next() % below as u64).unwrap_or_default()
+        usize::try_from(self.draws.draw() % below as u64).unwrap_or_default()
     }
 
     fn join(&mut self) {
@@ -160,7 +160,7 @@ impl World<'_> {
         self.store.leases.insert(name.clone(), StoredLease { version, is_gone: false, announced: 0 });
         // The extremes are the interesting ones.
         let rate = [80, 80, 100, 120, 120][self.draw(5)];
-        let offset = self.draws.next() % 1_000_000_000_000;
+        let offset = self.draws.draw() % 1_000_000_000_000;
         let mut member = WorldMember {
             machine: machine(&name),
             name,
@@ -187,7 +187,7 @@ impl World<'_> {
                 self.old_states.pop_front();
             }
         }
-        self.now += self.draws.next() % 100_000_000;
+        self.now += self.draws.draw() % 100_000_000;
         if self.members.is_empty() || (self.members.len() < 5 && self.draw(40) == 0) {
             return self.join();
         }

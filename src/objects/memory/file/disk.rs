@@ -10,9 +10,9 @@ use std::sync::Arc;
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-use crate::base::process::OwnerProcess;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
-use crate::run::error::BoxError;
+use crate::rt::OwnerProcess;
+use crate::run::BoxError;
 
 /// A file for the database. Tests use a disk in memory.
 pub(super) trait Disk: fmt::Debug + Send + Sync {

@@ -18,7 +18,7 @@ use self::store::FileStore;
 use super::builder::EmbeddedBuilder;
 use super::server::EmbeddedEngine;
 use super::state::ServerState;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory, like a
 /// [`MemoryClient`](crate::objects::MemoryClient), and in a file. Feature `file-client`.

@@ -13,16 +13,15 @@ use redb::{
 use serde_json::Value;
 
 use super::disk::{Disk, Storage};
-use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
-use crate::base::thread::panic_message;
 use crate::objects::json::text_of;
 use crate::objects::json_text::{altered_integer, parse_deep};
 use crate::objects::memory::journal::ChangeJournal;
 use crate::objects::memory::state::ServerState;
 use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::{Kind, SharedObject};
-use crate::run::error::BoxError;
+use crate::rt::{OwnerProcess, panic_message};
+use crate::run::BoxError;
 
 /// The database key of an object: `apiVersion`, `kind` and path (namespace and name).
 type RowKey = (&'static str, &'static str, &'static str);

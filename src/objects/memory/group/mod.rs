@@ -33,7 +33,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// The most changes that are applied to the tip in place. A larger number is applied to a copy, so that no leader waits
 /// for it.

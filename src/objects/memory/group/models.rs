@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::{GroupCommit, Ledger};
 use crate::base::sync::Mutex;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// A ledger of letters.
 struct Letters {

@@ -10,7 +10,7 @@ use super::{GroupCommit, Ledger};
 use crate::base::sync::Mutex;
 #[cfg(feature = "file-client")]
 use crate::base::sync::MutexGuard;
-use crate::run::error::BoxError;
+use crate::run::BoxError;
 
 /// Helpers for these tests and the tests of the file.
 #[cfg(feature = "file-client")]

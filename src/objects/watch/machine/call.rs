@@ -1,8 +1,7 @@
 //! The calls that a watch makes to its client, and their consequences.
 
-use crate::base::time::Nanos;
 use crate::objects::{ClientError, Query, SharedObject};
-use crate::run::error::Chain;
+use crate::rt::{Chain, Nanos};
 
 /// The next action of the driver.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::base::time::Nanos;
 use crate::objects::client::ReadableList;
 use crate::objects::version::is_older;
 use crate::objects::{ClientError, ObjectKey, Query, SharedObject, WatchEvent};
+use crate::rt::Nanos;
 
 /// The longest time between two new objects of a streaming list, and before its end marker. A server waits three
 /// seconds for its cache, then sends without a pause.

@@ -42,12 +42,11 @@ use self::pauses::{EndedAttempt, Pauses};
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::streaming::SILENCE_WITHOUT_BOOKMARKS;
 use self::streaming::{Following, Streaming, longest_silence};
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::time::{Nanos, Rounded};
+use crate::base::Exponential;
 use crate::objects::client::ReadableList;
 use crate::objects::version::is_older;
 use crate::objects::{ClientError, Query, SharedObject, WatchEvent};
-use crate::run::error::Chain;
+use crate::rt::{Chain, Draws, Nanos, Rounded};
 
 /// The number of failed streaming lists in a row after which the watch only lists.
 const STREAMING_FAILURES: u32 = 3;

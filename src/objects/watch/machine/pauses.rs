@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::time::Nanos;
+use crate::base::Exponential;
+use crate::rt::{Draws, Nanos};
 
 /// How many short streams with changes are reopened without a pause.
 const SHORT_STREAMS: u32 = 8;
@@ -64,7 +64,7 @@ impl Pauses {
         let pause = match self.failures {
             0 if self.short_streams > SHORT_STREAMS => shortest,
             0 => Duration::ZERO,
-            failures => self.backoff.jittered(failures, self.draws.next()),
+            failures => self.backoff.jittered(failures, self.draws.draw()),
         };
         pause.max(attempt.asked.min(LONGEST_DELAY))
     }

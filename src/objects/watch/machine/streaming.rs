@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The longest silence of a stream with bookmarks. Servers send one about once a minute.
 const SILENCE: Duration = Duration::from_secs(120);

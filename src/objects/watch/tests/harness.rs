@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::machine::{Change, Report, WatchCall, WatchMachine, WatchReaction};
 use super::server::{SECOND, object};
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::time::Nanos;
+use crate::base::Exponential;
 use crate::objects::{ClientError, ObjectList, Query, SharedObject, WatchEvent};
+use crate::rt::{Draws, Nanos};
 
 pub(super) const LOCAL: bool = true;
 pub(super) const REMOTE: bool = false;

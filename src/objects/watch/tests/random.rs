@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::server::{CallFault, Fault, SECOND, Server, StreamFault, StreamingLists, UNDECODABLE};
 use super::watcher::Watcher;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 const NAMES: u8 = 5;
 /// A watch must catch up within this time after its faults have ended: the longest delay that a server asks for here,

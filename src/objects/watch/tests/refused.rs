@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::base::cancel::CancellationToken;
-use crate::base::thread::ThreadOptions;
+use crate::base::{CancellationToken, ThreadOptions};
 use crate::objects::{
     Api, Capabilities, Client, ClientError, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, ObjectKey,
     ObjectList, ObjectStream, ObjectWatch, Patch, PatchTarget, Query, SharedObject,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::base::time::Nanos;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject, ValueRef, WatchEvent};
+use crate::rt::Nanos;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 /// The time between two bookmarks.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::machine::{Change, Report, WatchCall, WatchMachine, WatchReaction};
 use super::server::{Read, SECOND, Server, State, Stream, UNDECODABLE, parts};
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::time::Nanos;
+use crate::base::Exponential;
 use crate::objects::Query;
+use crate::rt::{Draws, Nanos};
 
 /// A machine with a server, a store and the record of a subscriber.
 pub(super) struct Watcher {

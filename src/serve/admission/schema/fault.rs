@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::base::text::bounded;
+use crate::rt::bounded;
 
 /// The error for an unusable schema.
 ///

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::check::HEAD;
 use super::{SchemaNode, ValuePath};
-use crate::base::text::bounded;
+use crate::rt::bounded;
 
 /// The largest number of removed fields that are named.
 const MOST_NAMED: usize = 50;

@@ -214,5 +214,5 @@ pub(super) fn apply(path: &str, applied: &Value) -> Sent {
     request(&format!("PATCH {path}")).bytes("application/apply-patch+yaml", applied.to_string().as_bytes())
 }
 
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::serve::http::ReplySink;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::base::clock::ManualClock;
+use crate::base::ManualClock;
 
 #[test]
 fn namespaces_exist_as_long_as_an_object_is_in_them() {

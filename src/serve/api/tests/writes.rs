@@ -114,7 +114,7 @@ fn patches_change_objects() {
 #[test]
 fn the_store_computes_no_json_patch() {
     use crate::testing::{TestClient, Write};
-    let client = TestClient::new(crate::base::clock::ManualClock::new().clock());
+    let client = TestClient::new(crate::base::ManualClock::new().clock());
     let node = ServedResource::new(NODE).with_status(false);
     let api = ObjectApi::builder(Arc::new(client.clone())).serve(node).build().unwrap();
     assert_eq!(request("POST /api/v1/nodes").body(&json!({"metadata": {"name": "n"}})).send_to(&api).code, 201);

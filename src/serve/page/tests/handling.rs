@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::get;
-use crate::base::clock::ManualClock;
+use crate::base::ManualClock;
 use crate::controller::ControllerHandle;
 use crate::serve::http::{Handler, Reply, ReplyBody};
 use crate::serve::page::StatusPages;

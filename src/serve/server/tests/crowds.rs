@@ -1,6 +1,6 @@
 use super::slow::wait_for;
 use super::*;
-use crate::base::clock::Clock;
+use crate::base::Clock;
 
 #[test]
 fn ten_thousand_connections_are_refused_politely() {
@@ -62,7 +62,7 @@ fn one_client_has_a_quarter_of_the_connections_by_default() {
 #[test]
 fn a_connection_without_a_thread_is_refused() {
     let refusals = Arc::new(crate::base::sync::atomic::AtomicUsize::new(0));
-    let options = crate::base::thread::ThreadOptions::new().refusing(Arc::clone(&refusals));
+    let options = crate::base::ThreadOptions::new().refusing(Arc::clone(&refusals));
     let server = echo(|builder| builder.thread_options(options));
     refusals.store(1, crate::base::sync::atomic::Ordering::SeqCst);
     let reply = RawClient::connect(&server).reply();
@@ -88,7 +88,7 @@ fn a_thousand_watches_are_idle() {
     }
     let after = usage();
     assert_eq!(server.counts().open_streams, count);
-    let event = crate::base::wait::AutoResetEvent::new(Clock::system());
+    let event = crate::rt::AutoResetEvent::new(Clock::system());
     event.wait_until(Clock::system().nanos().after(Duration::from_millis(500)));
     let idle = usage();
     println!(
@@ -120,7 +120,7 @@ fn a_stop_of_many_connections_waits_for_no_time_out() {
             _ => Reply::text(http::StatusCode::OK, "fine"),
         },
     );
-    let clock = crate::base::clock::ManualClock::new();
+    let clock = crate::base::ManualClock::new();
     let mut server = server.start_on(clock.clock()).unwrap();
     let mut watches: Vec<_> = (0..count).map(|_| RawClient::with(&server, get("/watch"))).collect();
     for client in &mut watches {

@@ -1,7 +1,7 @@
 //! Clients that guess credentials. On a held clock, an answer is delayed only if it waits for the clock.
 
 use super::*;
-use crate::base::clock::ManualClock;
+use crate::base::ManualClock;
 use crate::serve::UserInfo;
 
 fn with_token(path: &str, token: &str) -> String {

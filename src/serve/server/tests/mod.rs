@@ -20,8 +20,7 @@ use std::time::Duration;
 
 use self::client::RawClient;
 use super::{Server, ServerBuilder, ServerControl};
-use crate::base::cancel::CancellationToken;
-use crate::base::running::Running;
+use crate::base::{CancellationToken, Running};
 use crate::serve::http::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
 
 /// A test that takes longer hangs.

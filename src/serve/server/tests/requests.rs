@@ -1,8 +1,7 @@
 use http::StatusCode;
 
 use super::*;
-use crate::base::sync::atomic::AtomicUsize;
-use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const THREE: &str = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\
     POST /b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc\

@@ -136,9 +136,9 @@ fn a_reply_has_one_deadline_for_all_its_parts() {
 
 /// Blocks until the counts meet a condition. The server does not report when they change.
 pub(super) fn wait_for(server: &ServerControl, condition: impl Fn(&crate::serve::ServerCounts) -> bool) {
-    let clock = crate::base::clock::Clock::system();
+    let clock = crate::base::Clock::system();
     let deadline = clock.nanos().after(LONG);
-    let event = crate::base::wait::AutoResetEvent::new(clock.clone());
+    let event = crate::rt::AutoResetEvent::new(clock.clone());
     while !condition(&server.counts()) {
         assert!(!clock.reached(deadline), "{:?}", server.counts());
         event.wait_until(clock.nanos().after(Duration::from_millis(2)));

@@ -1,7 +1,6 @@
 use super::slow::wait_for;
 use super::*;
-use crate::base::clock::Clock;
-use crate::base::running::RunPhase;
+use crate::base::{Clock, RunPhase};
 use crate::manager::{Component, Manager};
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::base::cancel::CancellationToken;
+use crate::base::CancellationToken;
 use crate::objects::{SharedObject, ValueRef, WatchEvent};
 use crate::until::until;
 

@@ -1,9 +1,10 @@
-//! The time of a machine in a simulation, as a rate of the simulation's time.
+//! The time of a machine as a rate of the simulation's time.
 
 use crate::base::sync::Mutex;
-use crate::base::time::Nanos;
+use crate::rt::Nanos;
 
 /// The relation between the clock of a machine and the clock of its simulation.
+#[derive(Debug)]
 pub(super) struct MachineTime {
     percent: u32,
     /// The time of the simulation at which the clock of the machine began.
