@@ -83,7 +83,7 @@ mod tests {
         }
         fs::write(&path, TWO).unwrap();
         assert!(watch.look(false).is_none());
-        assert!(watch.look(false).is_none(), "it is what it was");
+        assert!(watch.look(false).is_none(), "the content is unchanged");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! No step writes after the term of its run has ended.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 use std::sync::Arc;
 use std::time::Duration;

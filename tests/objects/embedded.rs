@@ -284,7 +284,7 @@ fn a_plain_write_ends_the_conflict_about_a_field() {
     client.apply(&THING, fields(1), &one).unwrap();
     let merge = Patch::Merge(json!({"spec": {"size": 5}}));
     let patched = client.patch(&THING, &key("a"), &merge, PatchTarget::Object).unwrap();
-    assert_eq!(patched.to_value()["metadata"].get("managedFields"), None, "one owns nothing any more");
+    assert_eq!(patched.to_value()["metadata"].get("managedFields"), None, "one no longer owns anything");
     let applied = client.apply(&THING, fields(1), &two).unwrap();
     assert_eq!(applied.to_value()["metadata"]["managedFields"].as_array().unwrap().len(), 1);
     assert!(client.apply(&THING, fields(2), &one).unwrap_err().is_conflict());

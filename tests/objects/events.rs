@@ -308,7 +308,7 @@ fn an_event_is_dropped_after_many_failures() {
     assert_eq!(world.recorder.dropped(), 1);
     assert!(logs.at(Level::Warn).iter().any(|line| line.message.contains("because it could not be stored")));
     world.recorder.flush();
-    assert_eq!(world.client.writes(), [""; 0], "it is not pending any more");
+    assert_eq!(world.client.writes(), [""; 0], "it is no longer pending");
     world.client.cut_off(false);
     world.event("vm-1", "a");
     assert_eq!(world.counts(), ["a 2"], "but its count is known");
@@ -356,7 +356,7 @@ fn an_expired_event_is_created_again_and_a_repeated_one_stays() {
     let (first, counts) = (uid(&world), world.counts());
     assert_eq!(counts, ["a 3"]);
     world.event("vm-1", "a");
-    assert_eq!((uid(&world), world.counts()), (first.clone(), vec!["a 4".to_owned()]), "it goes on");
+    assert_eq!((uid(&world), world.counts()), (first.clone(), vec!["a 4".to_owned()]), "it continues");
     world.clock.advance(3_600 * SECOND);
     assert!(world.stored().is_empty());
     world.event("vm-1", "a");

@@ -189,7 +189,7 @@ fn opening_a_file_deletes_expired_events() {
 
     clock.advance(Duration::from_secs(HOUR));
     let client = open();
-    assert_eq!(version(&client), before + 1, "opening is what deletes");
+    assert_eq!(version(&client), before + 1, "opening deletes them");
     assert_eq!((names(&client, &EVENT), names(&client, &THING)), (vec!["b".to_owned()], vec!["thing".to_owned()]));
     drop(client);
 

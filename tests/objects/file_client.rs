@@ -110,7 +110,7 @@ fn a_killed_writer_loses_no_acknowledged_write() {
         assert!(deleted == 0 || !is_there(format!("owner-{deleted}")));
         for object in &list.items {
             if let Some(owner) = object.meta().owner_references.first() {
-                assert!(is_there(owner.name.clone()), "an object and what belongs to it are deleted as one");
+                assert!(is_there(owner.name.clone()), "an object and its dependents are deleted together");
             }
         }
         let now: u64 = list.version.parse().unwrap();
@@ -200,7 +200,7 @@ fn an_error_names_the_file_that_cannot_be_opened() {
         assert!(!error.is_open_elsewhere());
         assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
     }
-    assert_eq!(std::fs::read_to_string(&text).unwrap().len(), 5_400, "what it is not is left alone");
+    assert_eq!(std::fs::read_to_string(&text).unwrap().len(), 5_400, "files that are not databases are left alone");
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn a_file_can_be_compacted_while_it_is_in_use() {
         }
         other => panic!("{other:?}"),
     });
-    assert!(versions.is_sorted(), "the watch goes on in order");
+    assert!(versions.is_sorted(), "the watch continues in order");
     drop(client);
     let client = FileClient::open(&path).unwrap();
     assert_eq!(client.list(&THING, &Query::all()).unwrap(), list);

@@ -44,7 +44,7 @@ fn a_glob_import_of_objects_leaves_get_to_the_client() {
 }
 
 #[test]
-#[allow(unused_imports, reason = "what matters is that these imports shadow nothing")]
+#[allow(unused_imports, reason = "only the imports matter: they must hide nothing")]
 fn glob_imports_of_all_modules_leave_common_method_names_alone() {
     use homeostat::objects::*;
     use homeostat::sub::*;

@@ -162,7 +162,11 @@ fn every_verb_accepts_an_object_of_the_most_depth() {
         let mut read = again.to_value();
         read["metadata"]["labels"] = json!({"a": "b"});
         let written = client.update(&THING, with(read, "more", deep.clone())).unwrap();
-        assert_eq!(written.to_value()["spec"], deep, "what was read is written, its managed fields included");
+        assert_eq!(
+            written.to_value()["spec"],
+            deep,
+            "the object that was read is written, including its managed fields"
+        );
         client.update_status(&THING, with(written.to_value(), "status", deep.clone())).unwrap();
         client.apply(&THING, thing("applied"), &owner).unwrap();
         client.create(&THING, thing("patched")).unwrap();

@@ -1,5 +1,5 @@
 //! Tests of objects, clients and the helpers for reconcilers of objects.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 mod buckets;
 mod declared;
@@ -24,7 +24,7 @@ mod leases;
 #[cfg(feature = "file-client")]
 mod limits;
 #[path = "../it/stages/logs.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod logs;
 mod manifests;
 mod members;

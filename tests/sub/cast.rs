@@ -53,14 +53,14 @@ impl Serialize for Note {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Unreadable => serializer.serialize_str("unreadable"),
-            Self::Unwritable => Err(serde::ser::Error::custom("it is not to be written")),
+            Self::Unwritable => Err(serde::ser::Error::custom("it must not be written")),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Note {
     fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(serde::de::Error::custom("it is not to be read"))
+        Err(serde::de::Error::custom("it must not be read"))
     }
 }
 
@@ -202,7 +202,7 @@ fn names_an_object_that_cannot_be_serialized() {
     let mut unwritable = App { note: Some(Note::Unwritable), ..app() };
     let report = run(&cast::<App, Scaled>(|_| unreachable!("not to be called")), &mut unwritable);
     assert!(report.starts_with("failed: App default/shop is invalid: must be written as JSON"), "{report}");
-    assert!(report.ends_with("it is not to be written"), "{report}");
+    assert!(report.ends_with("it must not be written"), "{report}");
 }
 
 /// If the result of the step is not JSON or does not match the type, the object is not changed.
@@ -222,7 +222,7 @@ fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
         })
     };
     for (note, field, why) in
-        [(Note::Unwritable, "", "it is not to be written"), (Note::Unreadable, "/note", "it is not to be read")]
+        [(Note::Unwritable, "", "it must not be written"), (Note::Unreadable, "/note", "it must not be read")]
     {
         let mut same = app();
         assert_eq!(invalid(&notes(note.clone()), &mut same).0, field);

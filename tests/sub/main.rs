@@ -1,6 +1,6 @@
 //! Sub-reconcilers, alone and combined, on the embedded client.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::unnecessary_wraps, reason = "a step that does one thing returns what all steps return")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
+#![allow(clippy::unnecessary_wraps, reason = "a step with one task returns the same type as all steps")]
 
 mod advice;
 mod aggregate;
@@ -14,7 +14,7 @@ mod guard;
 #[path = "../testing/hooked_client.rs"]
 mod hooked_client;
 #[path = "../it/stages/logs.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod logs;
 mod manager;
 mod pages;

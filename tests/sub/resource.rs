@@ -257,7 +257,7 @@ fn a_missing_object_ends_no_tracks_of_others() {
     world.delete();
     assert_eq!(world.step(never).unwrap(), Action::await_change());
     assert!(world.spy.writes().is_empty());
-    assert_eq!(world.config.tracker().len(), 1, "it may be that of a site of this name");
+    assert_eq!(world.config.tracker().len(), 1, "it may belong to a site with this name");
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn the_class_of_an_error_decides_what_follows() {
 
     let (result, observed) = class(|| Err(terminal("never").into()));
     let error = result.unwrap_err();
-    assert!(Terminal::find(&*error).is_some() && observed == 1, "the status says what is wrong");
+    assert!(Terminal::find(&*error).is_some() && observed == 1, "the status names the problem");
 
     let (result, observed) = class(|| Err(RequeueAfter::new(MINUTE, "boots").into()));
     let error = result.unwrap_err();

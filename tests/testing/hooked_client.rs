@@ -1,6 +1,6 @@
 //! An in-memory client. Tests can observe its calls, fail them and change them.
 
-#![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(dead_code, reason = "each test target uses only a part")]
 
 use std::sync::Arc;
 

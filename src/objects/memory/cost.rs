@@ -245,7 +245,7 @@ mod tests {
         for number in 0..110 {
             if wakeups_of(|| create(&client, &format!("t-{number}"), &[])) > 0 {
                 wakeups += 1;
-                assert!(matches!(idle.next(), Some(Ok(WatchEvent::Bookmark(_)))), "it goes on");
+                assert!(matches!(idle.next(), Some(Ok(WatchEvent::Bookmark(_)))), "it continues");
             }
         }
         assert_eq!(wakeups, 10, "once in eleven versions: a quarter of the history, and one more");

@@ -170,7 +170,7 @@ impl Drop for Registration {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
     use serde_json::json;
 

@@ -309,7 +309,7 @@ pub(super) fn what_no_longer_belongs_to_it_stays(client: &TestedClient) -> CaseR
     client.delete("a")?;
     client.vanishes("z")?;
     client.vanishes("c")?;
-    same("the object that has no owner any more", client.get("b")?, freed)
+    same("the object that has lost its owner", client.get("b")?, freed)
 }
 
 pub(super) fn a_chain_of_owners_is_deleted(client: &TestedClient) -> CaseResult {

@@ -1,6 +1,10 @@
 //! Handshakes in memory.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot continue has failed, even in its helpers"
+)]
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

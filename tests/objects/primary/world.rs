@@ -188,7 +188,7 @@ impl World {
         let manager = Manager::builder().clock(self.clock.clock()).build().unwrap();
         let handle = settings(self.controller()).add_to(&manager).unwrap();
         let running = manager.start().unwrap();
-        until!(if handle.has_synced() { Ok(()) } else { Err("the listings are not in".to_owned()) });
+        until!(if handle.has_synced() { Ok(()) } else { Err("the first listings have not completed".to_owned()) });
         Started { handle, manager, running }
     }
 }

@@ -31,7 +31,7 @@ fn an_endless_wait_panics_and_names_the_waiter() {
     let text = panic_of(|| drop(queue.dequeue()));
     assert!(text.starts_with("a wait in a simulation does not end: nothing is due, now or later"), "{text}");
     let again = panic_of(|| sim.run_for(SECOND));
-    assert_eq!(again, text, "it does not go on");
+    assert_eq!(again, text, "it has not continued");
 }
 
 /// The workers report the panic as a panic of the reconciler, and the simulation repeats it.

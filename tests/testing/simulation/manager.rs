@@ -150,7 +150,7 @@ fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<SimulatedTurn>) {
     assert_eq!(sim.elapsed(), 6 * RESYNC);
     let steps = sim.turns();
     sim.run_for(6 * RESYNC);
-    assert_eq!(sim.turns(), steps, "nothing of it is left");
+    assert_eq!(sim.turns(), steps, "nothing remains");
     (world.notes.all(), sim.trace())
 }
 
@@ -239,7 +239,7 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
         sim.run_until_idle();
         assert_eq!(*queue.dequeue().unwrap(), key(name));
     }
-    assert_eq!((notes.all().len(), sim.elapsed()), (5, MINUTE), "it went on from where it was");
+    assert_eq!((notes.all().len(), sim.elapsed()), (5, MINUTE), "it continued where it had stopped");
     watch.shutdown(Duration::MAX);
     drop(subscription);
     assert_eq!(sim.elapsed(), MINUTE);

@@ -59,7 +59,7 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let notice = notes.whats();
     for name in ["one", "two", "three"] {
         let own: Vec<_> = notice.iter().filter_map(|notice| notice.strip_prefix(name)).collect();
-        assert_eq!(own, [" Some(\"x\")", " Some(\"y\")"], "each is told in the order in which it happened");
+        assert_eq!(own, [" Some(\"x\")", " Some(\"y\")"], "each is reported in the order in which it happened");
     }
     (notice, sim.trace())
 }

@@ -1,6 +1,6 @@
 //! Tests of leases: the machine alone, with the cases of client-go and in random worlds, and electors with a client.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 mod client_go;
 mod electors;

@@ -1,6 +1,6 @@
 //! Batches of real threads. A gate blocks the leader, so that each test decides which writers share a batch.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};

@@ -54,7 +54,7 @@ const STREAMING_FAILURES: u32 = 3;
 const SILENT_STREAMS: u32 = 2;
 
 /// The state machine of one watch.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate fact")]
 pub(super) struct WatchMachine {
     query: Query,
     /// Whether calls are cheap and streams never stall.

@@ -1,6 +1,10 @@
 //! The machine against a model of a server, and a refused thread.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot continue has failed, even in its helpers"
+)]
 
 mod cases;
 mod harness;

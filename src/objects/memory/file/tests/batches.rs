@@ -212,11 +212,7 @@ fn writers_on_a_failing_disk_lose_nothing_and_show_nothing_that_is_lost() {
     }
     for (writer, written) in written.iter().enumerate() {
         let shown = events.iter().filter(|event| event.name() == counter(writer)).map(count_of);
-        assert_eq!(
-            shown.collect::<Vec<_>>(),
-            *written,
-            "seed {seed}: the watch sees what is acknowledged, and nothing else"
-        );
+        assert_eq!(shown.collect::<Vec<_>>(), *written, "seed {seed}: the watch sees exactly the acknowledged writes");
     }
     let memory = list(&client);
     drop(client);

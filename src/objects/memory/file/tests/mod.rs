@@ -1,6 +1,6 @@
 //! Tests of the store on a failing disk: acknowledged writes survive, and memory and file agree.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 mod batches;
 
@@ -366,7 +366,7 @@ fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
         let says = format!("version {version} was stored, but the file has version {} now", version - 1);
         assert!(error.contains(&says), "{error}");
     }
-    assert_eq!(list(&client).items.len(), 2, "what is in memory can still be read");
+    assert_eq!(list(&client).items.len(), 2, "the objects in memory can still be read");
 }
 
 /// Creates objects and deletes nine of ten.
