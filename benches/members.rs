@@ -190,7 +190,7 @@ fn measure(what: &str, time: Duration, clients: &[Arc<CountingClient>]) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "no event tells of it")]
+#[expect(clippy::disallowed_methods, reason = "no event reports it")]
 fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         std::thread::sleep(Duration::from_millis(20));

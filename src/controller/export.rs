@@ -89,44 +89,40 @@ fn float(count: usize) -> f64 {
 }
 
 fn describe() {
-    describe_gauge!("workqueue_depth", Unit::Count, "Keys in line");
-    describe_counter!("workqueue_adds_total", Unit::Count, "How many times a key came into line");
+    describe_gauge!("workqueue_depth", Unit::Count, "Keys ready to run");
+    describe_counter!("workqueue_adds_total", Unit::Count, "Times a key became ready");
     describe_counter!("workqueue_retries_total", Unit::Count, "Failed runs that are tried again");
     describe_histogram!(
         "workqueue_queue_duration_seconds",
         Unit::Seconds,
-        "How long keys were in line before their runs"
+        "How long keys were ready before their runs"
     );
     describe_histogram!("workqueue_work_duration_seconds", Unit::Seconds, "How long runs took");
-    describe_gauge!(
-        "workqueue_unfinished_work_seconds",
-        Unit::Seconds,
-        "How long the runs under way have taken, in all"
-    );
+    describe_gauge!("workqueue_unfinished_work_seconds", Unit::Seconds, "Total time of the active runs so far");
     describe_gauge!(
         "workqueue_longest_running_processor_seconds",
         Unit::Seconds,
-        "How long the longest run under way has taken"
+        "Time of the longest active run so far"
     );
     describe_counter!("controller_runtime_reconcile_total", Unit::Count, "Runs by result");
-    describe_counter!("controller_runtime_reconcile_errors_total", Unit::Count, "Runs that have failed");
+    describe_counter!("controller_runtime_reconcile_errors_total", Unit::Count, "Runs that failed");
     describe_counter!(
         "controller_runtime_terminal_reconcile_errors_total",
         Unit::Count,
-        "Runs that have failed for good"
+        "Runs that failed permanently"
     );
-    describe_counter!("controller_runtime_reconcile_panics_total", Unit::Count, "Runs that have panicked");
+    describe_counter!("controller_runtime_reconcile_panics_total", Unit::Count, "Runs that panicked");
     describe_counter!(
         "controller_runtime_reconcile_timeouts_total",
         Unit::Count,
-        "Runs that have ended after their deadline"
+        "Runs that ended after their deadline"
     );
     describe_counter!(
         "homeostat_reconcile_overruns_total",
         Unit::Count,
-        "Runs that were still under way 100 ms after their deadline"
+        "Runs that were still active 100 ms after their deadline"
     );
     describe_histogram!("controller_runtime_reconcile_time_seconds", Unit::Seconds, "How long runs took");
-    describe_gauge!("controller_runtime_max_concurrent_reconciles", Unit::Count, "How many runs there may be at once");
-    describe_gauge!("controller_runtime_active_workers", Unit::Count, "How many runs are under way");
+    describe_gauge!("controller_runtime_max_concurrent_reconciles", Unit::Count, "The largest number of active runs");
+    describe_gauge!("controller_runtime_active_workers", Unit::Count, "Active runs");
 }

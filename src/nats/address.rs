@@ -150,7 +150,11 @@ mod tests {
         let parse = |text| ServerAddress::parse(text).unwrap();
         let named = parse("nats://me:pw@nats.example.com").announced(&parse("10.0.0.2"));
         assert_eq!((named.host.as_str(), named.certified_name()), ("10.0.0.2", "nats.example.com"));
-        assert_eq!(named.announced(&parse("[::1]")).certified_name(), "nats.example.com", "also over several steps");
+        assert_eq!(
+            named.announced(&parse("[::1]")).certified_name(),
+            "nats.example.com",
+            "even over several announcements"
+        );
         assert_eq!(named.announced(&parse("other.example.com")).certified_name(), "other.example.com");
         assert_eq!(parse("10.0.0.1").announced(&parse("10.0.0.2")).certified_name(), "10.0.0.2");
         assert_eq!(named.login, Some(("me".to_owned(), Some("pw".to_owned()))));

@@ -398,7 +398,7 @@ impl SourceStatus {
 
         describe_counter!("homeostat_source_listings_total", Unit::Count, "Listings that have begun");
         describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
-        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source is in");
+        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source has completed");
         describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
         describe_gauge!("homeostat_source_undecodable", Unit::Count, "Objects that do not match their type");
         describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");

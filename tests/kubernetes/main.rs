@@ -1,7 +1,7 @@
 //! Tests of Kubernetes: real API servers, which `.ci/kubernetes` installs and builds, and the types of k8s-openapi.
 
 #![cfg(all(unix, not(loom)))]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod api_server;
 mod cases;

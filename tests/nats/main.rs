@@ -4,7 +4,7 @@
 //! `apt-get install nats-server`, or name another one in `HOMEOSTAT_NATS_SERVER`.
 
 #![cfg(all(unix, not(loom)))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod connection;
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
 //! Tests of the feature `serve`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 #[path = "../it/stages/logs.rs"]
 mod logs;

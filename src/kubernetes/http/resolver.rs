@@ -209,7 +209,7 @@ mod tests {
     /// The default port could belong to a stranger.
     #[test]
     fn an_impossible_port_is_not_replaced_by_the_default() {
-        let ask: AskSystem = |_, _| panic!("nobody is asked");
+        let ask: AskSystem = |_, _| panic!("the system is not asked");
         let resolver = AddressResolver::new(None, LookUps::with_resolver(ask));
         for place in ["10.0.0.1:99999", "me@k:0", "[::1]:65536"] {
             let uri: Uri = format!("https://{place}").parse().unwrap();

@@ -1,6 +1,6 @@
 //! Connections to slow and silent servers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

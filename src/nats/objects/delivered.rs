@@ -205,7 +205,11 @@ mod tests {
         assert_eq!(take(3, true), KeyBefore::Existed);
         assert_eq!(take(4, true), KeyBefore::Absent);
         assert_eq!(take(5, false), KeyBefore::Absent);
-        assert_eq!(DeliveredKeys::new(7, false).take("a", 9, false, None, false), KeyBefore::Existed, "so it seems");
+        assert_eq!(
+            DeliveredKeys::new(7, false).take("a", 9, false, None, false),
+            KeyBefore::Existed,
+            "assumed for writes of other programs"
+        );
     }
 
     #[derive(Clone, Debug)]

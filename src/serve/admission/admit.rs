@@ -120,7 +120,7 @@ fn guarded(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use std::sync::Arc;
 

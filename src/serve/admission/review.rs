@@ -212,7 +212,7 @@ fn refused(failure: AdmissionFailure) -> Value {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
     use crate::objects::Kind;

@@ -140,7 +140,7 @@ fn aggregated_resource(resource: &ServedResource) -> Value {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
 

@@ -54,7 +54,7 @@ fn is_apply(head: &RequestHead) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
     use crate::serve::http::{HttpLimits, parse_request_head};

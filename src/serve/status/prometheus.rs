@@ -44,7 +44,7 @@ fn histograms(text: &mut Exposition, controllers: &Controllers, of: fn(&Controll
 }
 
 fn queues(text: &mut Exposition, controllers: &Controllers) {
-    text.family("workqueue_depth", FamilyType::Gauge, "Keys in line.");
+    text.family("workqueue_depth", FamilyType::Gauge, "Keys ready to run.");
     for NamedMetrics { name, metrics, .. } in controllers {
         let queue = &metrics.queue;
         for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
@@ -59,21 +59,21 @@ fn queues(text: &mut Exposition, controllers: &Controllers) {
         }
     };
     let (counter, gauge) = (FamilyType::Counter, FamilyType::Gauge);
-    each("workqueue_adds_total", counter, "How many times a key came into line.", &|text, labels, metrics| {
+    each("workqueue_adds_total", counter, "Times a key became ready.", &|text, labels, metrics| {
         text.count(labels, metrics.queue.adds);
     });
     each("workqueue_retries_total", counter, "Failed runs that are tried again.", &|text, labels, metrics| {
         text.count(labels, metrics.runs.retries);
     });
-    let help = "How long the runs under way have taken, in all.";
+    let help = "Total time of the active runs so far.";
     each("workqueue_unfinished_work_seconds", gauge, help, &|text, labels, metrics| {
         text.seconds(labels, metrics.unfinished_work);
     });
-    let help = "How long the longest run under way has taken.";
+    let help = "Time of the longest active run so far.";
     each("workqueue_longest_running_processor_seconds", gauge, help, &|text, labels, metrics| {
         text.seconds(labels, metrics.longest_running);
     });
-    let help = "How long keys were in line before their runs.";
+    let help = "How long keys were ready before their runs.";
     text.family("workqueue_queue_duration_seconds", FamilyType::Histogram, help);
     histograms(text, controllers, |metrics| &metrics.queue_time, true);
     text.family("workqueue_work_duration_seconds", FamilyType::Histogram, "How long runs took.");
@@ -96,23 +96,23 @@ fn runs(text: &mut Exposition, controllers: &Controllers) {
         }
     };
     let (counter, gauge) = (FamilyType::Counter, FamilyType::Gauge);
-    let errors = "Runs that have failed.";
+    let errors = "Runs that failed.";
     each("controller_runtime_reconcile_errors_total", counter, errors, &|metrics| metrics.runs.errors());
-    let terminal = "Runs that have failed for good.";
+    let terminal = "Runs that failed permanently.";
     each("controller_runtime_terminal_reconcile_errors_total", counter, terminal, &|metrics| {
         metrics.runs.terminal_errors
     });
-    let panics = "Runs that have panicked.";
+    let panics = "Runs that panicked.";
     each("controller_runtime_reconcile_panics_total", counter, panics, &|metrics| metrics.runs.panics);
-    let timeouts = "Runs that have ended after their deadline.";
+    let timeouts = "Runs that ended after their deadline.";
     each("controller_runtime_reconcile_timeouts_total", counter, timeouts, &|metrics| metrics.runs.timeouts);
-    let overruns = "Runs that were still under way 100 ms after their deadline.";
+    let overruns = "Runs that were still active 100 ms after their deadline.";
     each("homeostat_reconcile_overruns_total", counter, overruns, &|metrics| metrics.runs.overruns);
-    let most = "How many runs there may be at once.";
+    let most = "The largest number of active runs.";
     each("controller_runtime_max_concurrent_reconciles", gauge, most, &|metrics| {
         metrics.max_concurrent_reconciles as u64
     });
-    let active = "How many runs are under way.";
+    let active = "Active runs.";
     each("controller_runtime_active_workers", gauge, active, &|metrics| metrics.runs.active as u64);
     text.family("controller_runtime_reconcile_time_seconds", FamilyType::Histogram, "How long runs took.");
     histograms(text, controllers, |metrics| &metrics.work_time, false);
@@ -133,7 +133,7 @@ fn source_metrics(text: &mut Exposition, sources: &[(&str, &SourceStatus)]) {
     each("homeostat_source_failures_total", counter, "Failures of a source.", &|text, labels, source| {
         text.count(labels, source.failures);
     });
-    let help = "Whether the first listing of a source is in.";
+    let help = "Whether the first listing of a source has completed.";
     each("homeostat_source_synced", gauge, help, &|text, labels, source| {
         text.count(labels, source.synced.into());
     });

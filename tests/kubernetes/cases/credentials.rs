@@ -69,7 +69,7 @@ impl Plugin {
 }
 
 /// Returns the time of day after `duration`, in the JSON format.
-#[expect(clippy::disallowed_methods, reason = "the plugin tells the real time")]
+#[expect(clippy::disallowed_methods, reason = "the plugin reports the real time")]
 fn after(duration: Duration) -> String {
     jiff::Timestamp::try_from(SystemTime::now() + duration).unwrap().to_string()
 }

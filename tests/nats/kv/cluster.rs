@@ -117,7 +117,7 @@ fn a_replicated_bucket_whose_leader_changes_loses_nothing() {
     writer.join().unwrap();
     let (listings, seen) = (lister.join().unwrap(), watcher.join().unwrap());
     println!("{changes} changes: {} seen, {listings} listings", seen.len());
-    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "a change is told twice or out of order");
+    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "a change is reported twice or out of order");
     for (key, (revision, value)) in &*acknowledged.lock() {
         assert!(seen.contains(&(*revision, key.clone(), *value)), "{key}={value}@{revision} was not told");
     }

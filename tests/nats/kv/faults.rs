@@ -103,7 +103,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     );
     assert!(kills == 0 || acknowledged > 0);
     // Each revision is reported once and in order, even across several watches.
-    assert!(seen.windows(2).all(|pair| pair[0].2 < pair[1].2), "a change is told twice or out of order");
+    assert!(seen.windows(2).all(|pair| pair[0].2 < pair[1].2), "a change is reported twice or out of order");
     let by_revision: BTreeMap<_, _> = seen.iter().map(|(key, value, revision)| (*revision, (key, *value))).collect();
     let stored: BTreeMap<_, _> = (0..KEYS)
         .flat_map(|key| kv.history(&format!("key-{key}")).unwrap())

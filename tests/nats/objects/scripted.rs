@@ -170,7 +170,7 @@ fn unheard_requests_of_a_deletion_are_left_to_the_next_write() {
     state.is_cut.store(true, Ordering::SeqCst);
     assert!(client.delete(&WIDGET, &key("owner"), &DeleteOptions::default()).unwrap().is_gone());
     let unheard = state.unheard.load(Ordering::SeqCst);
-    assert!((1..10).contains(&unheard), "{unheard} requests that nobody heard");
+    assert!((1..10).contains(&unheard), "{unheard} unheard requests");
     assert_eq!(state.deleted.load(Ordering::SeqCst), 0);
     state.is_cut.store(false, Ordering::SeqCst);
     client.create(&WIDGET, widget("next", 1)).unwrap();

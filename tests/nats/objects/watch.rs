@@ -171,7 +171,7 @@ fn a_watch_from_before_removed_markers_is_gone() {
     assert!(client.list(&WIDGET, &continued).unwrap_err().is_gone());
     let after = version(&client);
     client.create(&WIDGET, widget("b", 2)).unwrap();
-    assert_eq!(live.change(), "added b", "a watch that has read the marker goes on");
+    assert_eq!(live.change(), "added b", "a watch that has read the marker continues");
     assert_eq!(read(&client, &Query::all(), Some(&after)).unwrap().change(), "added b");
 }
 

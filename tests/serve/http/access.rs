@@ -165,8 +165,8 @@ fn refused_reads_are_logged_a_limited_number_of_times() {
 
 #[test]
 fn the_log_of_writes_marks_dry_runs_and_omits_reviews() {
-    let logs = Logs::of("rehearsed");
-    let server = start(|builder| builder.name("rehearsed"));
+    let logs = Logs::of("dry-runs");
+    let server = start(|builder| builder.name("dry-runs"));
     logs.wait_for(Level::Info, "the server listens on 127.0.0.1:");
     for path in [
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -190,9 +190,9 @@ fn the_log_of_writes_marks_dry_runs_and_omits_reviews() {
     }
     drop(server);
     let lines: Vec<_> = logs.at(Level::Info).into_iter().filter(|line| line.fields.contains_key("method")).collect();
-    let rehearsals: Vec<_> = lines.iter().map(|line| (line.field("method"), line.field("dry_run"))).collect();
+    let dry_runs: Vec<_> = lines.iter().map(|line| (line.field("method"), line.field("dry_run"))).collect();
     let deletions = ["true", "true", "false", "false", "false"].map(|dry_run| ("DELETE", dry_run));
-    assert_eq!(rehearsals, [&[("POST", "true"), ("POST", "false")][..], &deletions].concat());
+    assert_eq!(dry_runs, [&[("POST", "true"), ("POST", "false")][..], &deletions].concat());
     assert!(lines.iter().all(|line| line.field("path") == "/apis/a/v1/things"), "{lines:?}");
 }
 

@@ -166,7 +166,7 @@ fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
     assert!(answer.status == 503 && answer.body.contains(failed), "{}", answer.body);
     assert_eq!((site.get("/readyz/objects").status, site.get("/livez").status), (503, 200));
     clock.advance(Duration::from_secs(60));
-    assert_eq!(site.get("/readyz").status, 200, "an old failure tells nothing about the next write");
+    assert_eq!(site.get("/readyz").status, 200, "an old failure does not count for the next write");
     assert_eq!(create().status, 201);
     logs.wait_for(Level::Info, "objects: writes of the store work again");
 

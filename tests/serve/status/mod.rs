@@ -1,5 +1,5 @@
 //! Health, metrics, status and the status page, through a server.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod exposition;
 mod health;

@@ -1,6 +1,6 @@
 //! Tests of kubeconfigs, pods and credentials, with files in a temporary folder.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod addresses;
 mod certificates;

@@ -1,5 +1,5 @@
 //! Tests of schemas for types of all shapes, and of installations.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod generated;
 mod kept;

@@ -1,6 +1,6 @@
 //! Typed errors of answers, and the texts in them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 use serde_json::{Value, json};
 

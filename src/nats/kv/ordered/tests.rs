@@ -106,7 +106,7 @@ fn missed_heartbeats_lead_to_new_consumers_ever_more_rarely() {
     let mut state = OrderedState::new(StartAt::All, "a", times());
     confirm(&mut state, at(0), 0, &facts("a", 1, 9));
     state.heartbeat(1, 0, 7, at(10), 0);
-    assert_eq!(state.position(), Some((7, "a")), "a heartbeat tells what was skipped");
+    assert_eq!(state.position(), Some((7, "a")), "a heartbeat shows the skipped sequences");
     let mut now = at(10);
     let mut created = Vec::new();
     for _ in 0..14 {

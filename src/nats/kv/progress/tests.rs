@@ -142,7 +142,7 @@ fn a_watch_learns_from_time_to_time_that_it_is_complete() {
     progress.answered(2, 2);
     assert_eq!((progress.step(2, at(6)), progress.caught_up()), (NEVER, 2));
     progress.idle(4);
-    assert_eq!((progress.step(4, at(60)), progress.caught_up()), (NEVER, 4), "a heartbeat tells it too");
+    assert_eq!((progress.step(4, at(60)), progress.caught_up()), (NEVER, 4), "a heartbeat shows it too");
 }
 
 #[derive(Clone, Debug)]

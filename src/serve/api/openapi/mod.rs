@@ -154,7 +154,7 @@ fn list_schema(kind: &Kind, name: &str) -> Value {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+    #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
 

@@ -1,5 +1,5 @@
 //! Tests of the API, called within this process.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod admission;
 mod discovery;

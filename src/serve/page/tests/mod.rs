@@ -1,5 +1,5 @@
 //! Tests of the pages as a browser gets them.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod handling;
 pub(in crate::serve::page) mod sha256;

@@ -1,5 +1,5 @@
 //! Cases for each keyword, like in the JSON schema test suite: a schema, a value, and the faulty fields.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod types;
 
