@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, key_link, row_name, table};
+use super::data::{ChipColour, DASH, PageData, cell, chip, detail, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, FailedKey};
@@ -17,7 +17,7 @@ const PARKED: u8 = 3;
 /// A row. The most urgent rows come first.
 struct Trouble<'a> {
     urgency: u8,
-    chip: (Tone, &'static str),
+    chip: (ChipColour, &'static str),
     part: &'a str,
     /// As HTML.
     subject: String,
@@ -52,9 +52,9 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     ];
     table(out, "attention", "Failed keys, failing sources and overdue runs, the most urgent first", &heads);
     for row in &rows[..shown] {
-        let (tone, state) = row.chip;
+        let (colour, state) = row.chip;
         row_name(out, &row.subject);
-        cell(out, "state", "state", chip(tone, state));
+        cell(out, "state", "state", chip(colour, state));
         cell(out, "", "part", line(row.part));
         cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| tries.to_string()));
         cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), span));
@@ -78,7 +78,7 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
     if let Some((component, error)) = &status.failure {
         rows.push(Trouble {
             urgency: 0,
-            chip: (Tone::Bad, "failed"),
+            chip: (ChipColour::Bad, "failed"),
             part: component,
             subject: DASH.to_owned(),
             tries: None,
@@ -100,7 +100,7 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
 fn of_runs(controller: &ControllerStatus<String>) -> impl Iterator<Item = Trouble<'_>> {
     controller.running.iter().filter(|run| run.overdue).map(|run| Trouble {
         urgency: 1,
-        chip: (Tone::Bad, "overdue"),
+        chip: (ChipColour::Bad, "overdue"),
         part: &controller.name,
         subject: key_link(&controller.name, &run.key),
         tries: None,
@@ -128,7 +128,7 @@ fn of_source<'a>(part: &'a str, source: &'a SourceStatus) -> Option<Trouble<'a>>
     };
     Some(Trouble {
         urgency: 2,
-        chip: (Tone::Bad, state),
+        chip: (ChipColour::Bad, state),
         part,
         subject: line(&source.name).to_string(),
         tries: source.failing_for.is_some().then_some(source.failures_in_a_row.into()),
@@ -146,7 +146,7 @@ fn of_key<'a>(part: &'a str, failed: &FailedKey<String>, now: Instant) -> Troubl
     };
     Trouble {
         urgency: if failed.parked { PARKED } else { PARKED + 1 },
-        chip: if failed.parked { (Tone::Bad, "given up") } else { (Tone::Warn, "failing") },
+        chip: if failed.parked { (ChipColour::Bad, "given up") } else { (ChipColour::Warn, "failing") },
         part,
         subject: key_link(part, &failed.key),
         tries: Some(failed.failures.into()),

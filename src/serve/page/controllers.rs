@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::chart::{area, bars, marks};
-use super::data::{DASH, PageData, Tone, cell, chip, heading, number, row_name, table};
+use super::data::{ChipColour, DASH, PageData, cell, chip, heading, number, row_name, table};
 use super::escape::line;
 use super::history::HistorySample;
 use super::units::{count, percent, rate, size, span};
@@ -78,15 +78,15 @@ fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[Histo
     chart_cell(
         out,
         "waiting",
-        &number(metrics.queue.depth(), Tone::Calm),
+        &number(metrics.queue.depth(), ChipColour::Calm),
         &chart,
         samples.iter().all(|sample| sample.depth == 0),
     );
     let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| span(*age));
     cell(out, "n", "oldest", oldest);
-    cell(out, "n", "delayed", number(metrics.queue.delayed, Tone::Calm));
-    cell(out, "n", "failing", number(metrics.failing, Tone::Warn));
-    cell(out, "n", "given up", number(metrics.parked, Tone::Bad));
+    cell(out, "n", "delayed", number(metrics.queue.delayed, ChipColour::Calm));
+    cell(out, "n", "failing", number(metrics.failing, ChipColour::Warn));
+    cell(out, "n", "given up", number(metrics.parked, ChipColour::Bad));
     let last = samples.last().filter(|sample| sample.runs > 0.0);
     let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
     let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");
@@ -110,13 +110,13 @@ fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty:
 }
 
 fn phase(phase: ControllerPhase) -> String {
-    let tone = match phase {
-        ControllerPhase::Running => Tone::Good,
-        ControllerPhase::Stopped => Tone::Bad,
-        ControllerPhase::Standby => Tone::Calm,
-        _ => Tone::Warn,
+    let colour = match phase {
+        ControllerPhase::Running => ChipColour::Good,
+        ControllerPhase::Stopped => ChipColour::Bad,
+        ControllerPhase::Standby => ChipColour::Calm,
+        _ => ChipColour::Warn,
     };
-    chip(tone, phase)
+    chip(colour, phase)
 }
 
 /// Returns the active runs out of the possible ones, as a bar and as numbers.

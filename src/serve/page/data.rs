@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::time::Instant;
 
-use super::escape::{Esc, key, key_path, line, lines};
+use super::escape::{Escaped, key, key_path, line, lines};
 use super::history::History;
 use crate::manager::ManagerStatus;
 use crate::serve::status::{CheckResult, ProcessFacts};
@@ -25,14 +25,14 @@ impl PageData<'_> {
 
 /// The colour class of a chip. Its text must be clear without the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum ChipColour {
     Good,
     Warn,
     Bad,
     Calm,
 }
 
-impl Tone {
+impl ChipColour {
     fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -44,8 +44,8 @@ impl Tone {
 }
 
 /// Returns a framed label.
-pub(super) fn chip(tone: Tone, text: impl Display) -> String {
-    format!("<span class=\"chip {}\">{}</span>", tone.class(), Esc(text))
+pub(super) fn chip(colour: ChipColour, text: impl Display) -> String {
+    format!("<span class=\"chip {}\">{}</span>", colour.class(), Escaped(text))
 }
 
 /// Returns a link to a key's page.
@@ -80,12 +80,12 @@ pub(super) fn row_name(out: &mut String, content: impl Display) {
     let _ = write!(out, "<tr><th scope=\"row\">{content}</th>");
 }
 
-/// Returns a number, in a muted colour if it is zero, and with this tone otherwise.
-pub(super) fn number(count: usize, tone: Tone) -> String {
-    let class = match (count, tone) {
+/// Returns a number, in a muted colour if it is zero, and with this colour otherwise.
+pub(super) fn number(count: usize, colour: ChipColour) -> String {
+    let class = match (count, colour) {
         (0, _) => "none",
-        (_, Tone::Calm) => "",
-        _ => tone.class(),
+        (_, ChipColour::Calm) => "",
+        _ => colour.class(),
     };
     format!("<span class=\"{class}\">{}</span>", super::units::size(count))
 }
@@ -102,7 +102,12 @@ pub(super) fn detail(id: &str, text: &str) -> String {
     }
     // The style truncates the line at the edge of its cell.
     let begin: String = text.lines().next().unwrap_or_default().chars().take(2 * SHORT).collect();
-    format!("<details data-id=\"{}\"><summary>{}…</summary><pre>{}</pre></details>", Esc(id), line(&begin), lines(text))
+    format!(
+        "<details data-id=\"{}\"><summary>{}…</summary><pre>{}</pre></details>",
+        Escaped(id),
+        line(&begin),
+        lines(text)
+    )
 }
 
 /// Returns the heading of a section, with a remark.

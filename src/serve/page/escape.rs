@@ -8,9 +8,9 @@ use crate::rt::one_line;
 
 /// Displays a value as HTML text, or as an attribute value in double quotes. Every text on a page that this crate does
 /// not write itself must pass through here.
-pub(super) struct Esc<T>(pub(super) T);
+pub(super) struct Escaped<T>(pub(super) T);
 
-impl<T: fmt::Display> fmt::Display for Esc<T> {
+impl<T: fmt::Display> fmt::Display for Escaped<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(Escaping(f), "{}", self.0)
     }
@@ -35,17 +35,17 @@ impl Write for Escaping<'_, '_> {
 }
 
 /// Escapes a name or an error for a single line. Control characters and text direction marks become visible.
-pub(super) fn line(text: &str) -> Esc<String> {
-    Esc(one_line(text))
+pub(super) fn line(text: &str) -> Escaped<String> {
+    Escaped(one_line(text))
 }
 
 /// Escapes a text of several lines. Control characters within the lines become visible.
-pub(super) fn lines(text: &str) -> Esc<String> {
-    Esc(text.lines().map(one_line).collect::<Vec<_>>().join("\n"))
+pub(super) fn lines(text: &str) -> Escaped<String> {
+    Escaped(text.lines().map(one_line).collect::<Vec<_>>().join("\n"))
 }
 
 /// Escapes a key for people. Removes the quotes that `Debug` puts around a plain text.
-pub(super) fn key(shown: &str) -> Esc<String> {
+pub(super) fn key(shown: &str) -> Escaped<String> {
     let inner = shown.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let plain = inner.filter(|inner| !inner.is_empty() && !inner.contains(['"', '\\']));
     line(plain.unwrap_or(shown))
@@ -65,7 +65,10 @@ mod tests {
 
     #[test]
     fn text_cannot_leave_its_place() {
-        assert_eq!(Esc("<b a='1' b=\"2\">&</b>").to_string(), "&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;&lt;/b&gt;");
+        assert_eq!(
+            Escaped("<b a='1' b=\"2\">&</b>").to_string(),
+            "&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;&lt;/b&gt;"
+        );
         assert_eq!(line("a\n<\u{202e}").to_string(), "a\\n&lt;\\u{202e}");
         assert_eq!(lines("a\r\n\0<\nb").to_string(), "a\n\\u{0}&lt;\nb");
     }

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::time::{Instant, SystemTime};
 
-use super::data::{Tone, cell, chip, detail, heading, row_name, table};
+use super::data::{ChipColour, cell, chip, detail, heading, row_name, table};
 use super::escape::{key, line, lines};
 use super::units::{span, stamp, time_of_day};
 use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
 use crate::queue::{KeyState, PendingRerun};
 
 /// The time that a page shows, and the name of the manager.
-pub(super) struct Moment<'a> {
+pub(super) struct PageTime<'a> {
     pub(super) manager: &'a str,
     pub(super) now: Instant,
     /// The same time on the wall clock.
@@ -18,9 +18,9 @@ pub(super) struct Moment<'a> {
 }
 
 /// Returns the part of the page that changes.
-pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, moment: &Moment<'_>) -> String {
-    let now = moment.now;
-    let (state, tone) = state(status);
+pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, page_time: &PageTime<'_>) -> String {
+    let now = page_time.now;
+    let (state, colour) = state(status);
     let mut out = String::new();
     // Writing to a `String` cannot fail.
     let _ = write!(
@@ -29,44 +29,44 @@ pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, moment: &M
          <h1 class=\"key\">{}</h1><p class=\"chips\">{}</p></div><p class=\"facts\"><time datetime=\"{}\">{} UTC</time></p></header>\
          <main id=\"main\">",
         line(state),
-        line(moment.manager),
+        line(page_time.manager),
         line(controller),
         key(&status.key),
-        chip(tone, state),
-        stamp(moment.time),
-        time_of_day(moment.time),
+        chip(colour, state),
+        stamp(page_time.time),
+        time_of_day(page_time.time),
     );
     out.push_str("<dl class=\"about\">");
     about(&mut out, status, now);
     out.push_str("</dl>");
-    last_runs(&mut out, &status.recent_runs, now, moment.time);
+    last_runs(&mut out, &status.recent_runs, now, page_time.time);
     out.push_str("</main>");
     out
 }
 
 /// Returns the changing part of an unknown key's page.
-pub(super) fn unknown(controller: &str, shown: &str, moment: &Moment<'_>) -> String {
+pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>) -> String {
     format!(
         "<header><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><h1 class=\"key\">{}</h1></header>\
          <main id=\"main\"><p>This key is not known here. It does not run, has not failed, and is not among the recent runs of \
          its controller.</p></main>",
-        line(moment.manager),
+        line(page_time.manager),
         line(controller),
         key(shown)
     )
 }
 
-fn state(status: &KeyStatus<String>) -> (&'static str, Tone) {
+fn state(status: &KeyStatus<String>) -> (&'static str, ChipColour) {
     let parked = status.failed.as_ref().map(|failed| failed.parked);
     match (&status.running, status.state, parked) {
-        (Some(run), ..) if run.overdue => ("overdue", Tone::Bad),
-        (Some(_), ..) | (None, KeyState::Processing(_), _) => ("running", Tone::Good),
-        _ if status.suspended => ("suspended", Tone::Warn),
-        (_, _, Some(true)) => ("given up", Tone::Bad),
-        (_, _, Some(false)) => ("failing", Tone::Warn),
-        (_, KeyState::Ready(_), _) => ("waiting", Tone::Calm),
-        (_, KeyState::Delayed(_), _) => ("delayed", Tone::Calm),
-        _ => ("idle", Tone::Calm),
+        (Some(run), ..) if run.overdue => ("overdue", ChipColour::Bad),
+        (Some(_), ..) | (None, KeyState::Processing(_), _) => ("running", ChipColour::Good),
+        _ if status.suspended => ("suspended", ChipColour::Warn),
+        (_, _, Some(true)) => ("given up", ChipColour::Bad),
+        (_, _, Some(false)) => ("failing", ChipColour::Warn),
+        (_, KeyState::Ready(_), _) => ("waiting", ChipColour::Calm),
+        (_, KeyState::Delayed(_), _) => ("delayed", ChipColour::Calm),
+        _ => ("idle", ChipColour::Calm),
     }
 }
 
@@ -149,11 +149,11 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
 }
 
 fn result(result: &RecentRunResult) -> String {
-    let tone = match result {
-        RecentRunResult::Failed { .. } => Tone::Warn,
-        RecentRunResult::Parked(_) => Tone::Bad,
-        RecentRunResult::Aborted => Tone::Calm,
-        _ => Tone::Good,
+    let colour = match result {
+        RecentRunResult::Failed { .. } => ChipColour::Warn,
+        RecentRunResult::Parked(_) => ChipColour::Bad,
+        RecentRunResult::Aborted => ChipColour::Calm,
+        _ => ChipColour::Good,
     };
-    chip(tone, result)
+    chip(colour, result)
 }

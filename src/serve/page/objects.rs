@@ -1,6 +1,6 @@
 //! The section of objects: their kinds, and the commands that list them.
 
-use super::data::{DASH, Tone, cell, chip, detail, heading, number, row_name, table};
+use super::data::{ChipColour, DASH, cell, chip, detail, heading, number, row_name, table};
 use super::escape::line;
 use super::units::size;
 use crate::serve::api::KindCount;
@@ -17,10 +17,10 @@ pub(super) fn section(out: &mut String, kinds: &[KindCount]) {
         row_name(out, line(kind.name()));
         cell(out, "", "version", line(&kind.api_version()));
         let shown = match count {
-            Some(Ok(count)) => number(*count, Tone::Calm),
+            Some(Ok(count)) => number(*count, ChipColour::Calm),
             Some(Err(error)) => {
                 let why = detail(&format!("objects {kind}"), &error.to_string());
-                format!("{} {why}", chip(Tone::Bad, "cannot be listed"))
+                format!("{} {why}", chip(ChipColour::Bad, "cannot be listed"))
             }
             None => DASH.to_owned(),
         };

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::data::PageData;
 use super::history::History;
-use super::key_page::Moment;
+use super::key_page::PageTime;
 use super::shell::{live_part, protect, whole_page};
 use super::{attention, controllers, key_page, objects, sources, summary, timeline};
 use crate::base::{Running, StartError};
@@ -312,11 +312,11 @@ impl StatusPages {
 /// Returns the page of a key.
 fn key_reply(request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
     let clock = manager.clock();
-    let moment = Moment { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
-    let title = format!("{shown} · {controller} · {}", moment.manager);
+    let page_time = PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
+    let title = format!("{shown} · {controller} · {}", page_time.manager);
     match manager.find_key(controller, shown) {
-        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &moment)),
-        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &moment)),
+        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &page_time)),
+        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &page_time)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The section of sources: pollers and watches.
 
-use super::data::{DASH, PageData, Tone, cell, chip, detail, heading, row_name, table};
+use super::data::{ChipColour, DASH, PageData, cell, chip, detail, heading, row_name, table};
 use super::escape::line;
 use super::units::{count, size, span};
 use crate::watch::SourceStatus;
@@ -38,8 +38,8 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         let error = source.last_error.as_deref().unwrap_or_default();
         let error = detail(&format!("source {controller} {}", source.name), error);
         // An error of the past stays visible, in a muted colour.
-        let tone = if source.failing_for.is_some() { "why" } else { "why none" };
-        cell(out, tone, "last error", error);
+        let class = if source.failing_for.is_some() { "why" } else { "why none" };
+        cell(out, class, "last error", error);
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");
@@ -52,13 +52,15 @@ fn failures(source: &SourceStatus) -> String {
 
 fn state(source: &SourceStatus) -> String {
     match source {
-        SourceStatus { overdue: true, .. } => chip(Tone::Bad, "overdue"),
-        SourceStatus { failing_for: Some(_), failures_in_a_row: 1, .. } => chip(Tone::Bad, "1 failure"),
+        SourceStatus { overdue: true, .. } => chip(ChipColour::Bad, "overdue"),
+        SourceStatus { failing_for: Some(_), failures_in_a_row: 1, .. } => chip(ChipColour::Bad, "1 failure"),
         SourceStatus { failing_for: Some(_), failures_in_a_row, .. } => {
-            chip(Tone::Bad, format_args!("{failures_in_a_row} failures"))
+            chip(ChipColour::Bad, format_args!("{failures_in_a_row} failures"))
         }
-        SourceStatus { synced: false, .. } => chip(Tone::Warn, "first listing"),
-        SourceStatus { undecodable: 1.., .. } => chip(Tone::Warn, format_args!("{} undecodable", source.undecodable)),
-        _ => chip(Tone::Good, "follows"),
+        SourceStatus { synced: false, .. } => chip(ChipColour::Warn, "first listing"),
+        SourceStatus { undecodable: 1.., .. } => {
+            chip(ChipColour::Warn, format_args!("{} undecodable", source.undecodable))
+        }
+        _ => chip(ChipColour::Good, "follows"),
     }
 }

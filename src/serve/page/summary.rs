@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::data::{PageData, Tone, chip};
+use super::data::{ChipColour, PageData, chip};
 use super::escape::{line, lines};
 use super::units::{size, span, stamp, time_of_day};
 use crate::controller::ControllerStatus;
@@ -39,16 +39,16 @@ fn in_words(live: &[CheckResult], ready: &[CheckResult]) -> String {
 }
 
 fn phase(status: &ManagerStatus) -> String {
-    let tone = match status.doing {
-        "running" => Tone::Good,
-        "ended" | "stopping" => Tone::Bad,
-        _ => Tone::Warn,
+    let colour = match status.doing {
+        "running" => ChipColour::Good,
+        "ended" | "stopping" => ChipColour::Bad,
+        _ => ChipColour::Warn,
     };
-    chip(tone, status.doing)
+    chip(colour, status.doing)
 }
 
 fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
-    if all_ok(results) { chip(Tone::Good, good) } else { chip(Tone::Bad, bad) }
+    if all_ok(results) { chip(ChipColour::Good, good) } else { chip(ChipColour::Bad, bad) }
 }
 
 /// Adds the failed checks with their reasons. A check that fails in both groups is listed once.
@@ -110,22 +110,22 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     let overdue = sum(|each| each.running.iter().filter(|run| run.overdue).count());
     let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
     out.push_str("<dl class=\"figures\">");
-    let mut figure = |name: &str, value: &str, tone: &str| {
-        let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{tone}\">{value}</dd></div>");
+    let mut figure = |name: &str, value: &str, class: &str| {
+        let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{class}\">{value}</dd></div>");
     };
-    let tone = |count: usize, tone: &'static str| if count == 0 { "none" } else { tone };
+    let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     figure("running", &format!("{active}<small> / {most}</small>"), "");
     let depth = sum(|each| each.metrics.queue.depth());
-    figure("waiting", &size(depth), tone(depth, ""));
-    figure("oldest waits", &if depth == 0 { "–".to_owned() } else { span(oldest) }, tone(depth, ""));
+    figure("waiting", &size(depth), class(depth, ""));
+    figure("oldest waits", &if depth == 0 { "–".to_owned() } else { span(oldest) }, class(depth, ""));
     let delayed = sum(|each| each.metrics.queue.delayed);
-    figure("delayed", &size(delayed), tone(delayed, ""));
+    figure("delayed", &size(delayed), class(delayed, ""));
     let failing = sum(|each| each.metrics.failing);
-    figure("failing", &size(failing), tone(failing, "warn"));
+    figure("failing", &size(failing), class(failing, "warn"));
     let parked = sum(|each| each.metrics.parked);
-    figure("given up", &size(parked), tone(parked, "bad"));
-    figure("overdue", &size(overdue), tone(overdue, "bad"));
+    figure("given up", &size(parked), class(parked, "bad"));
+    figure("overdue", &size(overdue), class(overdue, "bad"));
     let sources = sum(|each| each.metrics.failing_sources) + own;
-    figure("sources failing", &size(sources), tone(sources, "bad"));
+    figure("sources failing", &size(sources), class(sources, "bad"));
     out.push_str("</dl>");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::data::{PageData, Tone, cell, chip, heading, key_link, row_name, table};
+use super::data::{ChipColour, PageData, cell, chip, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
 use crate::controller::{ControllerStatus, MOST_RUNS, RunningKey};
@@ -13,7 +13,7 @@ use crate::controller::{ControllerStatus, MOST_RUNS, RunningKey};
 const SHOWN: Duration = Duration::from_secs(60);
 
 /// The smallest width of a bar in percent of the timeline.
-const LEAST: f64 = 0.4;
+const SMALLEST_WIDTH: f64 = 0.4;
 
 /// The largest number of active runs in the table. Further ones are only counted.
 const MOST_ROWS: usize = 20;
@@ -60,7 +60,7 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus<String>, &RunningK
         cell(out, "", "controller", line(&controller.name));
         cell(out, "wide", "thread", line(&run.thread));
         cell(out, "n", "for", span(run.elapsed));
-        cell(out, "state", "state", if run.overdue { chip(Tone::Bad, "overdue") } else { String::new() });
+        cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");
@@ -170,8 +170,8 @@ fn sortable(thread: &str) -> (String, Option<u32>) {
 impl Bar {
     /// Returns the bar with at least the smallest width, within the drawing.
     fn widened(self) -> Self {
-        let from = self.from.min(100.0 - LEAST);
-        Self { from, to: self.to.max(from + LEAST), ..self }
+        let from = self.from.min(100.0 - SMALLEST_WIDTH);
+        Self { from, to: self.to.max(from + SMALLEST_WIDTH), ..self }
     }
 }
 
@@ -180,7 +180,7 @@ fn merged(bars: Vec<Bar>) -> Vec<Bar> {
     let mut merged: Vec<Bar> = Vec::new();
     for bar in bars {
         match merged.last_mut() {
-            Some(last) if bar.from < last.from + LEAST => {
+            Some(last) if bar.from < last.from + SMALLEST_WIDTH => {
                 last.to = last.to.max(bar.to);
                 if bar.kind > last.kind {
                     (last.kind, last.title) = (bar.kind, bar.title);
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn short_runs_have_a_least_width_within_the_drawing() {
         let (first, last) = (bar(0.0, 0.0, BarKind::Good), bar(100.0, 100.0, BarKind::Good));
-        assert!((first.to - LEAST).abs() < 1e-9 && (last.from - (100.0 - LEAST)).abs() < 1e-9);
+        assert!((first.to - SMALLEST_WIDTH).abs() < 1e-9 && (last.from - (100.0 - SMALLEST_WIDTH)).abs() < 1e-9);
     }
 
     #[test]
