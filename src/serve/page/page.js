@@ -1,4 +1,4 @@
-// Fetches the live part of the page every two seconds, while somebody looks at it and reads no detail.
+// Fetches the live part of the page every two seconds while the page is visible and no detail is open.
 (() => {
   "use strict";
   const PERIOD = 2000;
@@ -9,7 +9,7 @@
 
   const health_now = () => live.querySelector("[data-health]")?.dataset.health ?? "";
 
-  // Returns why the page must not change now; empty if it may.
+  // Returns why the page must not change now, or an empty text if it may.
   const why_not = () => {
     if (paused) return "paused";
     if (document.hidden) return "paused while hidden";
@@ -24,7 +24,7 @@
     document.body.classList.toggle("stale", stale);
   };
 
-  // Returns a name of the focused element by which it is found again.
+  // Returns a name by which the focused element can be found again.
   const focus_name = (element) => element?.getAttribute("href") ?? element?.closest("[data-id]")?.dataset.id;
 
   const replace = (html) => {

@@ -11,8 +11,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-RgBlDLLVJnuTyU4eiSsOAUbzIFQS1urHV131cBRjFfc='; \
-    script-src 'sha256-0GPV9sBSOq6RGhcAxOTv1neHHZxaFYwaKfJ4M41b/0w='; \
+    style-src 'sha256-WNFxL5w5r9LVCbAn4i5HNkd8zyqZz5LfYDtm37SGodU='; \
+    script-src 'sha256-RnmMeF6blf+NXYOjx3tHdrLix5u1+ezrCBuYewFxC5g='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Returns a complete page. `live` is the HTML of its changing part.
