@@ -10,7 +10,7 @@
 //! It has its own test binary because it measures through a counting global allocator.
 
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
 mod until;
 

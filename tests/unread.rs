@@ -4,7 +4,7 @@
 //! allocator. The figures are peaks, so no test depends on the time at which it looks.
 
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

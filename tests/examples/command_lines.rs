@@ -21,7 +21,7 @@ fn run(name: &str, arguments: &[&OsStr]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn every_example_has_help_and_a_version_and_refuses_what_it_does_not_know() {
+fn every_example_has_help_and_a_version_and_refuses_unknown_arguments() {
     for name in EXAMPLES {
         let (code, help) = run(name, &["--help".as_ref()]);
         assert!(code == Some(0) && help.contains("Usage: "), "{name}: {help}");
@@ -98,7 +98,7 @@ fn function_shows_its_changes_and_ends() {
 }
 
 #[test]
-fn sites_that_goes_on_ends_cleanly_when_interrupted() {
+fn sites_without_a_limit_ends_cleanly_when_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(example("sites"));
     command.args(["--for", "1h"]).arg(folder.path().join("sites.redb"));

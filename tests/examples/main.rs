@@ -1,7 +1,7 @@
 //! The examples, driven as processes.
 
 #![cfg(all(unix, not(loom)))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
 #[cfg(all(test, feature = "serve"))]
 mod appliance;

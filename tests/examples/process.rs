@@ -93,7 +93,7 @@ impl Program {
         while let Ok(line) = self.output.recv_deadline(deadline) {
             self.keep(line);
         }
-        assert!(now() < deadline, "the output goes on:\n{}", self.unasked().join("\n"));
+        assert!(now() < deadline, "more output:\n{}", self.unasked().join("\n"));
         self.child.wait().unwrap()
     }
 

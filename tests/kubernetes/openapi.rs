@@ -94,7 +94,7 @@ fn memory() -> Arc<MemoryClient> {
 }
 
 #[test]
-fn kinds_are_those_of_the_types() {
+fn the_kinds_match_the_types() {
     assert_eq!(Deployment::KIND, Kind::namespaced("apps", "v1", "Deployment"));
     assert!(Deployment::KIND.is_namespaced() && !Namespace::KIND.is_namespaced());
     assert_eq!(Endpoints::KIND.plural(), "endpoints");

@@ -1,6 +1,6 @@
 //! Tasks on one thread: their steps, their wakers, and their end.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -87,7 +87,7 @@ fn the_thread_starts_with_its_first_task_and_a_refusal_is_an_error() {
 }
 
 #[test]
-fn a_waker_brings_the_step_of_its_own_task_forward() {
+fn a_waker_brings_the_next_step_of_its_task_forward() {
     let clock = ManualClock::new();
     let thread = start(&clock);
     let (report, reported) = steps();

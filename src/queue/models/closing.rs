@@ -1,6 +1,6 @@
 //! Shutdown, drain and the drop of the last handle, each racing other calls.
 
-#![expect(clippy::unwrap_used, reason = "a model that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the model")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

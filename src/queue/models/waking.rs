@@ -1,6 +1,6 @@
 //! No lost wakeup, no double claim, no consumer asleep on work.
 
-#![expect(clippy::unwrap_used, reason = "a model that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the model")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -24,7 +24,7 @@ fn the_first_copy_is_complete_and_ends_by_itself() {
 }
 
 #[test]
-fn it_says_what_it_copies_and_deletes_and_when_it_is_in_sync() {
+fn it_prints_copies_deletions_and_when_it_is_in_sync() {
     let pair = Pair::new();
     let mut run = pair.mirror(&[]);
     run.expect("top.txt: copied");
@@ -41,7 +41,7 @@ fn it_says_what_it_copies_and_deletes_and_when_it_is_in_sync() {
 }
 
 #[test]
-fn what_is_equal_is_not_written_again() {
+fn equal_files_are_not_written_again() {
     let pair = Pair::new();
     pair.mirror(&["--once"]).ended();
     let made = |path: &str| fs::metadata(pair.path(path)).unwrap().created().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -82,7 +82,7 @@ fn changes_and_deletions_are_followed() {
 }
 
 #[test]
-fn what_is_changed_in_the_target_by_hand_is_undone() {
+fn changes_made_by_hand_in_the_target_are_undone() {
     let pair = Pair::new();
     let mut run = pair.mirror(&["--resync", "1h"]);
     pair.until_equal();
@@ -100,7 +100,7 @@ fn what_is_changed_in_the_target_by_hand_is_undone() {
 
 /// A watch reports no change if another program removes a copy before the watch has seen it.
 #[test]
-fn what_no_watch_tells_is_found_by_a_resync() {
+fn a_resync_finds_changes_that_no_watch_reports() {
     let pair = Pair::new();
     pair.mirror(&["--once"]).ended();
     let mut run = pair.mirror(&["--poll", "1h", "--resync", "20ms"]);
@@ -147,7 +147,7 @@ fn links_are_named_and_left() {
     let failed = run.expect("the target has something else here, which is not touched").text;
     assert!(failed.contains("key=\"folder\""), "{failed}");
     pair.write("source/late.txt", "late");
-    until("what comes later is there", || pair.exists("target/late.txt"));
+    until("the late file is there", || pair.exists("target/late.txt"));
     assert_eq!(pair.tree("elsewhere").len(), 1);
     assert!(pair.exists("target/folder"));
 
@@ -160,7 +160,7 @@ fn links_are_named_and_left() {
 }
 
 #[test]
-fn what_cannot_be_read_is_tried_again_and_holds_up_nothing_else() {
+fn an_unreadable_file_is_retried_and_delays_no_other() {
     let pair = Pair::new();
     pair.write("source/closed.txt", "closed");
     pair.allow("source/closed.txt", 0o000);
@@ -183,7 +183,7 @@ fn what_cannot_be_read_is_tried_again_and_holds_up_nothing_else() {
 }
 
 #[test]
-fn a_source_that_goes_away_and_comes_back_is_not_an_empty_one() {
+fn a_source_that_disappears_for_a_while_is_not_taken_as_empty() {
     let pair = Pair::new();
     let mut run = pair.mirror(&[]);
     pair.until_equal();
@@ -204,7 +204,7 @@ fn a_source_that_goes_away_and_comes_back_is_not_an_empty_one() {
 }
 
 #[test]
-fn what_was_left_by_a_mirror_that_was_killed_is_removed() {
+fn the_remains_of_a_killed_mirror_are_removed() {
     let pair = Pair::new();
     let mut run = pair.mirror(&["--rate", "1"]);
     until("it is written", || pair.exists("target/a/.mirror-unfinished.large.bin"));

@@ -8,12 +8,12 @@ use crate::until::until;
 const UNFINISHED: &str = "target/a/.mirror-unfinished.large.bin";
 
 #[test]
-fn the_first_signal_lets_a_copy_come_to_its_end() {
+fn the_first_signal_lets_a_copy_finish() {
     for signal in [Signal::INT, Signal::TERM] {
         let pair = Pair::new();
         let mut run = pair.mirror(&["--rate", "1000000"]);
         until("it is written", || pair.exists(UNFINISHED));
-        assert!(!pair.exists("target/a/large.bin"), "nobody sees half of it");
+        assert!(!pair.exists("target/a/large.bin"), "no reader sees half a file");
         run.signal(signal);
         assert_eq!(run.ended().code(), Some(0));
         run.expect("stopping once the files are finished");
@@ -58,7 +58,7 @@ fn it_ends_by_itself_when_its_time_is_over() {
 }
 
 #[test]
-fn what_is_not_equal_when_it_ends_is_exit_code_1() {
+fn a_difference_at_the_end_is_exit_code_1() {
     let unequal = (Some(1), "error: stopped before all was equal".to_owned());
     let pair = Pair::new();
     pair.mirror(&["--once"]).ended();

@@ -72,7 +72,7 @@ fn an_edit_ends_a_backoff_and_a_new_policy_is_heeded_in_it() {
 }
 
 #[test]
-fn an_edit_mends_what_cannot_be_started() {
+fn an_edit_repairs_a_program_that_cannot_be_started() {
     let mut run = Run::start_with(UNSTARTABLE, &["--poll", "20ms", "--backoff", "1h", "--backoff-cap", "1h"]);
     run.expect("cannot start: /no/such/program: No such file or directory");
     run.expect("cannot start: /no/such/place: No such file or directory");
@@ -87,7 +87,7 @@ fn an_edit_mends_what_cannot_be_started() {
 }
 
 #[test]
-fn a_broken_file_is_one_line_and_everything_goes_on() {
+fn a_broken_file_is_one_line_and_stops_nothing() {
     let (a, b) = (idler("a"), idler("b"));
     let mut run = Run::start_with(&[a.clone(), b.clone()].concat(), &["--poll", "5ms", "--backoff", "10ms"]);
     let (mut last, other) = (run.started("a"), run.started("b"));
@@ -161,7 +161,7 @@ fn a_check_looks_for_commands_and_directories() {
 }
 
 #[test]
-fn a_directory_that_is_a_file_is_said_to_be_none() {
+fn a_file_in_place_of_a_directory_is_reported() {
     let mut run = Run::start_with(
         "[[service]]\nname = \"a\"\ncommand = \"true\"\ndirectory = \"services.toml\"\n",
         &["--poll", "1h", "--backoff", "1h", "--backoff-cap", "1h"],

@@ -30,7 +30,7 @@ fn the_table_shows_every_service() {
 }
 
 #[test]
-fn the_file_that_ships_shows_what_it_says() {
+fn the_file_that_ships_works_as_described() {
     let mut run = Run::start(include_str!("../../../examples/services.toml"));
     run.expect("clock says ");
     run.expect("once: ended");
@@ -75,7 +75,7 @@ fn a_line_of_a_service_is_behind_its_name() {
 }
 
 #[test]
-fn what_keeps_ending_by_itself_is_failing_in_the_table() {
+fn a_program_that_keeps_ending_is_failing_in_the_table() {
     let options = ["--poll", "20ms", "--backoff", "1h", "--backoff-cap", "1h"];
     let mut run = Run::start_with(&[idler("a"), service("b", "exit 3", "")].concat(), &options);
     run.started("a");
@@ -90,7 +90,7 @@ fn what_keeps_ending_by_itself_is_failing_in_the_table() {
 
 /// The command is taken from the example's documentation.
 #[test]
-fn what_survives_a_kill_of_the_supervisor_can_be_found() {
+fn programs_that_survive_a_kill_of_the_supervisor_can_be_found() {
     let mut run = Run::start(&[idler("a"), service("family", "sleep 999 & echo there; wait", "")].concat());
     run.started("a");
     let supervisor = run.id();

@@ -6,7 +6,7 @@ use super::run::{Run, UNSTARTABLE, idler, lives, service};
 use crate::until::until;
 
 #[test]
-fn what_is_killed_comes_back_later_each_time_and_no_poll_is_needed() {
+fn a_killed_program_restarts_later_each_time_without_a_poll() {
     let options = ["--poll", "1h", "--backoff", "10ms", "--backoff-cap", "40ms"];
     let mut run = Run::start_with(&[idler("a"), idler("b")].concat(), &options);
     let b = run.started("b");
@@ -40,7 +40,7 @@ fn a_run_that_was_stable_is_followed_at_once() {
 }
 
 #[test]
-fn the_policy_decides_what_follows_an_end() {
+fn the_policy_decides_whether_a_program_restarts() {
     let services = [
         service("always", "exit 0", "restart = 'always'"),
         service("well", "exit 0", "restart = 'on-failure'"),
@@ -63,7 +63,7 @@ fn the_policy_decides_what_follows_an_end() {
 }
 
 #[test]
-fn what_cannot_be_started_is_tried_again() {
+fn a_program_that_cannot_be_started_is_tried_again() {
     let mut run = Run::start_with(UNSTARTABLE, &["--poll", "1h", "--backoff", "10ms"]);
     for failures in 1..=3 {
         let line = run.expect("cannot start: /no/such/program: No such file or directory").text;

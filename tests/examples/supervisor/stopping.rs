@@ -6,7 +6,7 @@ use super::run::{Run, idler, is_halted, lives, service};
 use crate::until::until;
 
 #[test]
-fn what_ignores_its_signal_is_killed_when_its_time_is_over() {
+fn a_program_that_ignores_its_signal_is_killed_after_its_grace() {
     let deaf = service("deaf", "trap '' TERM; echo deaf ears; while :; do sleep 0.1; done", "stop-timeout = '200ms'");
     let mut run = Run::start(&[deaf, idler("b")].concat());
     let pid = run.started("deaf");
@@ -16,14 +16,14 @@ fn what_ignores_its_signal_is_killed_when_its_time_is_over() {
     run.expect("deaf: killing pid");
     run.expect("deaf: stopped (signal: 9 (SIGKILL))");
     assert!(!lives(pid));
-    until("nothing of it is left", || run.processes_of("deaf").is_empty());
+    until("all its processes have ended", || run.processes_of("deaf").is_empty());
     run.signal(Signal::TERM);
     assert!(run.ended().success());
     run.no_orphans();
 }
 
 #[test]
-fn a_group_that_was_told_to_stop_may_finish_after_its_leader() {
+fn a_stopped_group_may_finish_after_its_leader() {
     let child = r#"sh -c "trap 'sleep 0.1; echo all saved; exit' TERM; echo ready; while :; do sleep 0.05; done""#;
     let mut run = Run::start(&service("pair", &format!("{child} & wait"), ""));
     run.started("pair");

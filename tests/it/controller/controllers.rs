@@ -72,7 +72,7 @@ fn enqueued_keys_are_run() {
 }
 
 #[test]
-fn no_key_is_run_before_all_initial_listings_are_in() {
+fn no_key_is_run_before_all_first_listings_have_completed() {
     let (clock, pool) = pool();
     let (report, reported) = unbounded();
     let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
@@ -377,7 +377,11 @@ fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed()
     running.resume(&"vm");
     clock.wait_for_sleepers(IDLE);
     let seen: Vec<_> = reported.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
-    assert_eq!(seen, [("vm", Reasons::EVENT | Reasons::POLL | Reasons::MANUAL)], "at once: it has not run before");
+    assert_eq!(
+        seen,
+        [("vm", Reasons::EVENT | Reasons::POLL | Reasons::MANUAL)],
+        "at once, because this is its first run"
+    );
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     // After another resumption it does not run, because no request is pending.
     running.suspend("vm");

@@ -57,7 +57,7 @@ fn counts(running: &Running<ControllerHandle<Key>>) -> [usize; 2] {
 }
 
 #[test]
-fn a_cancelled_key_is_not_failing_any_more() {
+fn a_cancelled_key_no_longer_counts_as_failing() {
     let (_clock, _pool, running) = failed();
     assert!(matches!(running.queue().cancel("vm"), KeyState::Delayed(_)));
     assert_eq!(counts(&running), [0, 1]);
@@ -151,7 +151,7 @@ fn a_failing_key_dismissed_while_suspended_does_not_run_when_resumed() {
     running.suspend("vm");
     clock.advance(HOUR);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "its retry has come due and is held");
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "its retry is due and suspended");
     assert!(running.dismiss(&"vm"));
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     let runs = running.metrics().runs;

@@ -165,7 +165,7 @@ fn every_metric_moves() {
     metrics::with_local_recorder(&recorder, || {
         // Its drop stops everything, even when the test fails.
         let running = manager.start().unwrap();
-        // Waits until `count` runs have ended. The test runner ends a test that hangs here.
+        // Waits until `count` runs have ended.
         let ended = |count| {
             until("the runs have ended", || handle.metrics().runs.runs() >= count && handle.metrics().runs.active == 0);
         };

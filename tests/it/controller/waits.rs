@@ -102,7 +102,7 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
     vms.set("vm", 1);
     vms.set("other", 1);
     director.next();
-    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "a mapping of it is under way");
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "one of its mappings still runs");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
         // The sleepers are two pool threads, the watchdog, the control thread and the waiter.
@@ -218,7 +218,7 @@ fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
 
 /// A debounce or a minimum interval delays a change, and the wait includes the delay. A requeue is no change.
 #[test]
-fn a_wait_covers_a_change_that_is_held_back() {
+fn a_wait_covers_a_change_of_a_delayed_key() {
     let settings: [(&str, Setting); 2] = [
         ("debounce", |vms| vms.debounce(2 * SECOND, 5 * SECOND)),
         ("least interval", |vms| vms.min_interval(2 * SECOND)),
@@ -274,7 +274,7 @@ fn a_wait_covers_a_soft_change_that_waits_for_a_requeue() {
 }
 
 #[test]
-fn a_wait_ends_with_the_controller_although_a_mapping_goes_on() {
+fn a_wait_ends_with_the_controller_although_a_mapping_still_runs() {
     let (clock, pool) = held();
     let (vms, director, running) = with_staged_mapping(&clock, &pool, done);
     vms.set("vm", 1);
@@ -338,7 +338,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
     });
     assert!(handle.has_synced());
     running.shutdown(Duration::ZERO);
-    assert_eq!(handle.wait_synced(Duration::ZERO), Ok(()), "they are in");
+    assert_eq!(handle.wait_synced(Duration::ZERO), Ok(()), "the listings have completed");
 }
 
 #[test]
@@ -367,13 +367,13 @@ fn a_wait_for_the_first_listings_tells_a_stop_from_a_failure() {
         clock.advance(SECOND);
         let (waited, failure) = waiting.join().unwrap();
         assert_eq!(waited, Err(WaitError::Failed));
-        assert!(failure.expect("whoever is told of a failure finds it").contains("no initial listing"));
+        assert!(failure.expect("the failure can be read after the wait").contains("no initial listing"));
     });
     assert_eq!(running.wait(&"vm", Duration::MAX), Err(WaitError::Failed));
 }
 
 #[test]
-fn a_wait_goes_on_while_a_run_asks_to_be_tried_again() {
+fn a_wait_continues_while_a_run_asks_to_be_tried_again() {
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let reconcile = |cx: &Context, _: &Key| -> Outcome {
         let tries = cx.attempt() <= 2;

@@ -180,7 +180,7 @@ fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
             drop(elected(&elector(&path, "next")));
         }
         drop(term);
-        assert_eq!(logs.at(Level::Info).len(), 2, "it does not resign what it has lost");
+        assert_eq!(logs.at(Level::Info).len(), 2, "it does not resign a lost leadership");
     }
 }
 

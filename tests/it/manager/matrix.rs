@@ -191,7 +191,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let over = AtomicBool::new(false);
     let Scene { clock, manager, stop, abort, under_way, release, fail } = scene(state, grace);
     let running = manager.start().expect("it starts");
-    under_way.recv().expect("something is going on");
+    under_way.recv().expect("the manager is still busy");
     // A thread sets its name itself, after its start.
     for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
         until("the thread has its name", || !threads(name).is_empty());

@@ -106,7 +106,7 @@ fn a_manager_reloads_at_sighup_and_stops_at_sigterm_and_sigint() {
 }
 
 #[test]
-fn a_second_signal_aborts_what_still_runs() {
+fn a_second_signal_aborts_the_remaining_runs() {
     if is_child() {
         let manager = Manager::builder().abort_grace(Duration::MAX).shutdown_grace(Duration::MAX).build().unwrap();
         let (waits, waiting) = crossbeam_channel::bounded(1);
@@ -131,7 +131,7 @@ fn a_second_signal_aborts_what_still_runs() {
         manager.run_until_signal().unwrap();
         return say("ended");
     }
-    let mut process = Process::start("a_second_signal_aborts_what_still_runs");
+    let mut process = Process::start("a_second_signal_aborts_the_remaining_runs");
     process.wait_for("running");
     process.signal(Signal::TERM);
     process.wait_for("stopping");

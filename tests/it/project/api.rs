@@ -34,7 +34,7 @@ use homeostat::Running;
 struct Moves(u32, PhantomData<Cell<()>>);
 
 #[test]
-fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
+fn public_types_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
     fn sent<T: Send + 'static>() {}
     shared::<WorkQueue<Moves>>();
@@ -96,7 +96,7 @@ fn a_feeder_can_be_an_object() {
 fn everything_public_prints_something_short() {
     fn says(value: impl Debug, what: &str) {
         let text = format!("{value:?}");
-        assert!(text.contains(what), "{text:?} does not say {what:?}");
+        assert!(text.contains(what), "{text:?} does not contain {what:?}");
         assert!(text.len() < 400 && !text.contains('\n'), "{text}");
     }
     let (clock, queue) = held::<&str>();
@@ -139,7 +139,7 @@ fn everything_public_prints_something_short() {
 fn everything_of_a_watch_prints_something_short() {
     fn says(value: impl Debug, what: &str) {
         let text = format!("{value:?}");
-        assert!(text.contains(what), "{text:?} does not say {what:?}");
+        assert!(text.contains(what), "{text:?} does not contain {what:?}");
         assert!(text.len() < 400 && !text.contains('\n'), "{text}");
     }
     let push = Watch::<&str, u32>::builder().name("vms").push();
@@ -187,7 +187,7 @@ fn a_queue_prints_its_shutdown_and_a_builder_its_hook() {
 }
 
 #[test]
-fn errors_say_what_is_wrong_in_lower_case_without_a_full_stop() {
+fn error_texts_are_lower_case_without_a_full_stop() {
     fn check<E: Error + Send + Sync + 'static>(error: E) {
         let text = error.to_string();
         assert!(text.starts_with(|first: char| first.is_lowercase()), "{text}");

@@ -57,7 +57,7 @@ fn a_closure_without_types_is_reported_with_the_signature_that_it_must_have() {
 }
 
 #[test]
-fn what_is_no_reconciler_is_told_how_to_write_one() {
+fn the_compiler_explains_how_to_write_a_reconciler() {
     let report = errors("Controller::<String>::builder(\"vm\", 5).build()");
     assert!(report.contains("`{integer}` is not a reconciler of keys of type `String`"), "{report}");
     assert!(report.contains("`|cx: &Context, key: &String|`"), "{report}");

@@ -85,7 +85,7 @@ fn the_longest_delay_never_fires_on_the_system_clock() {
 }
 
 #[test]
-fn a_key_put_off_for_ever_can_be_brought_back_cancelled_and_shut_down() {
+fn a_key_delayed_forever_can_be_enqueued_cancelled_and_shut_down() {
     for (place, act) in FOR_EVER {
         let cooling = place == "a cool-down";
         let (_clock, queue) = held();
@@ -218,7 +218,7 @@ fn a_drain_with_the_longest_timeout_blocks_until_the_last_claim_ends() {
 }
 
 #[test]
-fn a_drain_with_a_timeout_of_zero_reports_at_once_and_the_queue_goes_on() {
+fn a_drain_with_a_timeout_of_zero_reports_at_once_and_the_queue_still_serves() {
     for queue in [WorkQueue::new(), held().1] {
         for key in 1..4 {
             queue.enqueue(key);

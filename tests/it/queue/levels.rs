@@ -92,7 +92,7 @@ fn a_cool_down_remembers_no_level() {
 
 /// After a delay or a rerun a key goes to the tail of its level, in due order.
 #[test]
-fn keys_come_into_line_in_due_order() {
+fn delayed_keys_become_ready_in_due_order() {
     let bench = Bench::new();
     for (key, delay) in [('c', 30), ('a', 10), ('e', 30), ('b', 20), ('d', 30)] {
         bench.queue.enqueue_after(key, secs(delay));

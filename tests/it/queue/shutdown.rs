@@ -365,7 +365,7 @@ fn claims_may_outlive_all_handles() {
     assert_eq!(queue.enqueue('b'), EnqueueOutcome::Queued, "a handle is left");
     drop(queue);
     let next = second.done_and_next().unwrap();
-    assert_eq!(*next, 'a', "the last handle serves what is in line");
+    assert_eq!(*next, 'a', "the last handle serves the ready keys");
     let next = next.done_and_next().unwrap();
     assert_eq!(*next, 'b');
     next.requeue_after(secs(1));

@@ -221,7 +221,7 @@ type Use = fn(&WorkQueue<Key>);
 
 fn panics(run: impl FnOnce()) {
     catch_unwind(AssertUnwindSafe(run)).unwrap_err();
-    assert!(FAULT.get().is_none(), "it did not come to the fault");
+    assert!(FAULT.get().is_none(), "the fault did not happen");
 }
 
 /// Checks the ready keys after a panic.

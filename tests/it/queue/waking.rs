@@ -43,7 +43,7 @@ fn each_key_wakes_one_consumer() {
         bench.queue.enqueue_if_absent('a');
         bench.queue.enqueue_after('d', secs(9));
         bench.queue.cancel(&'d');
-        assert_eq!(bench.clock.sleepers(), 2, "nothing more has come into line");
+        assert_eq!(bench.clock.sleepers(), 2, "no further key has become ready");
         bench.queue.enqueue_after('b', secs(9));
         bench.queue.enqueue('b');
         assert_eq!(bench.clock.sleepers(), 2, "the delay stands");

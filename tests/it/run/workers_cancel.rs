@@ -316,5 +316,5 @@ fn a_run_that_sees_its_token_cancelled_fails_its_check() {
     }
     let cx = Context::detached();
     cx.token().cancel();
-    assert_eq!(cx.check(), Ok(()), "who cancels the run's own token does not end the run");
+    assert_eq!(cx.check(), Ok(()), "cancelling the run's own token does not end the run");
 }

@@ -159,7 +159,6 @@ fn a_detached_watch_ends_with_its_channel() {
     assert!(handle.is_stopped());
 }
 
-/// If it does not sleep, the test runner ends the test.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_detached_watch_sleeps_while_its_channel_is_idle() {

@@ -185,7 +185,7 @@ fn a_listing_that_returns_after_the_stop_is_discarded() {
 }
 
 #[test]
-fn the_watch_stops_with_its_handle_and_goes_on_when_detached() {
+fn the_watch_stops_with_its_handle_unless_it_is_detached() {
     let (clock, queue) = held();
     let world = World::default();
     let watch = vms(&clock, &world).start().unwrap();

@@ -120,7 +120,7 @@ fn the_next_poll_comes_as_planned_after_any_failure() {
 }
 
 #[test]
-fn a_poll_feeds_only_what_is_absent_unless_it_is_an_edge() {
+fn a_poll_enqueues_only_absent_keys_unless_it_is_an_edge() {
     for (edge, wish) in [(false, PendingRerun::None), (true, PendingRerun::Soft)] {
         let (clock, queue) = held();
         let poller = Poller::new(PERIOD, |_cx: &Context| -> Keys { Ok(vec!["vm"]) });
@@ -138,7 +138,7 @@ fn a_poll_feeds_only_what_is_absent_unless_it_is_an_edge() {
 }
 
 #[test]
-fn keys_come_into_the_lane_that_was_asked_for_with_a_poll_as_their_reason() {
+fn polled_keys_have_the_given_priority_and_the_reason_poll() {
     let (clock, queue) = held();
     let (asked, seen) = unbounded();
     let list = move |cx: &Context| -> Keys {

@@ -23,7 +23,7 @@ const IDLE: usize = 2;
 type Keys = Result<Vec<&'static str>, BoxError>;
 
 #[test]
-fn a_stopped_poller_polls_no_more_and_lets_its_poll_go_on() {
+fn a_stopped_poller_finishes_its_poll_and_polls_no_more() {
     let (clock, queue) = held();
     let (runs, director) = stage();
     let (report, reported) = bounded(1);
@@ -218,7 +218,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
 }
 
 #[test]
-fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
+fn start_and_end_are_logged_at_info_and_each_poll_at_debug() {
     let logs = Logs::of("talking-poller");
     let (clock, queue) = held();
     let list = |_cx: &Context| -> Keys { Ok(vec!["a", "b"]) };

@@ -448,7 +448,7 @@ fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     let ready = manager.ready();
     assert!(ready.reasons()[0].starts_with("v\\nm: in\\nventory: failing for 2s"));
     assert!(ready.reasons().iter().all(|reason| reason.len() < 1500 && !reason.contains(char::is_control)));
-    assert!(source.status().last_error.unwrap().len() < 1100, "what is kept is bounded too");
+    assert!(source.status().last_error.unwrap().len() < 1100, "the stored text is bounded too");
     drop(answer);
     end(&manager, running);
 }

@@ -87,7 +87,7 @@ fn a_blocked_subscriber_delays_no_other_and_buffers_one_entry_per_key() {
 
 /// A mapping may push into its own watch without a deadlock.
 #[test]
-fn a_mapping_may_change_what_it_watches() {
+fn a_mapping_may_change_its_own_watch() {
     let (_clock, queue, push) = watch();
     let back = push.clone();
     let echo = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
@@ -141,7 +141,7 @@ fn a_mapping_may_drop_its_own_subscription() {
     push.set("a", 1);
     push.set("b", 1);
     seen.recv().unwrap();
-    assert!(seen.recv().is_err(), "it is told of nothing more, and its mapping is dropped");
+    assert!(seen.recv().is_err(), "it receives no event, and its mapping is dropped");
     assert_eq!(push.watch().subscriptions(), 0);
 }
 
@@ -192,7 +192,7 @@ fn dropping_a_subscription_waits_for_the_mapping_that_runs() {
     director.next();
     push.set("never told", 1);
     subscription.stop();
-    assert_eq!(subscription.pending(), 0, "what waits is dropped at once");
+    assert_eq!(subscription.pending(), 0, "waiting events are dropped at once");
     let still = subscription.join_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(still.threads(), ["vms-subscription-1-0"]);
     thread::scope(|scope| {
@@ -231,7 +231,7 @@ fn when_the_watch_stops_its_subscribers_hear_the_rest_and_end() {
 }
 
 #[test]
-fn a_detached_subscription_goes_on() {
+fn a_detached_subscription_still_delivers() {
     let (_clock, queue, push) = watch();
     push.watch().subscribe(Subscriber::to_itself(&queue)).unwrap().detach();
     push.set("a", 1);
@@ -296,7 +296,7 @@ fn a_comparison_that_panics_changes_nothing() {
 /// There are as many threads as buffered subscriptions, and none when all handles have been dropped, in any order.
 #[cfg(target_os = "linux")]
 #[test]
-fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
+fn every_thread_ends_in_every_order_of_drops() {
     fn threads() -> usize {
         std::fs::read_dir("/proc/self/task").unwrap().count()
     }
@@ -304,7 +304,7 @@ fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
     fn settle(expected: usize) {
         until("the number of threads is as expected", || threads() == expected);
     }
-    in_a_process_of_its_own("watch::subscribers::every_thread_ends_in_whatever_order_the_handles_are_dropped", || {
+    in_a_process_of_its_own("watch::subscribers::every_thread_ends_in_every_order_of_drops", || {
         let before = threads();
         for order in 0..48 {
             let clock = ManualClock::new();

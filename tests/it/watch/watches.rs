@@ -303,7 +303,7 @@ fn a_subscription_to_a_stopped_watch_is_an_error_that_names_it() {
     let error = watch.subscribe(Subscriber::to_itself(&queue)).unwrap_err();
     assert!(error.is_stopped() && !error.is_invalid_setting() && !error.is_thread());
     assert_eq!(error.to_string(), "watch \"vms\" has been stopped");
-    assert_eq!(watch.store().get("a").as_deref(), Some(&1), "what was known last stays");
+    assert_eq!(watch.store().get("a").as_deref(), Some(&1), "the last value stays");
     watch.resync();
 }
 

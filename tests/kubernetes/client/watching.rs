@@ -205,7 +205,7 @@ fn an_object_that_cannot_be_decoded_does_not_hide_the_others_of_a_list() {
 }
 
 #[test]
-fn a_broken_connection_is_an_error_and_a_clean_end_is_none() {
+fn a_broken_connection_is_an_error_and_a_clean_end_is_not() {
     let server = ApiServer::start().unwrap();
     let begin = || ServerAnswer::new(200).event("ADDED", at("a", "8"));
     server.rule(ServerRule::new("GET", "*").answer(begin()).answer(begin().text("{\"type\":").cut()));

@@ -162,7 +162,7 @@ fn a_throttled_connection_delivers_everything_in_order() {
 }
 
 #[test]
-fn connections_that_are_cut_again_and_again_come_back() {
+fn connections_that_are_cut_repeatedly_reconnect() {
     let server = TestServer::with_arguments(&[]);
     let proxy = Forwarder::to(&server.address());
     let connection = options(&proxy.address).connect().unwrap();

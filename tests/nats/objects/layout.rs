@@ -43,7 +43,7 @@ fn a_server_without_jetstream_and_a_wrong_address_are_errors_that_say_so() {
 
 /// Watches of objects would silently miss deletions.
 #[test]
-fn the_markers_of_objects_are_not_removed_as_those_of_values() {
+fn markers_of_objects_are_not_removed_like_markers_of_values() {
     let server = TestServer::start();
     drop(client(&server));
     let connection = connect(&server);

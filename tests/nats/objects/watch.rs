@@ -263,7 +263,7 @@ fn a_cancelled_watch_ends_also_without_a_connection() {
     };
     end(first);
     client.create(&WIDGET, widget("b", 1)).unwrap();
-    assert!(rest.iter().all(|reader| reader.change() == "added b"), "the others go on");
+    assert!(rest.iter().all(|reader| reader.change() == "added b"), "the other watches continue");
     server.kill();
     end(rest);
 }

@@ -31,7 +31,7 @@ fn resize(objects: &MemoryClient, name: &str, size: u64) {
     objects.patch(&WIDGET, &key(name), &patch, PatchTarget::Object).unwrap();
 }
 
-/// Returns all stored widgets. If they never reach an expected state, the test runner ends the test.
+/// Returns all stored widgets.
 fn widgets(objects: &MemoryClient) -> Vec<Value> {
     objects.list(&WIDGET, &Query::all()).unwrap().items.iter().map(SharedObject::to_value).collect()
 }

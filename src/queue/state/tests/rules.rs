@@ -332,7 +332,7 @@ fn a_resync_ends_only_plain_delays() {
         let decision = record.request(&mut bounds, &request, FLOOR, || NOW);
         assert_eq!((is(&record), decision.outcome), (after, outcome), "{before:?}");
         if outcome == Ignored {
-            assert_eq!(record, before, "what is ignored leaves no trace");
+            assert_eq!(record, before, "an ignored request leaves no trace");
         }
     }
 }

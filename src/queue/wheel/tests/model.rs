@@ -194,7 +194,7 @@ impl Pair {
         if self.wheel.next_tick().is_none_or(|next| next > target) {
             assert_eq!(self.wheel.elapsed(), elapsed.max(target));
         } else {
-            assert_eq!(left, 0, "work remains, and so does budget");
+            assert_eq!(left, 0, "both work and budget remain");
         }
     }
 

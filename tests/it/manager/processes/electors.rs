@@ -43,7 +43,7 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
         let lines = children.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid != leader));
         assert_eq!(lines.last().unwrap().pid, other);
         let read = children.orphans.last_mut().unwrap().write_all(b"\n");
-        assert!(read.is_ok(), "what the leader had started lives on, and has no lock");
+        assert!(read.is_ok(), "the leader's child lives on without the lock");
         children.start();
     }
     let terms = check(&children.end());

@@ -8,15 +8,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use homeostat::FileElector;
 use tempfile::TempDir;
 
 use crate::support::MS;
-
-/// The longest wait for an event of a process.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::until::until;
 
 /// The environment variable with the folder of the lock and the record. Set in the processes that a test starts.
 pub(super) const FOLDER: &str = "HOMEOSTAT_TEST_ELECTOR";
@@ -97,17 +94,8 @@ impl ChildProcesses {
     }
 
     /// Waits until a condition holds for the record.
-    #[expect(clippy::disallowed_methods, reason = "a wait for other processes, which know no held clock")]
     pub(super) fn wait(&self, what: &str, condition: impl Fn(&[Line]) -> bool) -> Vec<Line> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.record();
-            if condition(&lines) {
-                return lines;
-            }
-            assert!(Instant::now() < deadline, "waited for {what}");
-            std::thread::sleep(MS);
-        }
+        until(what, || Some(self.record()).filter(|lines| condition(lines)))
     }
 
     fn record(&self) -> Vec<Line> {

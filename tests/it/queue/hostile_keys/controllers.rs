@@ -106,7 +106,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     hostile.shutdown(Duration::ZERO);
     honest.shutdown(Duration::ZERO);
     drop(reported);
-    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{place}: keys that are left");
+    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{place}: remaining keys");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
             assert_eq!(reported.try_iter().collect::<HashSet<_>>(), HashSet::from([1, 2]), "{call}, {op:?}");
             vms.shutdown(Duration::ZERO);
             pool.shutdown(Duration::ZERO);
-            assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{call}, {op:?}: keys that are left");
+            assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{call}, {op:?}: remaining keys");
         }
     }
 }
@@ -219,7 +219,7 @@ fn a_resume_that_panics_can_be_repeated() {
     vms.wait(&traps.key(1), Duration::MAX).unwrap();
     vms.shutdown(Duration::ZERO);
     pool.shutdown(Duration::ZERO);
-    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "keys that are left");
+    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "remaining keys");
 }
 
 /// The last call sets the rate, even if a thread has just seen the previous rate. Here the drop of a key sets it, between the

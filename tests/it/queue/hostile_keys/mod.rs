@@ -80,7 +80,7 @@ impl Traps {
         self.disarm();
         *self.on_drop.lock() = None;
         drop(queue);
-        assert_eq!(self.alive.load(Ordering::Relaxed), 0, "keys that are left");
+        assert_eq!(self.alive.load(Ordering::Relaxed), 0, "remaining keys");
     }
 }
 
@@ -329,7 +329,7 @@ fn a_batch_whose_iterator_or_hash_panics_admits_whole_sections_only() {
 }
 
 #[test]
-fn a_batch_whose_eq_panics_in_the_middle_admits_what_came_before() {
+fn a_batch_whose_eq_panics_in_the_middle_admits_the_keys_before() {
     let traps = Traps::new();
     let queue = WorkQueue::new();
     queue.enqueue(traps.key(3));

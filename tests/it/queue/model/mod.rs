@@ -259,7 +259,7 @@ fn seen(state: Option<State>, clock: &ManualClock, now: u64) -> KeyState {
 
 proptest! {
     #[test]
-    fn the_queue_does_what_the_model_does(steps in prop::collection::vec(step(), 0..80)) {
+    fn the_queue_equals_the_model(steps in prop::collection::vec(step(), 0..80)) {
         let mut pair = Pair::new();
         for step in &steps {
             pair.step(step);

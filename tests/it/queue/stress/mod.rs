@@ -2,7 +2,7 @@
 //!
 //! A number of requests bounds each test, not a time. Each round has its own queue and checks it at the end.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod checker;
 #[cfg(target_os = "linux")]
@@ -179,7 +179,7 @@ fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mo
             producer.unwrap();
         }
         assert!(report.is_drained(), "{report}");
-        assert!(checker.all_ended(), "a run goes on after the drain");
+        assert!(checker.all_ended(), "a run continues after the drain");
         for (key, wake) in &report.dropped {
             let dropped_in = match wake {
                 DroppedRun::Requeue | DroppedRun::Retry => Shutdown::RunDelayedNow,

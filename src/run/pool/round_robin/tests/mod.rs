@@ -152,7 +152,7 @@ fn a_turn_is_over_once_another_waits_or_the_member_is_closed() {
 }
 
 #[test]
-fn a_turn_is_over_once_the_time_of_a_held_member_has_come() {
+fn a_turn_is_over_once_a_held_member_is_due() {
     let (mut line, members) = open(2, 1);
     offer(&mut line, members[0]);
     let (busy, own) = line.next(at(0)).unwrap();

@@ -233,7 +233,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_line_does_what_its_model_does(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_line_equals_its_model(steps in prop::collection::vec(step(), 1..80)) {
         let mut pair = Pair { line: RoundRobin::new(false), members: Vec::new(), events: 0, now: 0 };
         for step in steps {
             pair.step(step);
