@@ -192,10 +192,7 @@ impl SimulationScheduler {
 
     /// Panics if the simulation has ended.
     fn check(&self) {
-        assert!(
-            thread::current().id() == self.home,
-            "a simulation goes on on the thread that has made it, and on no other"
-        );
+        assert!(thread::current().id() == self.home, "a simulation must run on the thread that created it");
         let given_up = self.state.lock().given_up();
         if let Some(why) = given_up.filter(|_| !panicking()) {
             panic!("{why}");
@@ -254,7 +251,7 @@ impl SimulationScheduler {
             drop(state);
             self.give_up(
                 clock,
-                "the simulation does not come to rest: time stands still, and there is always something to do",
+                "the simulation never becomes idle: time stands still, and there is always another turn",
             );
         }
         let slot = state.tasks.get_mut(&number);
@@ -338,7 +335,7 @@ impl Scheduler for SimulationScheduler {
         loop {
             let goes_on = self.state.lock().wait();
             if !goes_on {
-                let why = "a wait in a simulation does not end: time goes on, and what it waits for does not come";
+                let why = "a wait in a simulation does not end: time passes, but the awaited event never happens";
                 self.give_up(clock, why);
             }
             if !self.step(clock, Nanos::NEVER) {

@@ -61,7 +61,7 @@ fn an_endless_wait_panics_even_if_time_passes() {
     let poller =
         Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>(["vm-1"])).clock(asked.clock()).start(&asked).unwrap();
     let text = panic_of(|| drop(waited.dequeue()));
-    assert!(text.contains("time goes on, and what it waits for does not come"), "{text}");
+    assert!(text.contains("time passes, but the awaited event never happens"), "{text}");
     assert!(text.contains("of the last turns: poller-0"), "{text}");
     drop(poller);
 }
@@ -75,7 +75,7 @@ fn a_component_that_never_becomes_idle_is_named() {
     let idle = controller(&sim, &pool, &notes);
     vms.enqueue("vm-1");
     let text = panic_of(|| sim.run_until_idle());
-    assert!(text.starts_with("the simulation does not come to rest: time stands still"), "{text}");
+    assert!(text.starts_with("the simulation never becomes idle: time stands still"), "{text}");
     assert!(text.contains("of the last turns: pool-0 (1000)"), "{text}");
     assert_eq!(sim.elapsed(), Duration::ZERO);
     assert_eq!(sim.turns(), 100_000);
@@ -316,7 +316,7 @@ fn another_thread_cannot_use_the_simulation() {
     let sim = Simulation::new(1);
     let queue = WorkQueue::<Key>::builder().clock(sim.clock()).build();
     let text = std::thread::scope(|scope| scope.spawn(|| panic_of(|| drop(queue.dequeue()))).join().unwrap());
-    assert_eq!(text, "a simulation goes on on the thread that has made it, and on no other");
+    assert_eq!(text, "a simulation must run on the thread that created it");
 }
 
 fn assert_refused(name: &str, started: Result<(), StartError>) {
