@@ -98,7 +98,9 @@ impl Exponential {
         self.first.min(self.cap)
     }
 
-    pub(crate) fn retries(&self) -> Option<u32> {
+    /// Returns the limit on retries in a row. `None` without a limit.
+    #[must_use]
+    pub fn retries(&self) -> Option<u32> {
         self.max_retries
     }
 }

@@ -6,7 +6,7 @@ use crate::base::time::Nanos;
 
 /// A thread body that is divided into steps. A thread calls them in a loop; a simulation calls them one by one.
 ///
-/// A thread drops the task after its last step, and logs a panic, which also ends the task.
+/// A panic of a step is logged, and ends the task. The task is dropped after its last step. The module [`rt`](crate::rt) has an example.
 pub trait Task: Send {
     /// Does the work that is due at `now`. Returns the time of the next step.
     fn step(&mut self, now: Nanos) -> Next;
@@ -27,6 +27,15 @@ pub trait Task: Send {
 }
 
 /// The time of the next step of a [`Task`]. Its event triggers the step earlier.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::{Nanos, Next};
+///
+/// let next_event = Next::At(Nanos::NEVER);
+/// assert_ne!(next_event, Next::Finished);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// At this time. [`Nanos::NEVER`] waits for the event only.
@@ -35,7 +44,7 @@ pub enum Next {
     Finished,
 }
 
-/// The context of one step in a simulation.
+/// The context of one step in a simulation. The module [`rt`](crate::rt) has an example.
 pub struct TurnContext<'a> {
     /// The time by the clock of the task.
     pub now: Nanos,

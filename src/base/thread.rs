@@ -128,25 +128,9 @@ impl ThreadOptions {
     }
 }
 
-/// Roles in thread names, and their short forms for the system.
+/// Roles in thread names. The system sees them before the rest of the name.
 #[cfg(all(target_os = "linux", not(loom)))]
-const ROLES: [(&str, &str); 15] = [
-    ("accept", "accept"),
-    ("connection", "conn"),
-    ("control", "control"),
-    ("driver", "driver"),
-    ("elector", "elector"),
-    ("history", "history"),
-    ("member", "member"),
-    ("pool", "pool"),
-    ("reader", "reader"),
-    ("sockets", "sockets"),
-    ("source", "source"),
-    ("subscription", "sub"),
-    ("timer", "timer"),
-    ("watchdog", "watchdog"),
-    ("writer", "writer"),
-];
+const ROLES: &str = "accept connection control driver elector history member pool reader sockets source subscription timer watchdog writer";
 
 /// Renames this thread for the system. Panic messages still show its full name.
 #[cfg(all(target_os = "linux", not(loom)))]
@@ -164,18 +148,21 @@ fn system_name(name: &str) -> String {
     let mut rest = name;
     while let Some((head, end)) = rest.rsplit_once('-') {
         let is_number = !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
-        match ROLES.iter().find(|(role, _)| *role == end) {
-            Some((_, short)) => parts.push_front(*short),
-            None if is_number => parts.push_front(end),
-            None => break,
+        if !is_number && !ROLES.split(' ').any(|role| role == end) {
+            break;
         }
+        parts.push_front(match end {
+            "connection" => "conn",
+            "subscription" => "sub",
+            part => part,
+        });
         rest = head;
     }
     parts.push_back(rest);
     Vec::from(parts).join("-")
 }
 
-/// Joins a task without its own thread.
+/// Joins a task without its own thread, for a [`Scheduler`](crate::rt::Scheduler). The module [`rt`](crate::rt) has an example.
 pub trait JoinTask: Send + Sync {
     /// Returns whether the caller is a step of this task, or runs on its thread.
     fn is_current(&self) -> bool;
@@ -199,6 +186,17 @@ pub(crate) fn current_thread() -> ThreadId {
 }
 
 /// The handle for joining one thread or task. Dropping it does not stop the thread.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::ThreadOptions;
+///
+/// let joiner = ThreadOptions::new().spawn("reader".to_owned(), || ())?;
+/// assert!(!joiner.is_current());
+/// joiner.join();
+/// # Ok::<_, std::io::Error>(())
+/// ```
 pub struct Joiner {
     name: String,
     role: Role,

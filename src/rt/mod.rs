@@ -1,7 +1,147 @@
-//! The kit for authors of engines and sources: threads, tasks, time and waiting, as the rest of the library uses them.
+//! The kit for authors of engines and sources: tasks, threads, waiting and time, as the rest of the library uses them.
+//!
+//! A program that only uses the library needs nothing of this. A new source of keys, a client or a server does. What is
+//! built on this kit stops in two phases, follows a [held clock](crate::ManualClock), and runs in a simulation without
+//! changes.
+//!
+//! | purpose | names |
+//! |---|---|
+//! | a thread body as steps | [`Task`], [`Next`], [`spawn`], [`Joiner`] |
+//! | one thread for many tasks | [`TaskThread`], [`TaskWaker`] |
+//! | the threads of one part of a program | [`ThreadGroup`], [`ThreadGroupKind`], [`Handle`] |
+//! | a deadline for a call | [`Run`], [`Overrun`] |
+//! | waiting | [`Monitor`], [`AutoResetEvent`] |
+//! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
+//! | code of users | [`shielded`], [`panic_message`], [`Chain`], [`find`] |
+//! | one line of text | [`one_line`], [`OneLine`], [`bounded`] |
+//! | forks | [`OwnerProcess`] |
+//! | simulations | [`Scheduler`], [`TurnContext`], [`JoinTask`] |
+//!
+//! A component of a manager also needs [`Runnable`](crate::base::Runnable), which [`Handle`] implements.
+//!
+//! # A source of keys
+//!
+//! This source enqueues the number of each hour. Its task does what is due, and returns the time of its next step. The
+//! event triggers a step earlier: here, when the source is stopped.
+//!
+//! ```
+//! use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+//! use homeostat::{Clock, Enqueue, ManualClock, Running, StartError, ThreadOptions, WorkQueue};
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! const HOUR: Duration = Duration::from_secs(3600);
+//!
+//! struct Hours {
+//!     group: Arc<ThreadGroup>,
+//!     queue: WorkQueue<u64>,
+//!     hour: u64,
+//!     due: Nanos,
+//! }
+//!
+//! impl Task for Hours {
+//!     fn step(&mut self, now: Nanos) -> Next {
+//!         if self.group.is_stopping() {
+//!             return Next::Finished;
+//!         }
+//!         if now >= self.due {
+//!             self.queue.enqueue(self.hour);
+//!             self.hour += 1;
+//!             self.due = now.after(HOUR);
+//!         }
+//!         Next::At(self.due)
+//!     }
+//! }
+//!
+//! fn start(clock: &Clock, queue: &WorkQueue<u64>) -> Result<Running<()>, StartError> {
+//!     let group = ThreadGroup::new(ThreadGroupKind::Watch, "hours".to_owned(), clock.clone(), 1);
+//!     let hours = Hours { group: Arc::clone(&group), queue: queue.clone(), hour: 0, due: Nanos::ZERO };
+//!     let event = AutoResetEvent::new(clock.clone());
+//!     let joiners = group.start_one(&ThreadOptions::new(), hours, &event, None)?;
+//!     let handle = Handle::new(group, joiners, move || event.set());
+//!     Ok(Running::new((), handle, Duration::MAX))
+//! }
+//!
+//! let held = ManualClock::new();
+//! let queue = WorkQueue::builder().clock(held.clock()).build();
+//! let hours = start(&held.clock(), &queue)?;
+//!
+//! held.wait_for_sleepers(1); // the source has done its first step
+//! assert_eq!(queue.try_dequeue()?.done(), ());
+//! held.advance(HOUR);
+//! held.wait_for_sleepers(1);
+//! assert_eq!(*queue.try_dequeue()?, 1);
+//! drop(hours); // stops the source and joins its thread
+//! # Ok::<_, homeostat::BoxError>(())
+//! ```
+//!
+//! # A scheduler
+//!
+//! A simulation runs all tasks on one thread. `Simulation` (feature `testing`) is one; this is the smallest: it runs a
+//! task when it is joined.
+//!
+//! ```
+//! use homeostat::rt::{AutoResetEvent, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, spawn};
+//! use homeostat::{ManualClock, ThreadOptions};
+//! use std::io;
+//! use std::sync::{Arc, Mutex};
+//! use std::time::{Duration, SystemTime};
+//!
+//! struct RunsWhenJoined;
+//!
+//! impl Scheduler for RunsWhenJoined {
+//!     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner> {
+//!         Ok(Joiner::of_task(name, Entered { clock: clock.clone(), task: Mutex::new(task) }))
+//!     }
+//!     fn pass(&self, _clock: &ManualClock) {
+//!         panic!("this scheduler has no other task to run");
+//!     }
+//!     fn draw(&self) -> u64 {
+//!         4
+//!     }
+//!     fn seed(&self) -> u64 {
+//!         4
+//!     }
+//! }
+//!
+//! struct Entered {
+//!     clock: ManualClock,
+//!     task: Mutex<Box<dyn Task>>,
+//! }
+//!
+//! impl JoinTask for Entered {
+//!     fn is_current(&self) -> bool {
+//!         false
+//!     }
+//!     fn join(&self) {
+//!         let mut task = self.task.lock().unwrap();
+//!         let turn = |now| TurnContext { now, draw: 4, say: &|_subject| () };
+//!         while let Next::At(time) = task.take_turn(&turn(self.clock.nanos())) {
+//!             self.clock.advance_to(time);
+//!         }
+//!     }
+//! }
+//!
+//! struct Countdown(u32);
+//!
+//! impl Task for Countdown {
+//!     fn step(&mut self, now: Nanos) -> Next {
+//!         self.0 -= 1;
+//!         if self.0 == 0 { Next::Finished } else { Next::At(now.after(Duration::from_secs(1))) }
+//!     }
+//! }
+//!
+//! let held = ManualClock::simulated(SystemTime::UNIX_EPOCH, Some(Arc::new(RunsWhenJoined)));
+//! let event = AutoResetEvent::new(held.clock());
+//! let joiner = spawn(&ThreadOptions::new(), &held.clock(), "countdown".to_owned(), Countdown(4), &event)?;
+//! joiner.join();
+//! assert_eq!(held.nanos(), Nanos::ZERO.after(Duration::from_secs(3)));
+//! # Ok::<_, io::Error>(())
+//! ```
 
 pub use crate::base::backoff::Draws;
 pub use crate::base::clock::Scheduler;
+pub use crate::base::group::{Handle, Overrun, Run, ThreadGroup, ThreadGroupKind};
 pub use crate::base::process::OwnerProcess;
 pub use crate::base::spawn::spawn;
 pub use crate::base::task::{Next, Task, TurnContext};
@@ -10,6 +150,4 @@ pub use crate::base::text::{OneLine, bounded, one_line};
 pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
-
-pub use crate::base::group::{Handle, Overrun, OverrunHook, Run, ThreadGroup, ThreadGroupKind};
 pub use crate::run::error::{Chain, find};

@@ -113,5 +113,6 @@ mod project {
     #[cfg(feature = "objects")]
     mod compile_errors;
     mod log_fields;
+    mod seam;
     mod tidy;
 }

@@ -50,10 +50,10 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The scheduler of a simulation: it runs all tasks that use its [clock](ManualClock::simulated), on one thread.
+/// The scheduler of a simulation. Runs all tasks by its [clock](ManualClock::simulated) on one thread; [`rt`](crate::rt) has an example.
 ///
-/// The library starts no thread for such a task, and no thread sleeps on such a clock. All choices that are free otherwise, such as
-/// the order of equal keys, jitter and generated names, follow the scheduler's numbers, so equal numbers give equal runs.
+/// No thread is started for such a task, and none sleeps on such a clock. The order of equal keys, jitter and generated names come
+/// from the scheduler's numbers, so equal numbers give equal runs.
 pub trait Scheduler: Send + Sync {
     /// Adds a task, in place of the start of a thread with this name.
     ///

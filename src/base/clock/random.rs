@@ -12,7 +12,7 @@ impl Clock {
         self.scheduler().map_or_else(Draws::random, |(_, scheduler)| Draws::new(scheduler.draw()))
     }
 
-    /// Returns the seed of the simulation. `None` outside a simulation.
+    /// Returns the seed of the simulation. `None` outside a simulation, so this also tells whether the clock is simulated.
     #[must_use]
     pub fn seed(&self) -> Option<u64> {
         self.scheduler().map(|(_, scheduler)| scheduler.seed())

@@ -10,6 +10,8 @@ use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::thread::Joiner;
 
 /// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is dropped.
+///
+/// The module [`rt`](crate::rt) has an example.
 pub struct Handle {
     pub(crate) group: Arc<ThreadGroup>,
     /// The joiners of the slots in order, then of the watchdog.

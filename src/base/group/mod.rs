@@ -33,17 +33,50 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 
 /// The threads of one part of a program, such as a source: what they share, and how they are stopped.
 ///
-/// Its [`Handle`] stops and joins them. A watchdog ends the calls that pass their deadline, if one was asked for.
+/// Its [`Handle`] stops and joins them. The module [`rt`](crate::rt) has an example of a source.
+///
+/// # Examples
+///
+/// A call with a deadline. A function for overruns asks for a watchdog:
+///
+/// ```
+/// use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Overrun, Task, ThreadGroup, ThreadGroupKind};
+/// use homeostat::{CancellationToken, Clock, Running, ThreadOptions};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// struct Call(Arc<ThreadGroup>);
+///
+/// impl Task for Call {
+///     fn step(&mut self, now: Nanos) -> Next {
+///         let stop = CancellationToken::new();
+///         let run = self.0.begin_call(now.after(Duration::from_millis(10)), &stop);
+///         stop.wait(); // a call that ends when `stop` is cancelled
+///         drop(run);
+///         Next::Finished
+///     }
+/// }
+///
+/// let group = ThreadGroup::new(ThreadGroupKind::Component, "call".to_owned(), Clock::system(), 1);
+/// let event = AutoResetEvent::new(Clock::system());
+/// let report = Box::new(|_: Overrun<'_>| log::warn!("the call ignores its end"));
+/// let joiners = group.start_one(&ThreadOptions::new(), Call(Arc::clone(&group)), &event, Some(report))?;
+/// drop(Running::new((), Handle::new(group, joiners, || ()), Duration::MAX)); // joins the threads
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
 pub struct ThreadGroup {
-    pub(crate) name: String,
-    pub(crate) clock: Clock,
+    /// The name, from which the names of its threads are made.
+    pub name: String,
+    /// The clock of its threads.
+    pub clock: Clock,
     /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
     size: usize,
     /// Whether the threads begin no more work. Set before `stopping`, or with it.
     closed: AtomicBool,
     stopping: AtomicBool,
-    pub(crate) abort: CancellationToken,
+    /// Cancelled when active calls are to end.
+    pub abort: CancellationToken,
     /// The number of threads that have not ended.
     present: Arc<Monitor<usize>>,
     /// Threads that started later. They are joined with the others.
@@ -60,7 +93,7 @@ pub struct ThreadGroup {
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A run that continues although its deadline has passed by more than 100 ms.
+/// A run that continues although its deadline has passed by more than 100 ms. [`ThreadGroup`] has an example.
 #[derive(Debug)]
 pub struct Overrun<'a> {
     pub(crate) thread: &'a str,
@@ -85,7 +118,7 @@ impl Overrun<'_> {
     }
 }
 
-/// The kind of a group: the name of its field in log lines, and whether its end is logged.
+/// The kind of a group: the name of its field in log lines, and whether its end is logged. [`ThreadGroup`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadGroupKind {
@@ -136,9 +169,9 @@ impl ThreadGroupKind {
 pub(crate) use crate::base::running::EndHook as Ended;
 
 /// Handles an overrun.
-pub type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
+pub(crate) type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
 
-/// An active run.
+/// An active run. Dropping it ends the run. [`ThreadGroup`] has an example.
 #[derive(Debug)]
 #[must_use = "the run ends when this is dropped"]
 pub struct Run<'a>(&'a WorkerSlot);

@@ -14,7 +14,7 @@ use crate::objects::own_write::ShownObjects;
 use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
-use crate::rt::{Chain, Nanos, Next, OverrunHook, Task, ThreadGroup, TurnContext, panic_message};
+use crate::rt::{Chain, Nanos, Next, Overrun, Task, ThreadGroup, TurnContext, panic_message};
 use crate::watch::{Push, source::SourceState};
 
 /// A function that changes each object before the watch keeps it.
@@ -48,7 +48,7 @@ struct OpenStream {
 }
 
 /// Returns a function that reports streams of this source that continue after their deadlines.
-pub(super) fn report_overruns(source: Arc<SourceState>) -> OverrunHook {
+pub(super) fn report_overruns(source: Arc<SourceState>) -> Box<dyn Fn(Overrun<'_>) + Send> {
     Box::new(move |_| source.failed("a silent stream was cancelled but does not end".to_owned()))
 }
 

@@ -214,7 +214,7 @@ impl<T: Object> ObjectWatch<T> {
         let shown = Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store(), stop.clone()));
         watch.show_writes(Arc::clone(&shown) as Arc<dyn WriteView>);
         let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
-        if group.clock.scheduler().is_some()
+        if group.clock.seed().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
         {

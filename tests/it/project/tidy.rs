@@ -78,17 +78,20 @@ const PURE: [&str; 35] = [
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
 
+/// The beginnings of re-exports.
+const RE_EXPORTS: [&str; 3] = ["pub use ", "pub(crate) use ", "pub(super) use "];
+
 const MOST_LINES: usize = 450;
 
 /// A source file: its path under `src` without `.rs`, and its lines without comments and tests.
-struct Source {
-    path: String,
+pub(crate) struct Source {
+    pub(crate) path: String,
     total: usize,
     lines: Vec<(usize, String)>,
 }
 
 impl Source {
-    fn new(path: &str, text: &str) -> Self {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
         let mut lines = Vec::new();
         let mut test_follows = false;
         for (number, line) in (1..).zip(text.lines()) {
@@ -108,12 +111,12 @@ impl Source {
     }
 
     /// Returns whether the file has test code only.
-    fn is_test(&self) -> bool {
+    pub(crate) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "models")
     }
 
     /// Returns the module of the file.
-    fn module(&self) -> Vec<&str> {
+    pub(crate) fn module(&self) -> Vec<&str> {
         let mut module: Vec<_> = self.path.split('/').collect();
         if matches!(module.last(), Some(&"mod" | &"lib")) {
             module.pop();
@@ -122,7 +125,7 @@ impl Source {
     }
 
     /// Returns the paths of the crate that the file uses, with their line numbers.
-    fn paths(&self) -> Vec<(usize, String)> {
+    pub(crate) fn paths(&self) -> Vec<(usize, String)> {
         let mut paths = Vec::new();
         // A re-export is not a use.
         let is_re_export = |line: &str| line.starts_with("pub") && line.contains(" use ");
@@ -146,7 +149,7 @@ impl Source {
     }
 
     /// Returns the names of the types and traits that the file defines, with their line numbers.
-    fn definitions(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines.iter().filter_map(|(number, line)| {
             let item = line.trim_start();
             let item =
@@ -160,14 +163,12 @@ impl Source {
         })
     }
 
-    /// Returns the re-exports of the file: the new path of each name, and its target.
-    fn re_exports(&self) -> Vec<(String, String)> {
+    /// Returns the re-exports of the file that begin with one of these texts: the new path of each name, and its target.
+    pub(crate) fn re_exports(&self, starts: &[&str]) -> Vec<(String, String)> {
         let module = self.module().join("/");
         let mut found = Vec::new();
         for (at, (_, line)) in self.lines.iter().enumerate() {
-            let Some(start) =
-                ["pub use ", "pub(crate) use ", "pub(super) use "].iter().find_map(|text| line.strip_prefix(text))
-            else {
+            let Some(start) = starts.iter().find_map(|text| line.strip_prefix(text)) else {
                 continue;
             };
             let rest = self.lines[at + 1..].iter().map(|(_, line)| line.trim());
@@ -237,12 +238,12 @@ fn floor(room: &str) -> Option<usize> {
 }
 
 /// Returns the room of a path: its first part.
-fn room(path: &str) -> &str {
+pub(crate) fn room(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
 /// Returns whether a path is this file or folder, or is in it.
-fn is_in(path: &str, place: &str) -> bool {
+pub(crate) fn is_in(path: &str, place: &str) -> bool {
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -255,7 +256,8 @@ struct Modules {
 impl Modules {
     fn new(sources: &[Source]) -> Self {
         let modules = sources.iter().map(|source| source.module().join("/")).collect();
-        let re_exports = sources.iter().filter(|source| !source.is_test()).flat_map(Source::re_exports).collect();
+        let re_exports = sources.iter().filter(|source| !source.is_test());
+        let re_exports = re_exports.flat_map(|source| source.re_exports(&RE_EXPORTS)).collect();
         Self { modules, re_exports }
     }
 
@@ -384,7 +386,7 @@ fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 }
 
 /// Reads all Rust files of a folder. The paths have no `.rs`.
-fn read(folder: &str) -> Vec<(String, String)> {
+pub(crate) fn read(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         for entry in entries {
@@ -403,7 +405,7 @@ fn read(folder: &str) -> Vec<(String, String)> {
     files
 }
 
-fn assert_tidy(faults: &[String]) {
+pub(crate) fn assert_tidy(faults: &[String]) {
     let mut text = String::new();
     for fault in faults {
         let _ = writeln!(text, "  {fault}");
