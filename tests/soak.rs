@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use crate::until::until;
-use homeostat::watch::{PollWatch, Push};
+use homeostat::watch::Push;
 use homeostat::{
-    Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager,
+    Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager, Poller,
     RequeueAfter, Watch,
 };
 use peak_alloc::PeakAlloc;
@@ -259,7 +259,7 @@ fn round(keys: usize, length: Duration) -> Seen {
             Ok::<_, Infallible>((0..).zip(versions).collect::<Vec<(Key, u64)>>())
         }
     };
-    let start = || PollWatch::new(Duration::from_millis(100), list).name("sk-list").start();
+    let start = || Poller::new(Duration::from_millis(100), list).name("sk-list").watch();
     let listing = manager.watch("sk-list", start).unwrap();
     let push: [Push<Key, u64>; 2] = [Watch::push(), Watch::push()];
     for push in &push {

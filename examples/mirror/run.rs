@@ -102,7 +102,7 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     let stop = abort.child();
     let manager = Manager::builder().name("mirror").shutdown_grace(args.grace).abort_on(&abort).build()?;
     let listed = |name: &str, root: &Path| {
-        manager.watch(name, || Directory::new(root).recursive().poll(args.poll).name(name).start())
+        manager.watch(name, || Directory::new(root).recursive().poll(args.poll).name(name).watch())
     };
     let (wanted, seen) = (listed("source", &source)?, listed("target", &target)?);
     let within = wanted.store().index(|path: &PathBuf, _: &FileState| path.parent().map(Path::to_owned));

@@ -62,11 +62,11 @@ fn call(hook: &EndHook) {
 ///
 /// ```
 /// use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
-/// use homeostat::watch::PollerControl;
+/// use homeostat::watch::SourceHandle;
 /// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
 ///
-/// struct Pair([Running<PollerControl>; 2]);
+/// struct Pair([Running<SourceHandle>; 2]);
 ///
 /// impl Runnable for Pair {
 ///     fn stop(&self) {

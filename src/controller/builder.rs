@@ -20,7 +20,7 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::watch::poller::Poller;
+use crate::watch::Poller;
 use crate::watch::{Event, Subscriber, Watch};
 
 /// The settings of a [`Controller`].
@@ -187,7 +187,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     pub fn poll<I, E>(mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
     where
         I: IntoIterator<Item = K> + 'static,
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError>,
     {
         self.sources.poll(period, list);
         self
@@ -195,12 +195,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Adds a poller with its own settings. Status, errors, logs and metrics show its [name](Poller::name), with a number if
     /// another source has that name (`poller-2`). Its threads are named after the controller.
-    pub fn poller<F, I, E>(mut self, poller: Poller<F>) -> Self
-    where
-        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
-        I: IntoIterator<Item = K> + 'static,
-        E: Into<BoxError> + 'static,
-    {
+    pub fn poller<I: IntoIterator<Item = K> + 'static>(mut self, poller: Poller<I>) -> Self {
         self.sources.poller(poller);
         self
     }

@@ -5,14 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::source_list::Syncing;
+use super::source_list::{AcceptedChanges, Syncing};
 use super::state::ControllerState;
 use crate::base::group::ThreadGroup;
 use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::HandedOver;
 use crate::queue::Key;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -85,8 +84,8 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
-    /// Tell whether the last resync of moved keys has come to the queue.
-    pub(super) moves_handed_over: Vec<HandedOver>,
+    /// The changes that the last resync of moved keys has made.
+    pub(super) moves_accepted: AcceptedChanges,
     pub(super) synced: bool,
 }
 
@@ -137,14 +136,14 @@ impl<K: Key> ControlTask<K> {
         let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
         let is_divided = self.state.takes_resync();
         if is_divided && let Some(gate) = &self.state.gate {
-            self.state.sources.poll_again();
-            gate.begin_resync(self.moves_handed_over.iter().all(|is_handed_over| is_handed_over()));
+            self.state.sources.for_each(|source| source.trigger());
+            gate.begin_resync(self.moves_accepted.are_enqueued());
         }
         if is_divided || is_due {
             let controller = self.state.name.as_str();
             let keys = if is_due { "all keys" } else { "the keys that have moved" };
             log::debug!(controller, keys; "{controller}: resync of {keys}");
-            self.state.sources.resync(!is_due);
+            self.state.sources.for_each(|source| source.resync(!is_due));
             let took = self.state.clock.nanos().since(now);
             if took > SLOW_RESYNC {
                 let took = Rounded(took);
@@ -155,7 +154,7 @@ impl<K: Key> ControlTask<K> {
             }
         }
         if is_divided {
-            self.moves_handed_over = self.state.sources.accepted();
+            self.moves_accepted = self.state.sources.accepted();
         }
         if is_due {
             self.resynced = now;

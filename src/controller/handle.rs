@@ -13,9 +13,9 @@ use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
-use crate::watch::source::SourceHandle;
 #[cfg(feature = "metrics")]
 use crate::watch::source::SourceStatus;
+use crate::watch::source::{SourceHandle, check_period};
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
 ///
@@ -141,7 +141,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Returns [`StartError`] if `period` is zero, or if no poller is running.
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
-        if self.state.sources.set_period(period)? {
+        check_period(period)?;
+        if self.state.sources.set_period(period) {
             return Ok(());
         }
         Err(StartError::named("controller", self.name(), "has no poller"))

@@ -24,7 +24,6 @@ mod suspended_keys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiters;
-mod waiting;
 
 use std::fmt;
 use std::ops::Deref;
@@ -55,6 +54,7 @@ pub use self::waiters::{RunOutcome, WaitError};
 use self::control::ControlTask;
 use self::running::ControllerBody;
 use self::source::SourceStart;
+use self::source_list::AcceptedChanges;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
@@ -239,7 +239,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
-                moves_handed_over: Vec::new(),
+                moves_accepted: AcceptedChanges::default(),
                 synced: false,
             };
             group.start_task(&started.control, task)

@@ -143,20 +143,20 @@ impl<K: Key> ControllerState<K> {
         let Started { debounce, options, control, .. } = started;
         let (queue, own_writes) = (&self.queue, &self.own_writes);
         let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
-        let StartedSource { source, handle, view } = start(&target)?;
+        let StartedSource { source, running, handle, view } = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
         source.on_progress(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());
         let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
-        source.on_end(Arc::new(move || {
+        running.on_end(Arc::new(move || {
             settled.set(true);
             end.notify();
         }));
-        let source = RunningSource { source, handle, ended, view, removed: false };
+        let source = RunningSource { source, running, handle, ended, view, removed: false };
         self.sources.add(source, || self.is_stopped()).map_err(|refused| {
-            refused.source.abort();
+            refused.running.abort();
             drop(refused);
             StartError::named("controller", name, "has been stopped")
         })

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use super::own_writes::{OwnWrites, ViewGuard};
 use crate::base::error::StartError;
-use crate::base::running::{Runnable, Running};
+use crate::base::running::Runnable;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::poller::{Poller, PollerControl};
-use crate::watch::source::SourceHandle;
-use crate::watch::{Event, Subscriber, Subscription, Watch};
+use crate::watch::source::{KeySource, SourceHandle};
+use crate::watch::{Event, Poller, Subscriber, Watch};
 
 /// A list of sources for a controller.
 ///
@@ -53,27 +51,22 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
     pub fn poll<I, E>(&mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static)
     where
         I: IntoIterator<Item = K> + 'static,
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError>,
     {
         self.poller(Poller::new(period, list));
     }
 
     /// Adds a poller with its own settings; see [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
-    pub fn poller<F, I, E>(&mut self, poller: Poller<F>)
-    where
-        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
-        I: IntoIterator<Item = K> + 'static,
-        E: Into<BoxError> + 'static,
-    {
+    pub fn poller<I: IntoIterator<Item = K> + 'static>(&mut self, poller: Poller<I>) {
         if let Err(error) = poller.check() {
             self.bad.get_or_insert(error);
         }
         self.starts.push(Box::new(move |target| {
             let poller =
                 poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
-            let handle = poller.or_thread_options(target.options).start(target.queue)?;
-            let source = handle.source();
-            Ok(StartedSource { source: Box::new(handle), handle: source, view: None })
+            let (source, running) = poller.or_thread_options(target.options).start_source(target.queue)?;
+            let handle = SourceHandle::clone(&running);
+            Ok(StartedSource { source, running: Box::new(running), handle, view: None })
         }));
     }
 
@@ -111,7 +104,8 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             let view = watch.write_view().and_then(|view| target.own_writes.add_view(view));
             let subscription = watch.subscribe(subscriber)?;
             let handle = watch.source().named(&name).synced_by(&subscription.synced);
-            Ok(StartedSource { source: Box::new(subscription), handle, view })
+            let source = Arc::clone(&subscription.source);
+            Ok(StartedSource { source, running: Box::new(subscription), handle, view })
         }));
     }
 
@@ -134,41 +128,12 @@ impl<K: Key> fmt::Debug for Sources<K> {
     }
 }
 
-/// A started source.
-pub(super) trait KeySource: Runnable {
-    /// Calls `progress` each time the source has put keys into the queue. The first registered call stays.
-    fn on_progress(&self, progress: Progress);
-
-    /// Returns a function that reports whether all changes accepted by now are in the queue.
-    fn accepted(&self) -> HandedOver;
-
-    /// Returns whether the caller is in the source's listing or mapping.
-    fn is_current(&self) -> bool;
-
-    /// Returns a call that stops the source, and with `abort` cancels its listing. It runs and drops user code, so make it without a
-    /// lock.
-    fn ending(&self, abort: bool) -> Box<dyn FnOnce()>;
-
-    /// Returns a call that enqueues all keys of the source, or those that have moved to or from this process, to be made without a
-    /// lock. `None` for a poller.
-    fn resync(&self, _moved_only: bool) -> Option<Box<dyn FnOnce()>> {
-        None
-    }
-
-    /// Lists all keys now, if the source polls.
-    fn poll_again(&self) {}
-
-    /// Sets the period. `None` if the source has no period.
-    fn change_period(&self, _period: Duration) -> Option<Result<(), StartError>> {
-        None
-    }
-}
-
 /// Starts a source.
 pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
 
 pub(super) struct StartedSource {
-    pub(super) source: Box<dyn KeySource>,
+    pub(super) source: Arc<dyn KeySource>,
+    pub(super) running: Box<dyn Runnable>,
     /// Synced once the initial listing is in the queue.
     pub(super) handle: SourceHandle,
     /// Kept while the source reads a watch that shows writes.
@@ -186,52 +151,4 @@ pub(super) struct Target<'a, K: Key> {
     pub(super) debounce: Option<(Duration, Duration)>,
     /// For a source without thread options.
     pub(super) options: &'a ThreadOptions,
-}
-
-impl KeySource for Running<PollerControl> {
-    fn on_progress(&self, progress: Progress) {
-        PollerControl::on_progress(self, progress);
-    }
-
-    fn accepted(&self) -> HandedOver {
-        PollerControl::accepted(self)
-    }
-
-    fn is_current(&self) -> bool {
-        PollerControl::is_current(self)
-    }
-
-    fn ending(&self, abort: bool) -> Box<dyn FnOnce()> {
-        PollerControl::ending(self, abort)
-    }
-
-    fn poll_again(&self) {
-        self.trigger();
-    }
-
-    fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
-        Some(PollerControl::set_period(self, period))
-    }
-}
-
-impl KeySource for Running<Subscription> {
-    fn on_progress(&self, progress: Progress) {
-        Subscription::on_progress(self, progress);
-    }
-
-    fn accepted(&self) -> HandedOver {
-        Subscription::accepted(self)
-    }
-
-    fn is_current(&self) -> bool {
-        Subscription::is_current(self)
-    }
-
-    fn ending(&self, _abort: bool) -> Box<dyn FnOnce()> {
-        Subscription::ending(self)
-    }
-
-    fn resync(&self, moved_only: bool) -> Option<Box<dyn FnOnce()>> {
-        Some(Subscription::resyncing(self, moved_only))
-    }
 }

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::own_writes::ViewGuard;
-use super::source::KeySource;
-use crate::base::error::StartError;
-use crate::base::running::RunPhase;
+use crate::base::running::{RunPhase, Runnable};
 use crate::base::sync::Mutex;
-use crate::base::wait::{HandedOver, Latch};
-use crate::watch::source::SourceHandle;
+use crate::base::wait::Latch;
+use crate::watch::source::{KeySource, SourceHandle};
 
 /// The sources of one controller. Sources can be added and removed while it runs.
 #[derive(Default)]
@@ -19,25 +17,28 @@ pub(super) struct SourceList(Mutex<SourceEntries>);
 struct SourceEntries {
     /// The sources with threads that have not been joined.
     running: Vec<RunningSource>,
-    /// The handles of all sources that were started and not removed, including ended ones.
-    handles: Vec<SourceHandle>,
-    /// The sources without a complete initial listing.
-    unsynced: Vec<SourceHandle>,
-    /// Whether all initial listings have been complete at one time.
-    synced: bool,
+    /// All sources that were started and not removed, including ended ones. The latch is set when the source has ended.
+    listed: Vec<(SourceHandle, Arc<Latch>)>,
     /// The number of sources that were ever started.
     started: usize,
 }
 
 /// A started source.
 pub(super) struct RunningSource {
-    pub(super) source: Box<dyn KeySource>,
+    pub(super) source: Arc<dyn KeySource>,
+    pub(super) running: Box<dyn Runnable>,
     pub(super) handle: SourceHandle,
     /// Set when the source has ended.
     pub(super) ended: Arc<Latch>,
     /// Kept while the source reads a watch that shows writes.
     pub(super) view: Option<ViewGuard>,
     pub(super) removed: bool,
+}
+
+impl RunningSource {
+    fn has_ended(&self) -> bool {
+        self.running.status().phase == RunPhase::Ended
+    }
 }
 
 /// The state of the initial listings.
@@ -47,6 +48,17 @@ pub(super) enum Syncing {
     Missing(Vec<SourceHandle>),
     /// The source with this name ended before its initial listing was complete.
     Ended(String),
+}
+
+/// The changes that each source has accepted at one time.
+#[derive(Default)]
+pub(super) struct AcceptedChanges(Vec<(Arc<dyn KeySource>, usize)>);
+
+impl AcceptedChanges {
+    /// Returns whether all of them have been enqueued.
+    pub(super) fn are_enqueued(&self) -> bool {
+        self.0.iter().all(|(source, accepted)| source.has_enqueued(*accepted))
+    }
 }
 
 impl SourceList {
@@ -67,12 +79,9 @@ impl SourceList {
         if is_closed() {
             return Err(Box::new(source));
         }
-        let handle = with_own_name(source.handle, &entries.handles);
+        let handle = with_own_name(source.handle, &entries.listed);
         source.handle = handle.clone();
-        if !entries.synced {
-            entries.unsynced.push(handle.clone());
-        }
-        entries.handles.push(handle.clone());
+        entries.listed.push((handle.clone(), Arc::clone(&source.ended)));
         entries.running.push(source);
         Ok(handle)
     }
@@ -80,135 +89,96 @@ impl SourceList {
     /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if there is
     /// no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
-        let removed = {
+        let (ended, removed) = {
             let mut entries = self.0.lock();
-            let count = entries.handles.len();
-            entries.handles.retain(|handle| handle.name() != name);
-            entries.unsynced.retain(|handle| handle.name() != name);
-            if entries.handles.len() == count {
-                return None;
-            }
-            let found = entries.running.iter_mut().find(|source| !source.removed && source.handle.name() == name);
-            found.map(|source| {
+            let index = entries.listed.iter().position(|(handle, _)| handle.name() == name)?;
+            let (_, ended) = entries.listed.remove(index);
+            let found = entries.running.iter_mut().find(|source| Arc::ptr_eq(&source.ended, &ended));
+            let removed = found.map(|source| {
                 source.removed = true;
-                (source.source.ending(false), source.view.take(), Arc::clone(&source.ended))
-            })
+                (Arc::clone(&source.source), source.view.take())
+            });
+            (ended, removed)
         };
-        let Some((end, view, ended)) = removed else { return Some(settled()) };
         // Without the lock: the end drops the source's values and its mapping, which may use the controller.
-        end();
-        drop(view);
+        if let Some((source, _view)) = removed {
+            source.end(false);
+        }
         Some(ended)
     }
 
     /// Aborts the removed source with this latch. Returns the names of its threads that have not ended.
     pub(super) fn abort_removed(&self, ended: &Arc<Latch>) -> Vec<String> {
         let of_latch = |source: &&RunningSource| Arc::ptr_eq(&source.ended, ended);
-        let end = self.0.lock().running.iter().find(of_latch).map(|source| source.source.ending(true));
+        let source = self.0.lock().running.iter().find(of_latch).map(|source| Arc::clone(&source.source));
         // Without the lock: the cancellation of a listing may call user code.
-        if let Some(end) = end {
-            end();
+        if let Some(source) = source {
+            source.end(true);
         }
         let entries = self.0.lock();
-        entries.running.iter().find(of_latch).map(|source| source.source.status().threads).unwrap_or_default()
+        entries.running.iter().find(of_latch).map(|source| source.running.status().threads).unwrap_or_default()
     }
 
     /// Lets no source begin another listing. Runs no user code.
     pub(super) fn close(&self) {
         for source in &self.0.lock().running {
-            source.source.close();
+            source.running.close();
         }
     }
 
     pub(super) fn handles(&self) -> Vec<SourceHandle> {
-        self.0.lock().handles.clone()
+        self.0.lock().listed.iter().map(|(handle, _)| handle.clone()).collect()
     }
 
     pub(super) fn syncing(&self) -> Syncing {
-        let mut entries = self.0.lock();
-        if let Some(ended) = entries.unsynced.iter().find(|source| source.synced().is_given_up()) {
+        let mut missing = self.handles();
+        if let Some(ended) = missing.iter().find(|source| source.synced().is_given_up()) {
             return Syncing::Ended(ended.name().to_owned());
         }
-        entries.unsynced.retain(|source| !source.synced().is_open());
-        if entries.unsynced.is_empty() {
-            entries.synced = true;
-            return Syncing::Synced;
-        }
-        Syncing::Missing(entries.unsynced.clone())
+        missing.retain(|source| !source.synced().is_open());
+        if missing.is_empty() { Syncing::Synced } else { Syncing::Missing(missing) }
     }
 
-    /// Enqueues all keys of the watches, or those that have moved to or from this process.
-    pub(super) fn resync(&self, moved_only: bool) {
-        // Without the lock: a resync runs mappings, which may use the controller.
-        let resync = |source: &RunningSource| source.source.resync(moved_only);
-        let calls: Vec<_> = self.0.lock().running.iter().filter_map(resync).collect();
-        for call in calls {
-            call();
-        }
-    }
-
-    /// Lets all pollers list their keys now.
-    pub(super) fn poll_again(&self) {
-        for source in &self.0.lock().running {
-            source.source.poll_again();
-        }
-    }
-
-    pub(super) fn stop(&self) {
-        self.end(false);
-    }
-
-    pub(super) fn abort(&self) {
-        self.end(true);
-    }
-
-    fn end(&self, abort: bool) {
-        // Without the lock: the end drops the sources' values and mappings, which may use the controller.
-        let calls: Vec<_> = self.0.lock().running.iter().map(|source| source.source.ending(abort)).collect();
-        for call in calls {
-            call();
+    /// Calls `call` for each source, without the lock: it may run mappings or drop values, which may use the controller.
+    pub(super) fn for_each(&self, call: impl Fn(&dyn KeySource)) {
+        let sources: Vec<_> = self.0.lock().running.iter().map(|source| Arc::clone(&source.source)).collect();
+        for source in sources {
+            call(&*source);
         }
     }
 
     pub(super) fn detach(&self) {
         for source in &mut self.0.lock().running {
-            source.source.detach();
+            source.running.detach();
         }
     }
 
     /// Returns the names of the threads that have not ended.
     pub(super) fn threads(&self) -> Vec<String> {
-        self.0.lock().running.iter().flat_map(|source| source.source.status().threads).collect()
+        self.0.lock().running.iter().flat_map(|source| source.running.status().threads).collect()
     }
 
     /// Sets the period of all pollers. Returns whether there are any.
-    pub(super) fn set_period(&self, period: Duration) -> Result<bool, StartError> {
-        let entries = self.0.lock();
-        let set: Vec<_> = entries.running.iter().filter_map(|source| source.source.change_period(period)).collect();
-        let found = !set.is_empty();
-        set.into_iter().collect::<Result<(), _>>()?;
-        Ok(found)
+    pub(super) fn set_period(&self, period: Duration) -> bool {
+        self.0.lock().running.iter().fold(false, |found, source| source.source.set_period(period) || found)
     }
 
-    /// Returns a function for each source. It reports whether all changes accepted by now are in the queue.
-    pub(super) fn accepted(&self) -> Vec<HandedOver> {
+    /// Returns the changes that the sources have accepted by now.
+    pub(super) fn accepted(&self) -> AcceptedChanges {
         let entries = self.0.lock();
-        entries.running.iter().filter(|source| !source.removed).map(|source| source.source.accepted()).collect()
+        let sources = entries.running.iter().filter(|source| !source.removed);
+        AcceptedChanges(sources.map(|source| (Arc::clone(&source.source), source.source.accepted())).collect())
     }
 
     /// Returns whether a source has not ended, except a source that the caller is in.
     pub(super) fn run_elsewhere(&self) -> bool {
-        let runs = |source: &dyn KeySource| source.status().phase != RunPhase::Ended && !source.is_current();
-        self.0.lock().running.iter().any(|source| runs(&*source.source))
+        self.0.lock().running.iter().any(|source| !source.has_ended() && !source.source.is_current())
     }
 
     /// Joins all sources. Does not wait for a source that the caller is in.
     pub(super) fn join(&self) {
         let sources = std::mem::take(&mut self.0.lock().running);
-        // Without the lock: a join drops the source's values, which is user code.
-        for mut source in sources {
-            source.source.join();
-        }
+        join(sources);
     }
 
     /// Joins the ended sources. Returns the names of the other sources' threads.
@@ -216,29 +186,25 @@ impl SourceList {
         let mut threads = Vec::new();
         let ended: Vec<_> = {
             let mut entries = self.0.lock();
-            let ended = entries.running.extract_if(.., |source| source.source.status().phase == RunPhase::Ended);
-            let ended = ended.collect();
-            threads.extend(entries.running.iter().flat_map(|source| source.source.status().threads));
+            let ended = entries.running.extract_if(.., |source| source.has_ended()).collect();
+            threads.extend(entries.running.iter().flat_map(|source| source.running.status().threads));
             ended
         };
-        // Without the lock: a join drops the source's values, which is user code.
-        for mut source in ended {
-            source.source.join();
-        }
+        join(ended);
         threads
     }
 }
 
-/// Returns a latch that is already set.
-fn settled() -> Arc<Latch> {
-    let latch = Latch::new(crate::base::clock::Clock::system());
-    latch.set(true);
-    latch
+/// Joins sources. Call it without the lock: a join drops the source's values, which is user code.
+fn join(sources: Vec<RunningSource>) {
+    for mut source in sources {
+        source.running.join();
+    }
 }
 
 /// Gives a source a unique name among `others`.
-fn with_own_name(source: SourceHandle, others: &[SourceHandle]) -> SourceHandle {
-    let is_taken = |name: &str| others.iter().any(|other| other.name() == name);
+fn with_own_name(source: SourceHandle, others: &[(SourceHandle, Arc<Latch>)]) -> SourceHandle {
+    let is_taken = |name: &str| others.iter().any(|(other, _)| other.name() == name);
     let (mut name, mut number) = (source.name().to_owned(), 1);
     while is_taken(&name) {
         number += 1;

@@ -270,7 +270,7 @@ impl<K: Key> ControllerState<K> {
     fn drop_keys(&self) {
         self.close();
         self.waiters.freeze();
-        self.sources.stop();
+        self.sources.for_each(|source| source.end(false));
         self.queue.shutdown(Shutdown::Discard);
         self.queue.shared.forget_dropped();
         self.wake_control();
@@ -285,7 +285,7 @@ impl<K: Key> ControllerState<K> {
 
     pub(super) fn abort(&self) {
         self.stop();
-        self.sources.abort();
+        self.sources.for_each(|source| source.end(true));
         self.abort.cancel();
     }
 

@@ -19,11 +19,10 @@ use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::fence::Fence;
 use crate::run::pool::WorkerPool;
-use crate::watch::poller::Poller;
 use crate::watch::source::SourceHandle;
 #[cfg(feature = "serve")]
 use crate::watch::source::SourceStatus;
-use crate::watch::{PollWatchControl, Watch};
+use crate::watch::{Poller, Watch};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch or a function.
 ///
@@ -154,11 +153,9 @@ impl Component {
     /// Runs a poller that feeds the queue `to`.
     ///
     /// For a controller, use [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll) instead.
-    pub fn poller<F, K, I, E, Q>(name: impl Into<String>, poller: Poller<F>, to: &Q) -> Self
+    pub fn poller<K, I, Q>(name: impl Into<String>, poller: Poller<I>, to: &Q) -> Self
     where
-        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
         I: IntoIterator<Item = K> + 'static,
-        E: Into<BoxError> + 'static,
         Q: Enqueue<K> + Clone + Send + 'static,
         K: 'static,
     {
@@ -199,13 +196,6 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             export: Box::new(move || exporter.export()),
         };
         Self { controller: Some(entry), ..component }
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<PollWatchControl<K, T>>> for Component {
-    fn from(watch: Running<PollWatchControl<K, T>>) -> Self {
-        let source = watch.watch().source();
-        Self { kind: "watch", source: Some(source.clone()), ..Self::running(source.name(), watch) }
     }
 }
 

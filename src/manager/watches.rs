@@ -7,10 +7,11 @@ use super::component::Component;
 use super::handle::Manager;
 use super::state::{KnownWatch, ManagerInner};
 use crate::base::error::StartError;
+use crate::base::running::Running;
 use crate::base::time::Nanos;
 use crate::base::wait::Latch;
 use crate::queue::Key;
-use crate::watch::{Watch, WatchProducer};
+use crate::watch::Watch;
 
 /// The caller that starts the watch of a name. If it is dropped without a watch, the next caller starts one.
 struct WatchStarter<'a> {
@@ -41,13 +42,12 @@ impl Manager {
     /// The watch is a component of the manager: it stops with the manager, and can be [removed](Self::remove).
     ///
     /// ```
-    /// use homeostat::{Context, Manager, Watch};
-    /// use homeostat::watch::PollWatch;
+    /// use homeostat::{Context, Manager, Poller, Watch};
     /// use std::time::Duration;
     ///
     /// fn disks(manager: &Manager) -> Result<Watch<String, u64>, homeostat::StartError> {
     ///     let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1".to_owned(), 10)]);
-    ///     manager.watch("disks", || PollWatch::new(Duration::from_secs(5), list).name("disks").start())
+    ///     manager.watch("disks", || Poller::new(Duration::from_secs(5), list).name("disks").watch())
     /// }
     ///
     /// let manager = Manager::builder().build()?;
@@ -62,15 +62,14 @@ impl Manager {
     ///
     /// Returns [`StartError`] if `start` fails, if the watch of this name has other keys or values, or for the reasons of
     /// [`add`](Self::add).
-    pub fn watch<K, T, P>(
+    pub fn watch<K, T>(
         &self,
         name: &str,
-        start: impl FnOnce() -> Result<P, StartError>,
+        start: impl FnOnce() -> Result<Running<Watch<K, T>>, StartError>,
     ) -> Result<Watch<K, T>, StartError>
     where
         K: Key + Sync,
         T: Send + Sync + 'static,
-        P: WatchProducer<K, T> + Into<Component>,
     {
         let inner = &*self.inner;
         let latch = loop {

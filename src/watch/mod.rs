@@ -11,7 +11,6 @@ mod event;
 mod event_buffer;
 #[cfg(all(test, loom))]
 mod models;
-mod poll;
 pub(crate) mod poller;
 mod predicate;
 mod push;
@@ -31,8 +30,7 @@ pub use self::child::{ChildWatch, watch_child};
 pub use self::core::{ChangeCounts, PushOutcome};
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
-pub use self::poll::{PollWatch, PollWatchControl};
-pub use self::poller::{Poller, PollerControl};
+pub use self::poller::Poller;
 pub use self::predicate::Predicate;
 pub use self::push::{Push, PushMessage};
 pub use self::source::{SourceHandle, SourceStatus};
@@ -51,7 +49,7 @@ use crate::watch::source::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. A cheap handle.
 ///
-/// The producer is a [`PollWatch`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
+/// The producer is a [`Poller`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
 /// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one; if they are the same, there is no event. A
 /// change is put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
 ///
@@ -69,21 +67,20 @@ use crate::watch::source::SourceState;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Enqueue, Predicate, Reasons, Subscriber, WorkQueue};
-/// use homeostat::watch::PollWatch;
+/// use homeostat::{Context, Enqueue, Poller, Predicate, Reasons, Subscriber, WorkQueue};
 /// use std::time::Duration;
 ///
 /// #[derive(PartialEq)]
 /// struct Disk { vm: &'static str, full: bool }
 ///
 /// let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1", Disk { vm: "vm-1", full: false })]);
-/// let disks = PollWatch::new(Duration::from_secs(5), list).start()?;
+/// let disks = Poller::new(Duration::from_secs(5), list).watch()?;
 ///
 /// let vms = WorkQueue::new();
 /// let owners = Subscriber::to_owner(&vms, |_name, disk: &Disk| [disk.vm])
 ///     .when(Predicate::changed_by(|disk: &Disk| disk.full))
 ///     .secondary();
-/// let subscription = disks.watch().subscribe(owners)?;
+/// let subscription = disks.subscribe(owners)?;
 ///
 /// let claim = vms.dequeue()?;
 /// assert_eq!((*claim, claim.reasons()), ("vm-1", Reasons::CREATED | Reasons::SECONDARY));
@@ -151,7 +148,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// Returns whether `clock` belongs to a simulation, but a thread outside it lists for this watch.
     pub(crate) fn polls_outside(&self, clock: &Clock) -> bool {
         let Self { core } = self;
-        clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.is_triggered()
+        clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.polls()
     }
 
     /// Returns the state in which the producer records its health.
@@ -193,18 +190,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.core.clock.clone()
-    }
-}
-
-/// The handle of a running watch.
-pub trait WatchProducer<K, T> {
-    /// Returns the watch.
-    fn watch(&self) -> &Watch<K, T>;
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<Watch<K, T>> {
-    fn watch(&self) -> &Watch<K, T> {
-        self
     }
 }
 

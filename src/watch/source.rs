@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::Latch;
+use crate::base::wait::{Latch, Progress};
 
 /// The health of a source: a poller, or a watch of a listing, of a directory or of objects.
 ///
@@ -22,10 +23,10 @@ use crate::base::wait::Latch;
 /// let queue = WorkQueue::<String>::new();
 /// let broken = |_cx: &homeostat::Context| Err::<Vec<String>, _>("no route to host");
 /// let poller = Poller::new(Duration::from_millis(1), broken).name("vms").start(&queue)?;
-/// while poller.source().status().failures_in_a_row < 2 {
+/// while poller.status().failures_in_a_row < 2 {
 ///     std::thread::yield_now();
 /// }
-/// let status = poller.source().status();
+/// let status = poller.status();
 /// assert!(status.to_string().starts_with("vms: failing for "));
 /// assert_eq!((status.synced, status.last_error.as_deref()), (false, Some("no route to host")));
 /// # Ok::<_, homeostat::StartError>(())
@@ -51,6 +52,8 @@ pub struct SourceStatus {
     pub listing_for: Option<Duration>,
     /// Whether the current listing has passed its deadline.
     pub overdue: bool,
+    /// The number of listings that were still running 100 ms after their deadline.
+    pub overruns: u64,
     /// The number of objects that do not match the type of the watch. Each keeps the last value that did, if any.
     pub undecodable: usize,
     /// The text of the last error of such an object, at most 1 KiB. Kept until all objects match.
@@ -93,22 +96,21 @@ impl fmt::Display for SourceStatus {
     }
 }
 
-/// A handle to check the health of a source and to trigger a listing. Cheap to clone. It neither keeps the source running nor
-/// stops it, and stays valid after the source has been given to a [`Manager`](crate::Manager) or has ended.
+/// A handle to check the health of a source, to trigger a listing and to change the period. Cheap to clone. It neither keeps the
+/// source running nor stops it, and stays valid after the source has been given to a [`Manager`](crate::Manager) or has ended.
 ///
-/// Returned by [`PollerControl::source`](crate::watch::PollerControl::source), [`Watch::source`](crate::Watch::source),
-/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) and [`Manager::source`](crate::Manager::source).
+/// The handle of a running [`Poller`](crate::Poller) derefs to it. [`Watch::source`](crate::Watch::source),
+/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) and [`Manager::source`](crate::Manager::source) return it too.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Manager};
-/// use homeostat::watch::PollWatch;
+/// use homeostat::{Context, Manager, Poller};
 /// use std::time::Duration;
 ///
 /// let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1", 10)]);
-/// let disks = PollWatch::new(Duration::from_secs(3600), list).name("disks").start()?;
-/// let source = disks.watch().source();
+/// let disks = Poller::new(Duration::from_secs(3600), list).name("disks").watch()?;
+/// let source = disks.source();
 /// let manager = Manager::builder().build()?;
 /// manager.add(disks)?;
 /// assert!(source.trigger());
@@ -165,6 +167,7 @@ impl SourceHandle {
             last_error: record.last_error.clone(),
             listing_for: record.listing.map(|listing| now.since(listing.since)),
             overdue: record.listing.is_some_and(|listing| listing.deadline <= now && listing.deadline != Nanos::NEVER),
+            overruns: state.overruns.load(SeqCst),
             undecodable: record.undecodable,
             undecodable_error: record.undecodable_error.clone(),
         }
@@ -173,9 +176,91 @@ impl SourceHandle {
     /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more. Returns whether
     /// the source can list on demand: pollers and watches of listings and directories can. A source that has ended ignores the
     /// call.
+    ///
+    /// ```
+    /// use homeostat::{Poller, WorkQueue};
+    /// use std::{convert::Infallible, time::Duration};
+    ///
+    /// let queue = WorkQueue::new();
+    /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+    /// let poller = hourly.start(&queue)?;
+    /// poller.trigger();
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// poller.shutdown(Duration::from_secs(1));
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn trigger(&self) -> bool {
-        self.state.trigger.get().inspect(|trigger| trigger()).is_some()
+        self.state.poller.get().inspect(|poller| poller.trigger()).is_some()
+    }
+
+    /// Sets the period. The next poll begins one `period` after this call. A poll that is already due is not postponed, and a
+    /// running poll keeps its deadline. Returns at once; does nothing once the source has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero, or if the source does not poll. The old period stays in force.
+    ///
+    /// ```
+    /// use homeostat::{ManualClock, Poller, WorkQueue};
+    /// use std::{convert::Infallible, time::Duration};
+    ///
+    /// let clock = ManualClock::new();
+    /// let queue = WorkQueue::builder().clock(clock.clock()).build();
+    /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+    /// let poller = hourly.clock(clock.clock()).start(&queue)?;
+    /// poller.set_period(Duration::from_secs(10))?;
+    /// clock.advance(Duration::from_secs(10));
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// poller.shutdown(Duration::ZERO);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
+        check_period(period)?;
+        let poller = self.state.poller.get();
+        let poller = poller.ok_or_else(|| StartError::named("source", &self.name, "has no period"))?;
+        poller.set_period(period);
+        Ok(())
+    }
+}
+
+pub(crate) fn check_period(period: Duration) -> Result<(), StartError> {
+    if period.is_zero() {
+        return Err(StartError::setting("period", &period, "longer than zero"));
+    }
+    Ok(())
+}
+
+/// A source of keys, as its controller sees it: the state of a poller, or a subscription.
+pub(crate) trait KeySource: Send + Sync {
+    /// Sets a callback for each time that keys have been enqueued, and for the end. The first call counts.
+    fn on_progress(&self, progress: Progress);
+
+    /// Returns the number of changes that the source has accepted by now. It may wrap.
+    fn accepted(&self) -> usize;
+
+    /// Returns whether this number of accepted changes has been enqueued, or never will be.
+    fn has_enqueued(&self, accepted: usize) -> bool;
+
+    /// Returns the number of accepted changes that have not been enqueued.
+    fn pending(&self) -> usize;
+
+    /// Returns whether the caller is in the source's listing or mapping.
+    fn is_current(&self) -> bool;
+
+    /// Stops the source, and with `abort` cancels its listing. Drops user code, so call it without a lock.
+    fn end(&self, abort: bool);
+
+    /// Enqueues all keys, or with `moved_only` those that have moved to or from this process. A poller does nothing. Runs user
+    /// code, so call it without a lock.
+    fn resync(&self, _moved_only: bool) {}
+
+    /// Lists all keys now, if the source polls.
+    fn trigger(&self) {}
+
+    /// Sets the period. Returns false if the source has none.
+    fn set_period(&self, _period: Duration) -> bool {
+        false
     }
 }
 
@@ -194,8 +279,9 @@ pub(crate) struct SourceState {
     listings: AtomicU64,
     failures: AtomicU64,
     record: Mutex<Record>,
-    /// Starts a listing now.
-    trigger: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    overruns: AtomicU64,
+    /// Lists for this source, if it polls.
+    poller: OnceLock<Arc<dyn KeySource>>,
 }
 
 #[derive(Default)]
@@ -246,7 +332,8 @@ impl SourceState {
             listings: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             record: Mutex::new(Record::default()),
-            trigger: OnceLock::new(),
+            overruns: AtomicU64::new(0),
+            poller: OnceLock::new(),
         })
     }
 
@@ -255,13 +342,13 @@ impl SourceState {
     }
 
     /// Returns whether the source lists on a thread of its own.
-    pub(crate) fn is_triggered(&self) -> bool {
-        self.trigger.get().is_some()
+    pub(crate) fn polls(&self) -> bool {
+        self.poller.get().is_some()
     }
 
-    /// Sets the function that starts a listing now. `trigger` must not own this state.
-    pub(crate) fn on_trigger(&self, trigger: impl Fn() + Send + Sync + 'static) {
-        let _ = self.trigger.set(Box::new(trigger));
+    /// Sets the poller that lists for this source.
+    pub(super) fn set_poller(&self, poller: &Arc<dyn KeySource>) {
+        let _ = self.poller.set(Arc::clone(poller));
     }
 
     /// Records the beginning of a listing.
@@ -326,8 +413,9 @@ impl SourceState {
         }
     }
 
-    /// Logs that the running listing has passed its deadline.
+    /// Records that the running listing goes on after its deadline.
     pub(crate) fn overran(&self) {
+        self.overruns.fetch_add(1, SeqCst);
         self.log(log::Level::Warn, None, 0, |source| {
             format!("{source}: a poll has passed its deadline and still runs")
         });

@@ -18,7 +18,7 @@ use super::event_buffer::{EventBuffer, NextEvent, StoredChange};
 use crate::base::clock::Clock;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::{Panic, ThreadId, current_thread};
-use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
+use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::{FastState, Key};
 
 pub(super) struct SubscriberBuffer<K, T> {
@@ -99,13 +99,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Returns a check whether all current events have been handled or dropped.
-    pub(super) fn accepted(self: &Arc<Self>) -> HandedOver {
-        let (buffer, accepted) = (Arc::clone(self), self.state.lock().events.end());
-        Box::new(move || buffer.has_handled(accepted))
+    /// Returns the number of the entry after the last one.
+    pub(super) fn accepted(&self) -> usize {
+        self.state.lock().events.end()
     }
 
-    fn has_handled(&self, accepted: usize) -> bool {
+    /// Returns whether all entries before this number have been handled or dropped.
+    pub(super) fn has_handled(&self, accepted: usize) -> bool {
         let state = self.state.lock();
         let left = accepted.wrapping_sub(state.handled);
         let all = state.events.end().wrapping_sub(state.handled);

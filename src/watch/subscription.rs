@@ -15,8 +15,9 @@ use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
 use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
+use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::Key;
+use crate::watch::source::KeySource;
 
 /// The methods of a running subscription, which its handle [`Running<Subscription>`](Running) derefs to.
 ///
@@ -66,50 +67,58 @@ use crate::queue::Key;
 /// ```
 pub struct Subscription {
     group: Arc<ThreadGroup>,
-    attachment: Arc<dyn Attached>,
+    pub(crate) source: Arc<dyn KeySource>,
     counts: Arc<DeliveryCounts>,
     /// Opens once the whole initial list has been delivered; given up if the subscription ends before.
     pub(crate) synced: Arc<Latch>,
 }
 
-/// The watch and the buffer of a subscription, without their type parameters.
-trait Attached: Send + Sync {
-    fn pending(&self) -> usize;
-    fn resync(&self, moved_only: bool);
-    fn leave(&self);
-    fn on_progress(&self, progress: Progress);
-    fn accepted(&self) -> HandedOver;
-    fn is_delivering_here(&self) -> bool;
-}
-
-struct Attachment<K, T> {
+/// A subscriber's place at its watch.
+struct Attached<K, T> {
     core: Arc<WatchCore<K, T>>,
     buffer: Arc<SubscriberBuffer<K, T>>,
+    group: Arc<ThreadGroup>,
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> KeySource for Attached<K, T> {
+    fn on_progress(&self, progress: Progress) {
+        self.buffer.on_progress(progress);
+    }
+
+    fn accepted(&self) -> usize {
+        self.buffer.accepted()
+    }
+
+    fn has_enqueued(&self, accepted: usize) -> bool {
+        self.buffer.has_handled(accepted)
+    }
+
     fn pending(&self) -> usize {
         self.buffer.len()
+    }
+
+    fn is_current(&self) -> bool {
+        self.group.slots[0].is_current() || self.buffer.is_delivering_here()
+    }
+
+    fn end(&self, _abort: bool) {
+        self.group.stop();
+        self.buffer.leave();
     }
 
     fn resync(&self, moved_only: bool) {
         self.core.resync(moved_only, |buffer| Arc::ptr_eq(buffer, &self.buffer));
     }
+}
 
-    fn leave(&self) {
-        self.buffer.leave();
-    }
-
-    fn on_progress(&self, progress: Progress) {
-        self.buffer.on_progress(progress);
-    }
-
-    fn accepted(&self) -> HandedOver {
-        self.buffer.accepted()
-    }
-
-    fn is_delivering_here(&self) -> bool {
+/// Joins the threads that deliver to a subscriber without its own thread.
+impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for Arc<Attached<K, T>> {
+    fn is_current(&self) -> bool {
         self.buffer.is_delivering_here()
+    }
+
+    fn join(&self) {
+        self.group.wait_until_empty(Nanos::NEVER);
     }
 }
 
@@ -163,40 +172,26 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
         synced: Arc::clone(&buffer.synced),
         attendance: None,
     };
-    let (group, joiners) = if let Some(event) = own_thread {
-        let group = ThreadGroup::new(ThreadGroupKind::Subscription, name, clock.clone(), 1);
+    let kind = ThreadGroupKind::Subscription;
+    let attached = |group: &Arc<ThreadGroup>| {
+        Arc::new(Attached { core: Arc::clone(core), buffer: Arc::clone(&buffer), group: Arc::clone(group) })
+    };
+    let (group, joiners, attached) = if let Some(event) = own_thread {
+        let group = ThreadGroup::new(kind, name, clock.clone(), 1);
         let one_event_per_step = clock.scheduler().is_some();
         let task = DeliveryTask { buffer: Arc::clone(&buffer), delivery, one_event_per_step };
-        let joiners = group.start_one(&threads, task, &event, None)?;
-        (group, joiners)
+        let (attached, joiners) = (attached(&group), group.start_one(&threads, task, &event, None)?);
+        (group, joiners, attached)
     } else {
-        let (group, attendance) =
-            ThreadGroup::without_thread(ThreadGroupKind::Subscription, name.clone(), clock.clone());
+        let (group, attendance) = ThreadGroup::without_thread(kind, name.clone(), clock.clone());
         delivery.attendance = Some(attendance);
         buffer.deliver_as(Box::new(delivery));
-        let delivering = DeliveringThread { buffer: Arc::clone(&buffer), group: Arc::clone(&group) };
-        (group, vec![Joiner::of_task(name, delivering)])
+        let attached = attached(&group);
+        (group, vec![Joiner::of_task(name, Arc::clone(&attached))], attached)
     };
-    let (synced, left) = (Arc::clone(&buffer.synced), Arc::clone(&buffer));
-    let handle = Handle::new(Arc::clone(&group), joiners, move || left.leave()).that_may_end();
-    let attachment = Arc::new(Attachment { core: Arc::clone(core), buffer });
-    Ok(Running::new(Subscription { group, attachment, counts, synced }, handle, Duration::MAX))
-}
-
-/// The threads that deliver to a subscriber without its own thread.
-struct DeliveringThread<K, T> {
-    buffer: Arc<SubscriberBuffer<K, T>>,
-    group: Arc<ThreadGroup>,
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for DeliveringThread<K, T> {
-    fn is_current(&self) -> bool {
-        self.buffer.is_delivering_here()
-    }
-
-    fn join(&self) {
-        self.group.wait_until_empty(Nanos::NEVER);
-    }
+    let synced = Arc::clone(&buffer.synced);
+    let handle = Handle::new(Arc::clone(&group), joiners, move || buffer.leave()).that_may_end();
+    Ok(Running::new(Subscription { group, source: attached, counts, synced }, handle, Duration::MAX))
 }
 
 impl Subscription {
@@ -204,21 +199,6 @@ impl Subscription {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.group.name
-    }
-
-    /// Sets a callback for handled events and for the end. The first call counts.
-    pub(crate) fn on_progress(&self, progress: Progress) {
-        self.attachment.on_progress(progress);
-    }
-
-    /// Returns a check whether every event stored by now has been handled.
-    pub(crate) fn accepted(&self) -> HandedOver {
-        self.attachment.accepted()
-    }
-
-    /// Returns whether the caller is in a mapping or a predicate of this subscription.
-    pub(crate) fn is_current(&self) -> bool {
-        self.group.slots[0].is_current() || self.attachment.is_delivering_here()
     }
 
     /// Returns whether the whole initial list has been delivered and its keys have been enqueued.
@@ -258,7 +238,7 @@ impl Subscription {
     /// initial list.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.attachment.pending()
+        self.source.pending()
     }
 
     /// Delivers every item again to this subscriber alone, as [`Watch::resync`](crate::Watch::resync) does to all.
@@ -283,23 +263,7 @@ impl Subscription {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.attachment.resync(false);
-    }
-
-    /// Returns a call of [`resync`](Self::resync) for a caller that must release a lock first. `moved_only`: so that only keys run
-    /// that have moved to or from this process.
-    pub(crate) fn resyncing(&self, moved_only: bool) -> Box<dyn FnOnce()> {
-        let attachment = Arc::clone(&self.attachment);
-        Box::new(move || attachment.resync(moved_only))
-    }
-
-    /// Returns a call that stops the subscription, for a caller that must release a lock first: it drops user code.
-    pub(crate) fn ending(&self) -> Box<dyn FnOnce()> {
-        let (group, attachment) = (Arc::clone(&self.group), Arc::clone(&self.attachment));
-        Box::new(move || {
-            group.stop();
-            attachment.leave();
-        })
+        self.source.resync(false);
     }
 }
 

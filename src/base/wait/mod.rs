@@ -288,9 +288,6 @@ impl Latch {
 /// Called each time a source has delivered keys to its queue.
 pub(crate) type Progress = Box<dyn Fn() + Send + Sync>;
 
-/// Returns whether a source has delivered everything that it had accepted when this was created.
-pub(crate) type HandedOver = Box<dyn Fn() -> bool + Send>;
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::mpsc;

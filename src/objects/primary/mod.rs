@@ -291,7 +291,7 @@ impl<T: Object> PrimaryController<T> {
             let (externals, store) = (Arc::clone(&externals), primaries.store().clone());
             let list = move |cx: &Context| left_behind(cx, &externals[number], &store);
             // A service that is unreachable at the start must not keep the controller from all other work.
-            settings = settings.poller(Poller::new(self.resync, list).name(name).retry_after(LIST_RETRY));
+            settings = settings.poller(Poller::new(self.resync, list).name(name).retry_failed(LIST_RETRY));
         }
         let controller = self.settings.into_iter().fold(settings, |settings, change| change(settings)).build()?;
         let handle = controller.handle();

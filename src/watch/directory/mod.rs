@@ -18,7 +18,7 @@ pub use self::entry::{FileKind, FileState};
 use self::entry::FolderId;
 use self::tree::Folder;
 use self::volumes::Volumes;
-use super::poll::PollWatch;
+use super::poller::Poller;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled};
 
@@ -77,10 +77,10 @@ const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch
 /// std::fs::create_dir_all(folder.join("conf.d"))?;
 /// std::fs::write(folder.join("conf.d/web.toml"), "port = 80")?;
 ///
-/// let files = Directory::new(&folder).recursive().poll(Duration::from_millis(100)).name("conf").start()?;
+/// let files = Directory::new(&folder).recursive().poll(Duration::from_millis(100)).name("conf").watch()?;
 /// let queue = WorkQueue::<PathBuf>::new();
 /// let only_files = Predicate::matching(homeostat::watch::FileState::is_file);
-/// let subscription = files.watch().subscribe(Subscriber::to_itself(&queue).when(only_files))?;
+/// let subscription = files.subscribe(Subscriber::to_itself(&queue).when(only_files))?;
 /// assert_eq!(*queue.dequeue()?, Path::new("conf.d/web.toml"));
 ///
 /// std::fs::remove_file(folder.join("conf.d/web.toml"))?;
@@ -111,10 +111,10 @@ impl Directory {
         self
     }
 
-    /// Returns a watch that lists the directory every `period`. Call [`start`](PollWatch::start) on it.
-    pub fn poll(self, period: Duration) -> PollWatch<PathBuf, FileState> {
+    /// Returns a poller that lists the directory every `period`. Call [`watch`](Poller::watch) on it.
+    pub fn poll(self, period: Duration) -> Poller<Vec<(PathBuf, FileState)>> {
         let mut volumes = Volumes::default();
-        PollWatch::new(period, move |cx: &Context| self.list_again(cx, &mut volumes, |_| {}))
+        Poller::new(period, move |cx: &Context| self.list_again(cx, &mut volumes, |_| {}))
     }
 
     /// Lists the entries once. A directory comes before its content; the order is otherwise unspecified.

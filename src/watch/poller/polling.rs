@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::backoff::Draws;
 use crate::base::group::ThreadGroup;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
@@ -15,43 +15,94 @@ use crate::base::wait::{AutoResetEvent, Progress};
 use crate::queue::Reasons;
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
-use crate::watch::source::SourceHandle;
+use crate::watch::source::{KeySource, SourceHandle};
 
-/// The state that the handle and the thread share.
-pub(super) struct PollerShared {
-    pub(super) triggered: AtomicBool,
-    pub(super) overruns: AtomicU64,
+/// The state that the handles and the thread share.
+pub(super) struct PollerState {
+    group: Arc<ThreadGroup>,
     pub(super) event: Arc<AutoResetEvent>,
+    triggered: AtomicBool,
     /// A new period that the thread has not applied yet, and when it was set.
-    pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
+    new_period: Mutex<Option<(Duration, Nanos)>>,
     /// The number of listings that have returned, and of those that have been enqueued. A listing that panics while it is
     /// enqueued counts as enqueued.
-    pub(super) returned: AtomicU64,
-    pub(super) handed_over: AtomicU64,
+    returned: AtomicUsize,
+    enqueued: AtomicUsize,
     /// Called after each listing that has been enqueued.
-    pub(super) progress: OnceLock<Progress>,
+    progress: OnceLock<Progress>,
 }
 
-impl PollerShared {
-    pub(super) fn trigger(&self) {
+impl PollerState {
+    pub(super) fn new(group: &Arc<ThreadGroup>) -> Arc<Self> {
+        Arc::new(Self {
+            group: Arc::clone(group),
+            event: AutoResetEvent::new(group.clock.clone()),
+            triggered: AtomicBool::new(false),
+            new_period: Mutex::new(None),
+            returned: AtomicUsize::new(0),
+            enqueued: AtomicUsize::new(0),
+            progress: OnceLock::new(),
+        })
+    }
+}
+
+impl KeySource for PollerState {
+    fn on_progress(&self, progress: Progress) {
+        let _ = self.progress.set(progress);
+    }
+
+    fn accepted(&self) -> usize {
+        self.returned.load(SeqCst)
+    }
+
+    fn has_enqueued(&self, accepted: usize) -> bool {
+        self.enqueued.load(SeqCst) >= accepted
+    }
+
+    fn pending(&self) -> usize {
+        self.accepted() - self.enqueued.load(SeqCst)
+    }
+
+    fn is_current(&self) -> bool {
+        self.group.slots[0].is_current()
+    }
+
+    fn end(&self, abort: bool) {
+        self.group.stop();
+        self.event.set();
+        if abort {
+            self.group.abort.cancel();
+        }
+    }
+
+    fn trigger(&self) {
         self.triggered.store(true, SeqCst);
         self.event.set();
+    }
+
+    fn set_period(&self, period: Duration) -> bool {
+        {
+            let mut new_period = self.new_period.lock();
+            *new_period = Some((period, self.group.clock.nanos()));
+        }
+        self.event.set();
+        true
     }
 }
 
 /// Counts a listing as enqueued when it is dropped.
-pub(super) struct HandingOver<'a>(&'a PollerShared);
+struct Enqueueing<'a>(&'a PollerState);
 
-impl<'a> HandingOver<'a> {
-    pub(super) fn new(shared: &'a PollerShared) -> Self {
-        shared.returned.fetch_add(1, SeqCst);
-        Self(shared)
+impl<'a> Enqueueing<'a> {
+    fn new(state: &'a PollerState) -> Self {
+        state.returned.fetch_add(1, SeqCst);
+        Self(state)
     }
 }
 
-impl Drop for HandingOver<'_> {
+impl Drop for Enqueueing<'_> {
     fn drop(&mut self) {
-        self.0.handed_over.fetch_add(1, SeqCst);
+        self.0.enqueued.fetch_add(1, SeqCst);
         if let Some(progress) = self.0.progress.get() {
             progress();
         }
@@ -59,30 +110,59 @@ impl Drop for HandingOver<'_> {
 }
 
 /// Calls the listing function, and enqueues or stores the listing. Returns the number of its keys.
-pub(super) type ListAndDeliver = Box<dyn FnMut(&Context, &PollerShared) -> Result<usize, BoxError> + Send>;
+pub(super) type ListAndDeliver = Box<dyn FnMut(&Context, &PollerState) -> Result<usize, BoxError> + Send>;
+
+/// Combines a listing function with a function that enqueues or stores a listing, and returns the number of its keys.
+pub(super) fn list_and_deliver<I: 'static>(
+    mut list: impl FnMut(&Context) -> Result<I, BoxError> + Send + 'static,
+    mut deliver: impl FnMut(I) -> usize + Send + 'static,
+) -> ListAndDeliver {
+    Box::new(move |cx, state| {
+        let listing = list(cx)?;
+        let _enqueueing = Enqueueing::new(state);
+        Ok(deliver(listing))
+    })
+}
 
 /// The body of the thread.
 pub(super) struct Polling {
-    pub(super) group: Arc<ThreadGroup>,
-    pub(super) shared: Arc<PollerShared>,
-    pub(super) source: SourceHandle,
-    pub(super) list: ListAndDeliver,
-    pub(super) period: Duration,
+    group: Arc<ThreadGroup>,
+    state: Arc<PollerState>,
+    source: SourceHandle,
+    list: ListAndDeliver,
+    period: Duration,
     /// The next multiple of the period, counted from the start or from the last new period.
-    pub(super) planned: Nanos,
+    planned: Nanos,
     /// `planned` with jitter.
-    pub(super) due: Nanos,
-    pub(super) jitter: f64,
+    due: Nanos,
+    jitter: f64,
     /// The time after which a failed poll is repeated. If set, a first poll that fails opens the latch of the source too.
-    pub(super) retry: Option<Duration>,
+    retry: Option<Duration>,
     /// When to repeat a failed poll.
-    pub(super) retry_at: Nanos,
-    pub(super) draws: Draws,
+    retry_at: Nanos,
+    draws: Draws,
 }
 
 impl Polling {
+    /// Plans the first poll at the time `first`.
+    pub(super) fn new(
+        state: &Arc<PollerState>,
+        source: SourceHandle,
+        list: ListAndDeliver,
+        (period, first): (Duration, Nanos),
+        jitter: f64,
+        retry: Option<Duration>,
+    ) -> Self {
+        let group = Arc::clone(&state.group);
+        let draws = group.clock.draws();
+        let (state, planned, due, retry_at) = (Arc::clone(state), first, first, Nanos::NEVER);
+        let mut polling = Self { group, state, source, list, period, planned, due, jitter, retry, retry_at, draws };
+        polling.plan(first);
+        polling
+    }
+
     /// Plans the next poll at the first multiple of the period, from `planned` on, that is not before `earliest`.
-    pub(super) fn plan(&mut self, earliest: Nanos) {
+    fn plan(&mut self, earliest: Nanos) {
         if self.planned < earliest {
             let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
             let missed = (earliest.0 - self.planned.0).div_ceil(period);
@@ -94,7 +174,7 @@ impl Polling {
 
     /// Applies a new period to the plan. A poll that was due when the period was set is not postponed.
     fn take_new_period(&mut self, earliest: Nanos) {
-        let Some((period, since)) = self.shared.new_period.lock().take() else { return };
+        let Some((period, since)) = self.state.new_period.lock().take() else { return };
         self.period = period;
         if since < self.due {
             self.planned = since.after(period);
@@ -112,7 +192,7 @@ impl Polling {
             let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
             let (clock, abort) = (self.group.clock.clone(), self.group.abort.clone());
             let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
-            catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.shared)))
+            catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.state)))
         };
         let succeeded = matches!(outcome, Ok(Ok(_)));
         match outcome {
@@ -151,7 +231,7 @@ impl Task for Polling {
         }
         self.take_new_period(Nanos::ZERO);
         // Cleared before the poll: a trigger during the poll causes another one.
-        if self.shared.triggered.swap(false, SeqCst) || now >= self.due.min(self.retry_at) {
+        if self.state.triggered.swap(false, SeqCst) || now >= self.due.min(self.retry_at) {
             self.poll(now);
             // Also after a triggered poll: skips planned polls that would have begun while it ran.
             let now = self.group.clock.nanos();

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::base::clock::ManualClock;
 use crate::base::running::{RunPhase, Runnable};
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::queue::WorkQueue;
 
 const PERIOD: Duration = Duration::from_secs(10);
@@ -36,13 +37,13 @@ fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
     let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     let (report, reported) = mpsc::channel();
     let fed = queue.clone();
-    poller.source().synced().on_set(Box::new(move |listed| report.send((listed, fed.len())).unwrap()));
+    poller.synced().on_set(Box::new(move |listed| report.send((listed, fed.len())).unwrap()));
     for _ in 0..2 {
         clock.wait_for_sleepers(IDLE);
-        assert!(!poller.has_listed());
+        assert!(!poller.synced().is_open());
         clock.advance(PERIOD);
     }
-    assert!(poller.source().synced().wait_for(Duration::MAX));
+    assert!(poller.synced().wait_for(Duration::MAX));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(reported.try_recv(), Ok((true, 1)));
     poller.shutdown(Duration::ZERO);
@@ -57,7 +58,7 @@ fn waiting_for_the_first_listing_fails_when_the_poller_ends() {
         Ok(vec!["a"])
     };
     let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
-    let listed = Arc::clone(poller.source().synced());
+    let listed = Arc::clone(poller.synced());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
         // The poll, the watchdog, and the waiting thread.
@@ -79,8 +80,8 @@ fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     clock.wait_for_sleepers(IDLE);
     clock.advance(PERIOD);
     clock.wait_for_sleepers(IDLE);
-    assert!(poller.failures() == 1 && poller.has_listed());
-    let listed = Arc::clone(poller.source().synced());
+    assert!(SourceHandle::status(&poller).failures == 1 && poller.synced().is_open());
+    let listed = Arc::clone(poller.synced());
     poller.shutdown(Duration::ZERO);
     assert!(listed.is_open());
 }

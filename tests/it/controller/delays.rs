@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::controller::ControllerBuilder;
-use homeostat::watch::{Directory, PollWatch, Push};
+use homeostat::watch::{Directory, Push};
 use homeostat::{
-    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Reasons, Running, Subscriber, Watch,
-    WorkQueue, WorkerPool,
+    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Poller, Reasons, Running, Subscriber,
+    Watch, WorkQueue, WorkerPool,
 };
 
 use crate::stages::{Director, SECOND, stage};
@@ -307,7 +307,7 @@ fn every_kind_of_resync_runs_keys_that_wait_for_a_requeue() {
 fn an_unchanged_poll_runs_keys_that_wait_for_a_requeue() {
     let (clock, queue) = requeued("vm");
     let list = |_: &Context| -> Result<_, BoxError> { Ok([("vm", 0)]) };
-    let watch = PollWatch::new(10 * SECOND, list).clock(clock.clock()).start().unwrap();
+    let watch = Poller::new(10 * SECOND, list).clock(clock.clock()).watch().unwrap();
     assert_next_poll_resyncs(&clock, &queue, watch.watch());
 }
 
@@ -316,6 +316,6 @@ fn an_unchanged_directory_poll_runs_keys_that_wait_for_a_requeue() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vm"), "1").unwrap();
     let (clock, queue) = requeued(std::path::PathBuf::from("vm"));
-    let watch = Directory::new(folder.path()).poll(10 * SECOND).clock(clock.clock()).start().unwrap();
+    let watch = Directory::new(folder.path()).poll(10 * SECOND).clock(clock.clock()).watch().unwrap();
     assert_next_poll_resyncs(&clock, &queue, watch.watch());
 }

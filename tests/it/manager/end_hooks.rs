@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::Runnable;
-use homeostat::watch::PollerControl;
+use homeostat::watch::SourceHandle;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, Running, WorkQueue, WorkerPool,
 };
@@ -26,7 +26,7 @@ fn count_ends(part: &impl Runnable) -> Arc<AtomicUsize> {
 }
 
 /// Returns a poller. Its poll reports that it begins, and ends once the sender is dropped.
-fn poller(clock: &ManualClock) -> (Running<PollerControl>, Receiver<()>, Sender<()>) {
+fn poller(clock: &ManualClock) -> (Running<SourceHandle>, Receiver<()>, Sender<()>) {
     let ((begin, begins), (go_on, held)) = (unbounded(), unbounded::<()>());
     let list = move |_: &Context| {
         begin.send(()).unwrap();

@@ -12,10 +12,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use homeostat::controller::{RunOutcome, WaitError};
 use homeostat::manager::ManagerBuilder;
-use homeostat::watch::{PollWatch, PushMessage};
+use homeostat::watch::PushMessage;
 use homeostat::{
     Action, BoxError, CancellationToken, Clock, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock,
-    StartError, Subscriber, Watch, WorkQueue, WorkerPool,
+    Poller, StartError, Subscriber, Watch, WorkQueue, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -97,7 +97,7 @@ fn concurrent_requests_for_a_watch_share_the_first_one() {
         manager.watch("disks", || {
             starts.fetch_add(1, SeqCst);
             let _ = gate.recv();
-            PollWatch::new(HOUR, list).clock(clock.clock()).start()
+            Poller::new(HOUR, list).clock(clock.clock()).watch()
         })
     };
     std::thread::scope(|scope| {
@@ -121,17 +121,16 @@ fn a_watch_that_could_not_be_started_is_started_by_the_next_request() {
         std::thread::scope(|scope| {
             let manager = &manager;
             let first = scope.spawn(move || {
-                manager.watch::<Key, u32, _>("disks", || {
+                manager.watch::<Key, u32>("disks", || {
                     began.send(()).unwrap();
                     let _ = gate.recv();
                     assert!(!panics, "out of luck");
-                    PollWatch::new(Duration::ZERO, list).start()
+                    Poller::new(Duration::ZERO, list).watch()
                 })
             });
             seen.recv().unwrap();
-            let next = scope.spawn(|| {
-                manager.watch::<Key, u32, _>("disks", || PollWatch::new(HOUR, list).clock(clock.clock()).start())
-            });
+            let next = scope
+                .spawn(|| manager.watch::<Key, u32>("disks", || Poller::new(HOUR, list).clock(clock.clock()).watch()));
             clock.wait_for_sleepers(1);
             drop(go);
             assert!(!matches!(first.join(), Ok(Ok(_))));

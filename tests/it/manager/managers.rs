@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
-use homeostat::watch::{PollWatch, PushMessage};
+use homeostat::watch::PushMessage;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Elector, EnqueueOutcome,
-    Manager, ManualClock, Watch, WorkerPool,
+    Manager, ManualClock, Poller, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -157,7 +157,7 @@ fn a_watch_or_a_function_that_is_refused_has_ended() {
     let manager = Manager::builder().build().unwrap();
     manager.add(controller("vm")).unwrap();
     let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
-    let polled = PollWatch::new(3600 * SECOND, list).name("vm").start().unwrap();
+    let polled = Poller::new(3600 * SECOND, list).name("vm").watch().unwrap();
     let watch = polled.watch().clone();
     manager.add(polled).unwrap_err();
     assert!(watch.is_stopped());
@@ -216,12 +216,12 @@ fn invalid_requests_are_refused_by_name() {
     assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
 
     let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
-    let start = || PollWatch::new(3600 * SECOND, list).start();
-    let disks = manager.watch::<Key, u32, _>("disks", start).unwrap();
+    let start = || Poller::new(3600 * SECOND, list).watch();
+    let disks = manager.watch::<Key, u32>("disks", start).unwrap();
     assert!(disks.store().wait_synced(Duration::MAX));
-    assert!(manager.watch::<Key, u32, _>("disks", start).unwrap().store().has_synced());
+    assert!(manager.watch::<Key, u32>("disks", start).unwrap().store().has_synced());
     let other = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u64)]);
-    let error = manager.watch::<Key, u64, _>("disks", || PollWatch::new(SECOND, other).start()).unwrap_err();
+    let error = manager.watch::<Key, u64>("disks", || Poller::new(SECOND, other).watch()).unwrap_err();
     assert_eq!(error.to_string(), "watch \"disks\" has keys or values of another type");
 
     let running = manager.start().unwrap();

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use homeostat::manager::ManagerError;
-use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Running,
-    Subscriber,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Poller,
+    Running, Subscriber,
 };
 
 use crate::support::{threads, until_threads_end};
@@ -100,8 +99,8 @@ fn scene(state: State, grace: Duration) -> Scene {
     };
     let time = clock.clock();
     let start =
-        || PollWatch::new(ABORT_GRACE, list).name("Zx-vms").clock(time.clone()).shutdown_grace(Duration::ZERO).start();
-    let vms = manager.watch::<Key, i32, _>("Zx-vms", start).expect("it starts");
+        || Poller::new(ABORT_GRACE, list).name("Zx-vms").clock(time.clone()).shutdown_grace(Duration::ZERO).watch();
+    let vms = manager.watch::<Key, i32>("Zx-vms", start).expect("it starts");
     let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
         let _ = started.try_send(());
         match state {

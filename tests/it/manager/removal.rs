@@ -10,7 +10,6 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
 use homeostat::manager::RemoveError;
 use homeostat::run::WorkersControl;
-use homeostat::watch::PollWatch;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock, Poller, Running, Shutdown,
     Subscriber, Watch, WorkQueue, Workers,
@@ -53,7 +52,7 @@ fn a_component_of_each_kind_can_be_removed_and_added_again_under_its_name() {
         manager.add(controller("vm")).unwrap();
         manager.add(Component::poller("poller", Poller::new(HOUR, |_| Ok::<_, Infallible>([1])), &queue)).unwrap();
         let list = |_: &Context| Ok::<_, Infallible>([(1, 1)]);
-        manager.add(PollWatch::<u32, u32>::new(HOUR, list).name("watch").start().unwrap()).unwrap();
+        manager.add(Poller::new(HOUR, list).name("watch").watch().unwrap()).unwrap();
         let vms = manager.controller::<u32>("vm").unwrap();
         vms.enqueue(1);
         vms.wait(&1, LONG).unwrap();

@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use homeostat::controller::ControllerBuilder;
-use homeostat::watch::PollWatch;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Manager, Poller, StartError, Subscriber, Watch, WorkQueue,
     WorkerPool, Workers,
@@ -50,7 +49,7 @@ fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
     refused(Manager::builder().name(NUL).build(), rule);
     let manager = Manager::builder().build().unwrap();
     refused(manager.add(Component::function(NUL, |_: &Context| Ok::<_, Infallible>(()))), rule);
-    refused(PollWatch::new(SECOND, list).name(NUL).start(), rule);
+    refused(Poller::new(SECOND, list).name(NUL).watch(), rule);
     let watch = Watch::<Key, u32>::builder().push();
     refused(watch.watch().subscribe(Subscriber::to_itself(&queue).name(NUL)), rule);
     let refusal = std::panic::catch_unwind(|| WorkQueue::<Key>::builder().name(NUL).build()).unwrap_err();
@@ -76,14 +75,14 @@ fn settings_of_a_manager() {
     refused(manager.add(function), &by_another("function"));
     let poller = Component::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new());
     refused(manager.add(poller), &by_another("poller"));
-    refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), &by_another("watch"));
-    manager.watch::<Key, u32, _>("disks", || PollWatch::new(SECOND, list).start()).unwrap();
+    refused(manager.watch::<Key, u32>("vm", || Poller::new(SECOND, list).watch()), &by_another("watch"));
+    manager.watch::<Key, u32>("disks", || Poller::new(SECOND, list).watch()).unwrap();
     let by_a_watch = "name \"disks\" is the name of another component of the manager, a watch: \
                       give the controller another name";
     refused(manager.add(plain("disks").build().unwrap()), by_a_watch);
     let unnamed = "name \"\" is empty";
     refused(manager.add(Component::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
-    refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);
+    refused(manager.watch::<Key, u32>("", || Poller::new(SECOND, list).watch()), unnamed);
     refused(manager.enqueue("disk", "disk-1"), "controller \"disk\" has not been added to the manager");
     refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type");
     // The first component of this name is still in place.
@@ -107,7 +106,7 @@ fn settings_of_a_component_that_is_started_later() {
     let poller = Component::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new());
     refused(manager.add(poller), "period is 0ns, but must be longer than zero");
     refused(
-        manager.watch::<Key, u32, _>("disks", || PollWatch::new(Duration::ZERO, list).start()),
+        manager.watch::<Key, u32>("disks", || Poller::new(Duration::ZERO, list).watch()),
         "period is 0ns, but must be longer than zero",
     );
     manager.stop();
@@ -158,7 +157,7 @@ fn settings_of_workers_and_watches() {
     let queue = WorkQueue::<Key>::new();
     let reconcile = |_: &Context, _: &Key| Ok::<_, Infallible>(Action::await_change());
     refused(Workers::new(reconcile).threads(0).start(&queue), "threads is 0, but must be at least 1");
-    refused(PollWatch::new(Duration::ZERO, list).start(), "period is 0ns, but must be longer than zero");
+    refused(Poller::new(Duration::ZERO, list).watch(), "period is 0ns, but must be longer than zero");
     let stopped = Watch::<Key, u32>::builder().name("disks").push();
     stopped.stop();
     let error = stopped.watch().subscribe(Subscriber::to_itself(&queue)).unwrap_err();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::base::RunPhase;
 use homeostat::controller::ControllerPhase;
-use homeostat::watch::{PollWatch, SourceHandle};
+use homeostat::watch::SourceHandle;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Enqueue, Manager, ManualClock, Poller, WorkQueue, Workers,
 };
@@ -85,7 +85,7 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
     let list = |_: &Context| Err::<Vec<(u32, u32)>, _>("no route to host");
-    let watch = PollWatch::new(HOUR, list).name("disks").start().unwrap();
+    let watch = Poller::new(HOUR, list).name("disks").watch().unwrap();
     let controller = Controller::builder("unsynced", idle::<u32>).watch(watch.watch(), |event| event.key().copied());
     let controller = controller.sync_timeout(Duration::MAX).build().unwrap();
     let handle = controller.handle();

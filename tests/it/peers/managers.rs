@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::manager::ManagerBuilder;
-use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, FileElector, Manager, ManualClock,
+    Action, BoxError, CancellationToken, Component, Context, Controller, FileElector, Manager, ManualClock, Poller,
 };
 use parking_lot::Mutex;
 
@@ -83,7 +82,7 @@ fn no_key_is_run_before_the_initial_listing_even_of_a_watch_added_later() {
             let _ = gate.recv();
             Ok::<_, Infallible>([("disk", 1)])
         };
-        let watch = manager.watch::<Key, i32, _>(disks, || PollWatch::new(HOUR, list).start()).unwrap();
+        let watch = manager.watch::<Key, i32>(disks, || Poller::new(HOUR, list).watch()).unwrap();
         let store = watch.store();
         let (report, reported) = unbounded();
         let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
@@ -163,8 +162,8 @@ fn no_component_is_added_during_the_stop() {
     let ended = Arc::default();
     let error = manager.add(waiting("late", &ended)).unwrap_err();
     assert_eq!(error.to_string(), "manager \"manager\" is stopping");
-    let start = || PollWatch::new(HOUR, |_: &Context| Ok::<_, Infallible>([("disk", 1)])).start();
-    assert!(manager.watch::<Key, i32, _>("late", start).is_err());
+    let start = || Poller::new(HOUR, |_: &Context| Ok::<_, Infallible>([("disk", 1)])).watch();
+    assert!(manager.watch::<Key, i32>("late", start).is_err());
     drop(go);
     running.wait().unwrap();
 }

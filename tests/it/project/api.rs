@@ -17,12 +17,12 @@ use homeostat::queue::{
 };
 use homeostat::run::CrashLoopGuard;
 use homeostat::watch::{
-    ChangeCounts, Directory, EventKind, FileKind, FileState, Index, PollWatch, PollWatchControl, Push, PushMessage,
-    PushOutcome, Subscription, WatchBuilder, WithValue,
+    ChangeCounts, Directory, EventKind, FileKind, FileState, Index, Push, PushMessage, PushOutcome, Subscription,
+    WatchBuilder, WithValue,
 };
 use homeostat::{
     CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
-    ManualClock, Predicate, Priority, Reasons, Shutdown, StartError, Store, Subscriber, ThreadOptions, Watch,
+    ManualClock, Poller, Predicate, Priority, Reasons, Shutdown, StartError, Store, Subscriber, ThreadOptions, Watch,
     WorkQueue,
 };
 
@@ -67,10 +67,9 @@ fn public_types_are_send_and_sync() {
     shared::<StartError>();
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
     shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
-    shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<PollWatchControl<u32, u64>>)>(
-    );
+    shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<Watch<u32, u64>>)>();
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
-    sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
+    sent::<(Subscriber<u32, u64>, Poller<Vec<(u32, u64)>>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
     shared::<(ElectorError, LeadershipLost)>();
     sent::<Term>();
@@ -167,9 +166,9 @@ fn everything_of_a_watch_prints_something_short() {
     let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
     says(Watch::builder().from_receiver(receiver).unwrap(), "Running { control: Watch {");
     says(Directory::new("/conf").recursive(), "Directory { root: \"/conf\", recursive: true }");
-    says(Directory::new("conf").poll(SECOND), "PollWatch { poller: Poller { name: \"watch\", period: 1s");
+    says(Directory::new("conf").poll(SECOND), "Poller { name: \"poller\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
-    says(PollWatch::new(SECOND, list).start().unwrap().watch(), "Watch { name: \"watch\"");
+    says(Poller::new(SECOND, list).watch().unwrap().watch(), "Watch { name: \"watch\"");
     let reconcile = |_cx: &Context, _key: &&str, _value: Option<std::sync::Arc<u32>>| -> Result<_, io::Error> {
         Ok(homeostat::Action::await_change())
     };

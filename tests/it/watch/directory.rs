@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::watch::{Directory, FileKind, FileState, PollWatch};
-use homeostat::{CancellationToken, Clock, Context, ManualClock, Reasons, Subscriber};
+use homeostat::watch::{Directory, FileKind, FileState};
+use homeostat::{CancellationToken, Clock, Context, ManualClock, Poller, Reasons, Subscriber};
 use tempfile::TempDir;
 
 use crate::support::{SECOND, held};
@@ -114,7 +114,7 @@ fn edits_renames_and_deletions_are_delivered() {
     let folder = folder();
     let (clock, queue) = held::<PathBuf>();
     let watch =
-        Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).start().unwrap();
+        Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).watch().unwrap();
     let files = homeostat::Predicate::matching(FileState::is_file);
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue).when(files)).unwrap();
     // Returns the keys and reasons after the next listing. Files change only while all threads sleep, so each listing sees a
@@ -150,19 +150,19 @@ fn a_missing_root_deletes_nothing() {
     let folder = folder();
     let root = folder.path().join("sub");
     let clock = ManualClock::new();
-    let watch = Directory::new(&root).poll(SECOND).clock(clock.clock()).start().unwrap();
+    let watch = Directory::new(&root).poll(SECOND).clock(clock.clock()).watch().unwrap();
     let store = watch.watch().store();
     assert!(store.wait_synced(Duration::MAX));
     fs::rename(&root, folder.path().join("elsewhere")).unwrap();
     clock.wait_for_sleepers(2);
     clock.advance(SECOND);
     clock.wait_for_sleepers(2);
-    assert_eq!((store.len(), watch.failures()), (2, 1));
+    assert_eq!((store.len(), watch.source().status().failures), (2, 1));
     fs::rename(folder.path().join("elsewhere"), &root).unwrap();
     fs::remove_file(root.join("b")).unwrap();
     clock.advance(SECOND);
     clock.wait_for_sleepers(2);
-    assert_eq!((store.keys(), watch.failures()), (vec![PathBuf::from("deep")], 1));
+    assert_eq!((store.keys(), watch.source().status().failures), (vec![PathBuf::from("deep")], 1));
 }
 
 /// Otherwise a directory would never be listed if its listing took longer than the period.
@@ -179,7 +179,7 @@ fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
         report.send((cx.is_cancelled(), entries.as_ref().map_or(0, Vec::len)))?;
         entries
     };
-    let _watch = PollWatch::new(SECOND, list).clock(clock.clock()).start().unwrap();
+    let _watch = Poller::new(SECOND, list).clock(clock.clock()).watch().unwrap();
     assert_eq!(listed.recv().unwrap(), (true, 5));
 
     let abort = CancellationToken::new();
@@ -231,8 +231,8 @@ impl ConfigMap {
 fn an_updated_config_map_updates_its_files_behind_the_link() {
     let mut map = ConfigMap::new(&[("app.toml", "1"), ("log.toml", "1")]);
     let (clock, queue) = held::<PathBuf>();
-    let watch = Directory::new(map.data()).poll(SECOND).name("conf").clock(clock.clock()).start().unwrap();
-    let outer = Directory::new(map.folder.path()).poll(SECOND).name("links").clock(clock.clock()).start().unwrap();
+    let watch = Directory::new(map.data()).poll(SECOND).name("conf").clock(clock.clock()).watch().unwrap();
+    let outer = Directory::new(map.folder.path()).poll(SECOND).name("links").clock(clock.clock()).watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     let next = || {
         clock.advance(SECOND);
@@ -261,7 +261,7 @@ fn an_updated_config_map_updates_its_files_behind_the_link() {
         next(),
         [is("app.toml", Reasons::UPDATED), is("log.toml", Reasons::DELETED), is("new.toml", Reasons::DELETED)]
     );
-    assert_eq!(watch.failures() + outer.failures(), 0);
+    assert_eq!(watch.source().status().failures + outer.source().status().failures, 0);
     // The directory of the links shows no file that has changed.
     let keys = outer.watch().store().keys();
     assert!(keys.contains(&PathBuf::from("..data")) && keys.contains(&PathBuf::from("..2026_3")), "{keys:?}");

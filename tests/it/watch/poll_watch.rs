@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::watch::{PollWatch, PollWatchControl};
-use homeostat::{BoxError, Context, ManualClock, Priority, Reasons, Subscriber, WorkQueue};
+use homeostat::{BoxError, Context, ManualClock, Poller, Priority, Reasons, Subscriber, Watch, WorkQueue};
 use log::Level;
 use parking_lot::Mutex;
 
@@ -31,10 +30,10 @@ impl World {
     }
 }
 
-fn vms(clock: &ManualClock, world: &World) -> PollWatch<&'static str, u32> {
+fn vms(clock: &ManualClock, world: &World) -> Poller<Vec<(&'static str, u32)>> {
     let world = world.clone();
     let list = move |_cx: &Context| -> Listing { Ok(world.0.lock().clone()) };
-    PollWatch::new(PERIOD, list).name("vms").clock(clock.clock())
+    Poller::new(PERIOD, list).name("vms").clock(clock.clock())
 }
 
 fn advance(clock: &ManualClock, by: Duration) {
@@ -58,7 +57,7 @@ fn differences_between_two_listings_are_delivered() {
     let (clock, queue) = held();
     let world = World::default();
     world.is(&[("a", 1), ("b", 1)]);
-    let watch = vms(&clock, &world).start().unwrap();
+    let watch = vms(&clock, &world).watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     advance(&clock, Duration::ZERO);
     assert!(watch.watch().store().has_synced());
@@ -70,7 +69,7 @@ fn differences_between_two_listings_are_delivered() {
     assert_eq!(served(&queue), [("b", Reasons::UPDATED), ("c", Reasons::CREATED), ("a", Reasons::DELETED)]);
     advance(&clock, PERIOD);
     assert_eq!(served(&queue), []);
-    assert_eq!(watch.polls(), 3);
+    assert_eq!(watch.source().status().listings, 3);
 }
 
 #[test]
@@ -89,7 +88,7 @@ fn a_listing_that_fails_deletes_nothing_and_the_next_comes_as_planned() {
             _ => Ok(Box::new(std::iter::once(("a", 1)))),
         }
     };
-    let watch = PollWatch::new(PERIOD, list).name("unlucky").clock(clock.clock()).start().unwrap();
+    let watch = Poller::new(PERIOD, list).name("unlucky").clock(clock.clock()).watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     let store = watch.watch().store();
     let mut seen = Vec::new();
@@ -111,7 +110,7 @@ fn a_listing_that_fails_deletes_nothing_and_the_next_comes_as_planned() {
             (true, vec![("b", created)]),
         ]
     );
-    assert_eq!(watch.failures(), 4);
+    assert_eq!(watch.source().status().failures, 4);
     let errors: Vec<_> = logs.at(Level::Error).iter().map(|line| line.field("panic").to_owned()).collect();
     assert_eq!(errors, ["out of luck", "half way"]);
     let warnings: Vec<_> = logs.at(Level::Warn).iter().map(|line| line.field("error").to_owned()).collect();
@@ -121,11 +120,11 @@ fn a_listing_that_fails_deletes_nothing_and_the_next_comes_as_planned() {
 #[test]
 fn start_refuses_invalid_settings() {
     let list = |_cx: &Context| -> Listing { Ok(vec![]) };
-    let error = PollWatch::new(Duration::ZERO, list).start().unwrap_err();
+    let error = Poller::new(Duration::ZERO, list).watch().unwrap_err();
     assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
-    let error = PollWatch::new(SECOND, list).jitter(1.5).start().unwrap_err();
+    let error = Poller::new(SECOND, list).jitter(1.5).watch().unwrap_err();
     assert_eq!(error.to_string(), "jitter is 1.5, but must be between 0 and 1");
-    let error = homeostat::watch::Directory::new(".").poll(Duration::ZERO).start().unwrap_err();
+    let error = homeostat::watch::Directory::new(".").poll(Duration::ZERO).watch().unwrap_err();
     assert!(error.is_invalid_setting());
 }
 
@@ -133,12 +132,12 @@ fn start_refuses_invalid_settings() {
 fn a_trigger_lists_at_once() {
     let (clock, queue) = held();
     let world = World::default();
-    let watch = vms(&clock, &world).first_after_period().start().unwrap();
+    let watch = vms(&clock, &world).first_after_period().watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     clock.wait_for_sleepers(IDLE);
     world.is(&[("a", 1)]);
-    assert_eq!(watch.polls(), 0);
-    watch.trigger();
+    assert_eq!(watch.source().status().listings, 0);
+    watch.source().trigger();
     clock.wait_for_sleepers(IDLE);
     assert_eq!(served(&queue), [("a", Reasons::CREATED)]);
 }
@@ -151,7 +150,7 @@ fn values_may_be_compared_by_a_version() {
         load += 1;
         Ok::<_, BoxError>([("a", (load / 3, load))])
     };
-    let watch = PollWatch::versioned(PERIOD, list, |vm: &(u32, u32)| vm.0).clock(clock.clock()).start().unwrap();
+    let watch = Poller::new(PERIOD, list).clock(clock.clock()).watch_versioned(|vm: &(u32, u32)| vm.0).unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     clock.wait_for_sleepers(IDLE);
     serve(&queue);
@@ -171,7 +170,7 @@ fn a_listing_that_returns_after_the_stop_is_discarded() {
         runs.enter(());
         Ok(vec![("a", 1)])
     };
-    let watch = PollWatch::new(PERIOD, list).clock(clock.clock()).start().unwrap();
+    let watch = Poller::new(PERIOD, list).clock(clock.clock()).watch().unwrap();
     let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     director.next();
     let (handle, store) = (watch.watch().clone(), watch.watch().store());
@@ -188,7 +187,7 @@ fn a_listing_that_returns_after_the_stop_is_discarded() {
 fn the_watch_stops_with_its_handle_unless_it_is_detached() {
     let (clock, queue) = held();
     let world = World::default();
-    let watch = vms(&clock, &world).start().unwrap();
+    let watch = vms(&clock, &world).watch().unwrap();
     let handle = watch.watch().clone();
     let subscription = handle.subscribe(Subscriber::to_itself(&queue)).unwrap();
     clock.wait_for_sleepers(IDLE);
@@ -197,7 +196,7 @@ fn the_watch_stops_with_its_handle_unless_it_is_detached() {
     subscription.join();
     assert_eq!(clock.sleepers(), 0);
 
-    let watch = vms(&clock, &world).start().unwrap();
+    let watch = vms(&clock, &world).watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     let handle = watch.watch().clone();
     clock.wait_for_sleepers(IDLE);
@@ -210,12 +209,12 @@ fn the_watch_stops_with_its_handle_unless_it_is_detached() {
 
 #[test]
 fn a_listing_that_blocks_is_cancelled_by_an_abort_and_after_the_grace() {
-    let asleep = |clock: &ManualClock| -> Running<PollWatchControl<&'static str, u32>> {
+    let asleep = |clock: &ManualClock| -> Running<Watch<&'static str, u32>> {
         let list = |cx: &Context| -> Listing {
             cx.sleep(Duration::MAX)?;
             Ok(vec![("a", 1)])
         };
-        PollWatch::new(Duration::MAX, list).shutdown_grace(Duration::ZERO).clock(clock.clock()).start().unwrap()
+        Poller::new(Duration::MAX, list).shutdown_grace(Duration::ZERO).clock(clock.clock()).watch().unwrap()
     };
     let clock = ManualClock::new();
     let watch = asleep(&clock);
@@ -240,7 +239,7 @@ fn a_listing_has_a_deadline() {
         report.send((cx.remaining(), cx.reasons()))?;
         Ok(vec![])
     };
-    let watch = PollWatch::new(PERIOD, list).clock(clock.clock()).start().unwrap();
+    let watch = Poller::new(PERIOD, list).clock(clock.clock()).watch().unwrap();
     assert_eq!(seen.recv().unwrap(), (Some(PERIOD), Reasons::POLL));
-    assert!(!watch.is_overdue() && watch.overruns() == 0);
+    assert!(!watch.source().status().overdue && watch.source().status().overruns == 0);
 }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::watch::PollerControl;
+use homeostat::watch::SourceHandle;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
 use crate::stages::{SECOND, held, just_before, stage};
@@ -61,7 +61,7 @@ fn the_first_poll_may_wait_for_one_period() {
     clock.wait_for_sleepers(IDLE);
     clock.advance(just_before(PERIOD));
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 0);
+    assert_eq!(poller.status().listings, 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(starts.recv().unwrap() - start, PERIOD);
     poller.shutdown(Duration::ZERO);
@@ -96,7 +96,7 @@ fn polls_that_would_begin_during_another_are_skipped_and_never_piled_up() {
     clock.wait_for_sleepers(IDLE);
     clock.advance(just_before(5 * SECOND));
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 1);
+    assert_eq!(poller.status().listings, 1);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(director.next() - start, 30 * SECOND);
     director.cue();
@@ -114,7 +114,7 @@ fn jitter_puts_a_poll_off_within_its_share_and_does_not_move_the_plan() {
     let (list, starts) = recording();
     let poller = Poller::new(PERIOD, list).jitter(0.5).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
-    while poller.polls() < 60 {
+    while poller.status().listings < 60 {
         step(&clock);
     }
     let offsets: Vec<_> = (0..60).map(|n| starts.recv().unwrap() - (start + n * PERIOD)).collect();
@@ -133,7 +133,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
         let (list, starts) = recording();
         let poller = Poller::new(PERIOD, list).jitter(share).clock(queue.clock()).start(&queue).unwrap();
         clock.wait_for_sleepers(IDLE);
-        while poller.polls() < 20 {
+        while poller.status().listings < 20 {
             step(&clock);
         }
         for n in 0..20 {
@@ -173,7 +173,7 @@ fn a_trigger_polls_at_once_and_does_not_shift_the_plan() {
     clock.advance(3 * SECOND);
     assert_eq!(starts.recv().unwrap() - start, PERIOD);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 3);
+    assert_eq!(poller.status().listings, 3);
     poller.shutdown(Duration::ZERO);
 }
 
@@ -190,7 +190,7 @@ fn triggers_during_a_poll_cause_exactly_one_more() {
     assert_eq!(director.next(), first);
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 2);
+    assert_eq!(poller.status().listings, 2);
     assert!(director.is_quiet());
     drop(director);
     poller.shutdown(Duration::ZERO);
@@ -213,7 +213,7 @@ fn a_planned_poll_that_would_begin_during_a_triggered_one_is_skipped() {
     clock.advance(4 * SECOND);
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 1);
+    assert_eq!(poller.status().listings, 1);
     clock.advance(8 * SECOND);
     assert_eq!(director.next() - start, 20 * SECOND);
     drop(director);
@@ -234,7 +234,7 @@ fn an_endless_period_polls_once_and_when_triggered() {
     assert_eq!(clock.next_alarm(), None);
     clock.advance(Duration::from_secs(1 << 40));
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 1);
+    assert_eq!(poller.status().listings, 1);
     poller.trigger();
     assert_eq!(deadlines.recv().unwrap(), (None, None));
     poller.shutdown(Duration::ZERO);
@@ -252,7 +252,7 @@ fn an_endless_first_period_never_polls() {
     poller.shutdown(Duration::ZERO);
 }
 
-fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<PollerControl> {
+fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<SourceHandle> {
     let list = move |cx: &Context| -> Keys {
         poll(cx);
         Ok(vec![])

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::watch::PollerControl;
+use homeostat::watch::SourceHandle;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
 use crate::stages::{SECOND, held, just_before, stage};
@@ -21,7 +21,7 @@ fn polling(
     queue: &WorkQueue<&'static str>,
     period: Duration,
     jitter: f64,
-) -> (Running<PollerControl>, Receiver<Instant>) {
+) -> (Running<SourceHandle>, Receiver<Instant>) {
     let (starts, seen) = unbounded();
     let list = move |cx: &Context| -> Keys {
         starts.send(cx.clock().now())?;
@@ -160,7 +160,7 @@ fn the_jitter_is_a_share_of_the_new_period() {
     let start = clock.now();
     poller.set_period(PERIOD).unwrap();
     clock.wait_for_sleepers(IDLE);
-    while poller.polls() < 20 {
+    while poller.status().listings < 20 {
         clock.advance(clock.next_alarm().unwrap() - clock.now());
         clock.wait_for_sleepers(IDLE);
     }

@@ -62,18 +62,18 @@ fn a_poll_past_its_deadline_is_reported_and_cancelled_while_it_still_blocks() {
     clock.wait_for_sleepers(1);
     clock.advance(just_before(PERIOD));
     clock.wait_for_sleepers(1);
-    assert_eq!((poller.overruns(), poller.is_overdue(), seen.len()), (0, false, 0));
+    assert_eq!((poller.status().overruns, poller.status().overdue, seen.len()), (0, false, 0));
     clock.advance(Duration::from_nanos(1));
     seen.recv().unwrap();
     clock.wait_for_sleepers(1);
-    assert_eq!((poller.overruns(), poller.is_overdue()), (0, false));
+    assert_eq!((poller.status().overruns, poller.status().overdue), (0, true));
     clock.advance(ALLOWANCE);
     logs.wait_for(Level::Warn, "passed its deadline");
-    assert_eq!((poller.overruns(), poller.is_overdue()), (1, true));
+    assert_eq!((poller.status().overruns, poller.status().overdue), (1, true));
     clock.advance(SECOND);
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((poller.overruns(), poller.is_overdue()), (1, false));
+    assert_eq!((poller.status().overruns, poller.status().overdue), (1, false));
     drop(director);
     poller.shutdown(Duration::ZERO);
 }
@@ -98,11 +98,11 @@ fn the_next_poll_comes_as_planned_after_any_failure() {
     let poller = Poller::new(PERIOD, list).name("unlucky-poller").clock(queue.clock()).start(&queue).unwrap();
     for polls in 1..=7 {
         clock.wait_for_sleepers(IDLE);
-        assert_eq!(poller.polls(), polls);
+        assert_eq!(poller.status().listings, polls);
         clock.advance(PERIOD);
     }
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((poller.polls(), poller.failures()), (8, 6));
+    assert_eq!((poller.status().listings, poller.status().failures), (8, 6));
     assert_eq!(queue.state("after"), KeyState::Ready(Priority::Normal));
     // Six failures in a row: the first, second and fourth are logged above debug.
     let thrown = |level, field| logs.at(level).iter().map(|line| line.field(field).to_owned()).collect::<Vec<_>>();
@@ -129,7 +129,7 @@ fn a_poll_enqueues_only_absent_keys_unless_it_is_an_edge() {
         clock.wait_for_sleepers(IDLE);
         poller.trigger();
         clock.wait_for_sleepers(IDLE);
-        assert_eq!(poller.polls(), 2);
+        assert_eq!(poller.status().listings, 2);
         assert_eq!(queue.state("vm"), KeyState::Processing(wish));
         claim.done();
         assert_eq!(queue.contains("vm"), edge);
@@ -174,7 +174,7 @@ fn a_poller_survives_the_shutdown_of_its_queue() {
     queue.shutdown(Shutdown::Discard);
     clock.advance(PERIOD);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((poller.polls(), poller.failures()), (2, 0));
+    assert_eq!((poller.status().listings, poller.status().failures), (2, 0));
     assert!(!queue.contains("vm"));
     poller.shutdown(Duration::ZERO);
 }

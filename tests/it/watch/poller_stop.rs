@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::run::Cancelled;
-use homeostat::watch::PollerControl;
+use homeostat::watch::SourceHandle;
 use homeostat::{BoxError, Context, Poller, ThreadOptions, WorkQueue};
 use log::Level;
 
@@ -35,7 +35,7 @@ fn a_stopped_poller_finishes_its_poll_and_polls_no_more() {
     poller.trigger();
     poller.stop();
     poller.trigger();
-    assert_eq!(poller.polls(), 1);
+    assert_eq!(poller.status().listings, 1);
     director.cue();
     poller.join();
     assert_eq!(reported.recv(), Ok(Ok(())));
@@ -57,7 +57,7 @@ fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
 #[test]
 fn a_poll_may_shut_its_own_poller_down() {
     let (_clock, queue) = held();
-    let (give, take) = unbounded::<Running<PollerControl>>();
+    let (give, take) = unbounded::<Running<SourceHandle>>();
     let (report, seen) = unbounded();
     let poller = polling(&queue, move |_| {
         take.recv().unwrap().shutdown(Duration::ZERO);
@@ -199,7 +199,7 @@ fn a_start_hook_that_panics_does_not_keep_a_poller_from_polling() {
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
     let poller = Poller::new(PERIOD, list).thread_options(options).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(poller.polls(), 1);
+    assert_eq!(poller.status().listings, 1);
     poller.shutdown(Duration::ZERO);
 }
 
@@ -238,7 +238,7 @@ fn start_and_end_are_logged_at_info_and_each_poll_at_debug() {
     assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
 }
 
-fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<PollerControl> {
+fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<SourceHandle> {
     let list = move |cx: &Context| -> Keys {
         poll(cx);
         Ok(vec![])

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError};
-use homeostat::watch::{Directory, PollWatch, SourceHandle};
+use homeostat::watch::{Directory, SourceHandle};
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Enqueue, Manager, ManualClock, Poller, Running, Sources,
     Subscriber, Watch, WorkQueue, WorkerPool,
@@ -140,7 +140,7 @@ fn live_names_a_hanging_watch_and_the_controllers_that_read_it() {
     let manager = manager(&clock);
     let (director, mut list) = hanging();
     let list = move |cx: &Context| list(cx).map(|keys| keys.into_iter().map(|key| (key, 1)).collect::<Vec<_>>());
-    let disks = manager.watch("disks", || PollWatch::new(PERIOD, list).clock(clock.clock()).start()).unwrap();
+    let disks = manager.watch("disks", || Poller::new(PERIOD, list).clock(clock.clock()).watch()).unwrap();
     let vms = plain("vm", &clock).watch(&disks, |event| event.key().copied()).build().unwrap();
     manager.add(vms).unwrap();
     let running = manager.start().unwrap();
@@ -291,7 +291,7 @@ fn a_panic_of_a_listing_counts_as_a_failure() {
         assert!(polls == 1, "out of\nluck");
         Ok([("disk-1", 1)])
     };
-    let disks = PollWatch::new(PERIOD, list).name("disks").clock(clock.clock()).start().unwrap();
+    let disks = Poller::new(PERIOD, list).name("disks").clock(clock.clock()).watch().unwrap();
     let source = disks.watch().source();
     manager.add(disks).unwrap();
     let running = manager.start().unwrap();
@@ -313,7 +313,7 @@ fn a_missing_directory_is_a_failing_source() {
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(MINUTE).build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    let files = Directory::new(&path).poll(PERIOD).name("files").clock(clock.clock()).start().unwrap();
+    let files = Directory::new(&path).poll(PERIOD).name("files").clock(clock.clock()).watch().unwrap();
     let source = files.watch().source();
     manager.add(files).unwrap();
     let running = manager.start().unwrap();
@@ -387,9 +387,9 @@ fn sources_of_a_manager_can_be_checked_and_triggered() {
     let (component, own) = (lists("component"), lists("own"));
     let poller = Poller::new(PERIOD, move |cx: &Context| component(cx).map(|items| items.map(|(key, _)| key)));
     manager.add(Component::poller("component", poller.clock(clock.clock()), &queue)).unwrap();
-    manager.add(PollWatch::new(PERIOD, lists("watch")).name("watch").clock(clock.clock()).start().unwrap()).unwrap();
-    let shared = || PollWatch::new(PERIOD, lists("shared")).clock(clock.clock()).start();
-    let shared = manager.watch::<Key, i32, _>("shared", shared).unwrap();
+    manager.add(Poller::new(PERIOD, lists("watch")).name("watch").clock(clock.clock()).watch().unwrap()).unwrap();
+    let shared = || Poller::new(PERIOD, lists("shared")).clock(clock.clock()).watch();
+    let shared = manager.watch::<Key, i32>("shared", shared).unwrap();
     let own = move |cx: &Context| own(cx).map(|items| items.map(|(key, _)| key));
     manager.add(plain("vm", &clock).poll(PERIOD, own).build().unwrap()).unwrap();
     let running = manager.start().unwrap();

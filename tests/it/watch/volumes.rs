@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use homeostat::watch::{Directory, FileState, PollWatchControl};
-use homeostat::{ManualClock, Running};
+use homeostat::watch::{Directory, FileState};
+use homeostat::{ManualClock, Running, Watch};
 
 use crate::mounts::{self, command};
 use crate::support::SECOND;
@@ -28,23 +28,23 @@ fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
 /// A watch on a held clock.
 struct Watched {
     clock: ManualClock,
-    watch: Running<PollWatchControl<PathBuf, FileState>>,
+    watch: Running<Watch<PathBuf, FileState>>,
 }
 
 impl Watched {
     fn start(directory: Directory) -> Self {
         let clock = ManualClock::new();
-        let watch = directory.poll(SECOND).clock(clock.clock()).start().unwrap();
+        let watch = directory.poll(SECOND).clock(clock.clock()).watch().unwrap();
         clock.wait_for_sleepers(2);
         Self { clock, watch }
     }
 
     /// Returns the known paths after one more listing, or the error of this listing.
     fn next(&self) -> Result<Vec<String>, String> {
-        let before = self.watch.failures();
+        let before = self.watch.source().status().failures;
         self.clock.advance(SECOND);
         self.clock.wait_for_sleepers(2);
-        if self.watch.failures() > before {
+        if self.watch.source().status().failures > before {
             return Err(self.watch.watch().source().status().last_error.unwrap());
         }
         let mut keys: Vec<_> = self.watch.watch().store().keys();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use homeostat::run::{Cancelled, NoRetry};
 use homeostat::testing::Simulation;
-use homeostat::watch::PollWatch;
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Enqueue, Exponential, Poller, RequeueAfter, Watch,
     WorkQueue, Workers,
@@ -125,7 +124,7 @@ fn a_poll_watch_delivers_changes_of_its_list() {
         let there = counted.fetch_add(1, SeqCst).is_multiple_of(2);
         Ok::<_, BoxError>(there.then_some(("vm-1", 1)))
     };
-    let vms = PollWatch::new(MINUTE, list).clock(sim.clock()).start().unwrap();
+    let vms = Poller::new(MINUTE, list).clock(sim.clock()).watch().unwrap();
     let controller = Controller::builder("vm", notes.run(done))
         .watch(vms.watch(), |event| event.key().copied())
         .clock(sim.clock())
@@ -326,8 +325,8 @@ fn a_poll_watch_by_another_clock_than_the_simulation_is_refused() {
     let sim = Simulation::new(7);
     let pool = pool(&sim, 1);
     let list = |_cx: &Context| Ok::<_, BoxError>([("vm-1", 1)]);
-    let outside = PollWatch::new(HOUR, list).name("vms").start().unwrap();
-    let inside = PollWatch::new(HOUR, list).name("vms").clock(sim.clock()).start().unwrap();
+    let outside = Poller::new(HOUR, list).name("vms").watch().unwrap();
+    let inside = Poller::new(HOUR, list).name("vms").clock(sim.clock()).watch().unwrap();
     let start = |watch: &Watch<&'static str, i32>| {
         let idle = |_: &Context, _: &&str| -> Outcome { Ok(Action::await_change()) };
         let vms = Controller::builder("vm", idle).watch(watch, |event| event.key().copied()).clock(sim.clock());
