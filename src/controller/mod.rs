@@ -24,6 +24,7 @@ mod suspended_keys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiters;
+mod waiting;
 
 use std::fmt;
 use std::ops::Deref;

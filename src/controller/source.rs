@@ -11,7 +11,8 @@ use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::source::{KeySource, SourceHandle};
+use crate::watch::source::SourceHandle;
+use crate::watch::source_state::KeySource;
 use crate::watch::{Event, Poller, Subscriber, Watch};
 
 /// A list of sources for a controller.

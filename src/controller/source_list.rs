@@ -7,7 +7,8 @@ use super::own_writes::ViewGuard;
 use crate::base::running::{RunPhase, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::wait::Latch;
-use crate::watch::source::{KeySource, SourceHandle};
+use crate::watch::source::SourceHandle;
+use crate::watch::source_state::KeySource;
 
 /// The sources of one controller. Sources can be added and removed while it runs.
 #[derive(Default)]

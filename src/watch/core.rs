@@ -18,7 +18,7 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::shielded;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{FastState, Key};
-use crate::watch::source::SourceState;
+use crate::watch::source_state::SourceState;
 use crate::watch::store::Store;
 
 /// Compares two values. A value that is the same as the stored one makes no event.

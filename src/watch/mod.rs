@@ -15,6 +15,7 @@ pub(crate) mod poller;
 mod predicate;
 mod push;
 pub(crate) mod source;
+pub(crate) mod source_state;
 pub(crate) mod store;
 mod subscriber;
 mod subscriber_buffer;
@@ -45,7 +46,7 @@ use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::queue::Key;
 #[cfg(feature = "objects")]
-use crate::watch::source::SourceState;
+use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. A cheap handle.
 ///

@@ -17,7 +17,7 @@ use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::Key;
-use crate::watch::source::KeySource;
+use crate::watch::source_state::KeySource;
 
 /// The methods of a running subscription, which its handle [`Running<Subscription>`](Running) derefs to.
 ///

@@ -20,7 +20,8 @@ use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::source::{KeySource, SourceHandle, SourceState, check_period};
+use crate::watch::source::{SourceHandle, check_period};
+use crate::watch::source_state::{KeySource, SourceState};
 
 /// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
 ///

@@ -15,7 +15,8 @@ use crate::base::wait::{AutoResetEvent, Progress};
 use crate::queue::Reasons;
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
-use crate::watch::source::{KeySource, SourceHandle};
+use crate::watch::source::SourceHandle;
+use crate::watch::source_state::KeySource;
 
 /// The state that the handles and the thread share.
 pub(super) struct PollerState {

@@ -168,7 +168,7 @@ fn everything_of_a_watch_prints_something_short() {
     says(Directory::new("/conf").recursive(), "Directory { root: \"/conf\", recursive: true }");
     says(Directory::new("conf").poll(SECOND), "Poller { name: \"poller\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
-    says(Poller::new(SECOND, list).watch().unwrap().watch(), "Watch { name: \"watch\"");
+    says(Poller::new(SECOND, list).watch().unwrap().watch(), "Watch { name: \"poller\"");
     let reconcile = |_cx: &Context, _key: &&str, _value: Option<std::sync::Arc<u32>>| -> Result<_, io::Error> {
         Ok(homeostat::Action::await_change())
     };
