@@ -148,7 +148,7 @@ fn live_names_a_hanging_watch_and_the_controllers_that_read_it() {
     clock.advance(12 * SECOND);
     let late = "a listing has been running for 12s, past its deadline";
     let reasons = manager.live().reasons().to_vec();
-    assert_eq!(reasons, [format!("disks: {late}"), format!("vm: watch: {late}")]);
+    assert_eq!(reasons, [format!("disks: {late}"), format!("vm: poller: {late}")]);
     drop(director);
     until_listed(&disks.source(), 1);
     assert!(manager.live().is_ok());
