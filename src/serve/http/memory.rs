@@ -82,7 +82,7 @@ impl Drop for BodyReservation {
 /// A reservation of memory for a reply, released on drop.
 ///
 /// A reply begins if all other replies use less than the limit. One reply may therefore be larger than the limit, and
-/// all replies together use at most the limit plus one reply. Replies up to [`FREE_REPLY`] do not count.
+/// all replies together use at most the limit plus one reply. Replies up to [`UNCOUNTED_REPLY`] do not count.
 pub(super) struct ReplyReservation {
     server: Arc<RequestMemory>,
     client: Arc<RequestMemory>,
