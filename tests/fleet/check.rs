@@ -7,7 +7,7 @@ use super::record::{RunRecord, WriteOutcome};
 /// Returns the violations:
 ///
 /// - Two runs of a key in two processes are both within their terms at one time. A run counts from its first line on, as long as its term
-///   lasted for certain. A run of a process that was paused or killed may go on after its term, beside the next one.
+///   lasted for certain. A run of a paused or killed process may continue after its term, beside the next one.
 /// - Two runs of a key in one process overlap.
 /// - The number of a key falls, or two processes have the same.
 /// - A write succeeds after a write with a greater number.
@@ -88,7 +88,7 @@ pub(super) struct Counts {
     pub(super) runs: u64,
     /// How often a key ran in another process than before.
     pub(super) moves: u64,
-    /// Runs that went on while the next owner ran the key. Their terms had ended.
+    /// Runs that continued while the next owner ran the key. Their terms had ended.
     pub(super) late: u64,
     pub(super) made: u64,
     pub(super) refused: u64,

@@ -67,7 +67,7 @@ pub(super) struct Summary {
     crowded: Vec<i64>,
     /// The same for the leader.
     leaders: Vec<i64>,
-    /// The same for workers whose network has passed nothing on, if that was the only disturbance for a while.
+    /// The same for workers that were cut off, if that was the only disturbance for a while.
     cut_off: Vec<i64>,
 }
 

@@ -10,7 +10,7 @@
 //! | `worker.rs` | a worker: a member of a group, and a candidate for the leader |
 //! | `record.rs` | the record of a worker |
 //! | `process.rs` | the process of a worker |
-//! | `objects.rs` | the objects: their changes, and what must hold at the end |
+//! | `objects.rs` | the objects: their changes, and the conditions at the end |
 //! | `world.rs` | one run: the plan of a seed |
 //! | `check.rs` | the rules for the records of all workers |
 //! | `failover.rs` | the time until the keys of a killed worker run again |
@@ -58,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The servers of one run, and the namespace of its objects.
 pub(crate) struct Ground {
     pub(crate) client: Arc<dyn Client>,
-    /// The host and port of the server. Each worker reaches it through a network of its own.
+    /// The host and port of the server. Each worker reaches it through a separate network.
     pub(crate) server: String,
     /// Returns the text by which a worker finds the servers, from the host and port of its network.
     pub(crate) address: Box<dyn Fn(&str) -> String>,

@@ -1,4 +1,4 @@
-//! The objects: users who change them, an observer of all versions, and what must hold at the end.
+//! The objects, the users that change them, an observer of all versions, and the conditions at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Objects {
 
     fn create(&mut self, name: &str) {
         self.size += 1;
-        // A job whose deletion has not ended is in the way.
+        // The job cannot be created while its deletion has not ended.
         let created = self.client.create(&JOB, self.json(name, self.size)).ignore_already_exists();
         self.note(name, created);
     }
@@ -112,8 +112,8 @@ impl Objects {
         self.known.iter().filter(move |(_, job)| job.since < time).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the reasons why the fleet has not settled. There are none once each job has its last size and was handled in its last
-    /// generation by one of these workers, and all deletions have ended.
+    /// Returns the reasons why the fleet has not settled. Once it has settled, each job has its last size, one of these workers has
+    /// handled its last generation, and all deletions have ended.
     pub(super) fn unsettled(&self, workers: &[&str]) -> Vec<String> {
         let listed = self.client.list(&JOB, &Query::all().namespace(&self.namespace));
         let items = match listed {

@@ -1,4 +1,4 @@
-//! The process of a worker. It ends with the thread that started it, also if that is killed.
+//! The process of a worker. It ends with the thread that started it, even if that thread is killed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,7 +29,7 @@ pub(super) struct WorkerProcess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerState {
     Running,
-    /// It stands still until this time.
+    /// It is paused until this time.
     Paused(u64),
     /// It stops in order.
     Ending,
@@ -39,7 +39,7 @@ pub(super) enum WorkerState {
 }
 
 impl WorkerProcess {
-    /// Starts a worker: the test with this full name, in a process of its own.
+    /// Starts a worker: a process that runs the test with this full name.
     pub(super) fn start(test: &str, orders: &Orders, network: Forwarder) -> Self {
         let (output, errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let mut command = Command::new("setpriv");
@@ -60,7 +60,7 @@ impl WorkerProcess {
         self.state = WorkerState::Killed;
     }
 
-    /// Lets the process stand still until this time, when it must be [resumed](Self::resume).
+    /// Pauses the process until this time. Then it must be [resumed](Self::resume).
     pub(super) fn pause_until(&mut self, time: u64) {
         self.signal(Signal::STOP);
         self.state = WorkerState::Paused(time);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::record::{Recorder, now};
 use super::{Dice, FINALIZER, GENERATION, JOB, LEADER, OWNER, Orders, WRITES, pause};
 
-/// The time between two runs of a job. So a worker that is cut off tries to run its jobs.
+/// The time between two runs of a job. It makes a worker that is cut off try to run its jobs.
 const PERIOD: Duration = Duration::from_millis(500);
 
 struct Worker {

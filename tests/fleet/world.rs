@@ -236,7 +236,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets time pass: users change objects, paused workers go on and networks work again when it is time.
+    /// Lets time pass: users change objects, paused workers resume and networks work again at their times.
     fn pass(&mut self, time: Duration) {
         let end = after(time);
         while now() < end {
@@ -248,7 +248,7 @@ impl World<'_> {
         }
     }
 
-    /// Resumes workers whose pause is over, repairs networks, and notes the workers that have ended.
+    /// Resumes workers after their pause, repairs networks, and notes the workers that have ended.
     fn look_after_workers(&mut self) {
         for number in 0..self.workers.len() {
             if let WorkerState::Paused(until) = self.workers[number].state
@@ -347,7 +347,7 @@ impl World<'_> {
         for worker in &self.workers {
             lines.extend(worker.log().lines().map(str::to_owned));
         }
-        // Each line begins with its time, except in the output of a panic.
+        // Each line begins with its time. Only the output of a panic does not.
         lines.sort_by_key(|line| line.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default());
         lines.join("\n")
     }

@@ -113,7 +113,7 @@ fn a_controller_keeps_dependents_and_reports() {
         wait_for_phase(sites.clone(), "blue", "Painted Navy").await;
         assert_eq!(maps.get("blue").await.unwrap().data.unwrap()["title"], "Navy");
 
-        // The controller restores what it owns.
+        // The controller restores its dependents.
         maps.delete("blue", &DeleteParams::default()).await.unwrap();
         let old = map.uid();
         let is_new = |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid() != old);

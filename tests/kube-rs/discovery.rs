@@ -11,7 +11,7 @@ fn kind(group: &str, kind: &str) -> GroupVersionKind {
     GroupVersionKind::gvk(group, "v1", kind)
 }
 
-/// Checks what a discovery has found.
+/// Checks the result of a discovery.
 fn check(found: &Discovery) {
     let mut groups: Vec<_> = found.groups().map(|group| group.name().to_owned()).collect();
     groups.sort();

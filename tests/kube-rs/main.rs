@@ -29,7 +29,7 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 /// The time after which a test has hung.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The wish of the owner of a website.
+/// The desired state of a website.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(group = "example.com", version = "v1", kind = "Site", namespaced, status = "SiteStatus", shortname = "si")]
 #[kube(derive = "PartialEq")]
@@ -47,7 +47,7 @@ struct SiteStatus {
     phase: String,
 }
 
-/// A server with sites, config maps and events, and a client of it.
+/// A server with sites, config maps and events, and its client.
 struct Door {
     client: Client,
     /// The number of watches that clients have started.
@@ -95,7 +95,7 @@ impl Door {
     }
 }
 
-/// Runs a test with a server of its own. A test that hangs fails.
+/// Starts a server and runs a test with it. A test that hangs fails.
 fn with_door(test: impl AsyncFnOnce(&Door)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

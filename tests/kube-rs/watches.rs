@@ -30,7 +30,7 @@ fn in_words<K: ResourceExt>(event: WatchEvent<K>) -> String {
     }
 }
 
-/// Returns a stream of the events of a watcher in words. A task runs it.
+/// Returns a watcher's events as a stream of texts. A task runs it.
 fn follow(sites: Api<Site>, config: watcher::Config) -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(watcher::watcher(sites, config).default_backoff().for_each(move |event| {

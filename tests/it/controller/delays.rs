@@ -231,11 +231,11 @@ fn a_resync_runs_keys_that_wait_for_a_requeue() {
 
 #[test]
 fn a_resync_leaves_a_backoff_and_a_debounced_change_alone() {
-    let rig = Rig::new(|| Err("no answer".into()), |vms| vms.resync(60 * SECOND).retry(steps(100, 100)));
-    rig.advance_to(60);
-    assert_eq!(rig.times(), [0]);
-    rig.advance_to(100);
-    assert_eq!(rig.times(), [100]);
+    let rig = Rig::new(|| Err("no answer".into()), |vms| vms.resync(60 * SECOND).retry(steps(10, 10_000)));
+    rig.advance_to(149);
+    assert_eq!(rig.times(), [0, 10, 30, 70], "the resync at 120 s changes nothing");
+    rig.advance_to(150);
+    assert_eq!(rig.times(), [150]);
 
     let rig = Rig::new(|| Ok(Action::await_change()), |vms| vms.resync(60 * SECOND).debounce(10 * SECOND, 30 * SECOND));
     rig.advance_to(55);

@@ -71,7 +71,7 @@ fn a_key_is_brought_back_only_if_it_is_put_aside() {
     }
 }
 
-/// Only a scheduled run is cancelled. The claim goes on, also if it does not run the key.
+/// Only a scheduled run is cancelled. The claim continues, even if it does not run the key.
 #[test]
 fn a_cancellation_does_not_keep_a_key_aside_that_was_brought_back() {
     for rerun in RERUNS {
@@ -139,7 +139,7 @@ fn put_aside(failures: u32, during: &[Change], brought_back: Option<usize>) -> (
             apply(&mut record, &mut bounds, change);
             is_replaced = match change {
                 Some(EnqueueMethod::Reschedule(_)) => true,
-                // A cancellation ends the rescheduled run, and the claim goes on. An event is served as early as possible.
+                // A cancellation ends the rescheduled run, and the claim continues. An event is served as early as possible.
                 None | Some(EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueNowDebounced { .. }) => false,
                 Some(_) => is_replaced,
             };
