@@ -325,7 +325,7 @@ fn mutes_beside_quiet_errors_and_hides_no_other_error() {
     assert!(is_muted(beside(|| Err(quiet("no image yet").into())), "an error; no image yet"));
     assert!(is_muted(ends(Always::new().then(suppressed(fails)).then(suppressed(fails))), "an error; an error"));
     assert!(!is_muted(beside(fails), "an error; an error"));
-    assert!(!is_muted(beside(|| Err(terminal("for good").into())), "an error; permanently"));
+    assert!(!is_muted(beside(|| Err(terminal("it is broken").into())), "an error; it is broken"));
     assert!(!is_muted(
         beside(|| Err(RequeueAfter::new(seconds(1), "boots").into())),
         "an error; requeue after 1s: boots"
