@@ -20,6 +20,7 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
+use crate::run::runner::boxed;
 use crate::watch::Poller;
 use crate::watch::{Event, Subscriber, Watch};
 
@@ -373,7 +374,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             job: Box::new(move |state| {
                 let recorder = RunRecorder::new(state, on_error);
                 let own_writes = Arc::clone(&state.own_writes);
-                Arc::new(ControllerJob::new(recorder, Checked { reconciler, valid, own_writes }, policy))
+                let reconcile = boxed(Checked { reconciler, valid, own_writes });
+                Arc::new(ControllerJob::new(recorder, reconcile, Box::new(policy)))
             }),
             sources: self.sources.starts,
             debounce: self.debounce,

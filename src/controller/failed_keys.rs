@@ -133,10 +133,7 @@ impl<K: Key> FailedKeys<K> {
 
     /// Returns the parked or the failing keys with their errors, the oldest failure first.
     pub(super) fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
-        let mut found = self.table.lock().list(parked);
-        self.clock.arrange(&mut found, |failed| &failed.key);
-        found.sort_by_key(|failed| failed.since);
-        found
+        self.table.lock().list(parked)
     }
 
     /// Returns the failure of a key, if its error is kept.
@@ -147,7 +144,7 @@ impl<K: Key> FailedKeys<K> {
         let table = self.table.lock();
         let (number, parked) = *table.known.get(key)?;
         let kept = if parked { &table.parked } else { &table.failing };
-        kept.failed.get(&number).cloned()
+        kept.get(number).cloned()
     }
 
     /// Returns all failed keys, including failing keys without kept errors.
@@ -178,8 +175,55 @@ struct FailedKeyTable<K> {
 /// The parked or the failing keys.
 struct KeptErrors<K> {
     count: usize,
-    /// By failure number: the oldest failure comes first.
-    failed: BTreeMap<u64, FailedKey<K>>,
+    /// The place of each failure whose error is kept.
+    places: Places,
+    failed: Vec<Option<FailedKey<K>>>,
+}
+
+/// The places of failures by their numbers. The oldest failure has the lowest number. It does not depend on the type of the keys, so it
+/// is compiled once.
+#[derive(Default)]
+struct Places {
+    by_number: BTreeMap<u64, usize>,
+    free: Vec<usize>,
+    used: usize,
+}
+
+impl Places {
+    /// Returns the place for a new failure. It is the next one after all others if none of them is free.
+    fn add(&mut self, number: u64) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        self.by_number.insert(number, place);
+        place
+    }
+
+    fn get(&self, number: u64) -> Option<usize> {
+        self.by_number.get(&number).copied()
+    }
+
+    fn remove(&mut self, number: u64) -> Option<usize> {
+        let place = self.by_number.remove(&number)?;
+        self.free.push(place);
+        Some(place)
+    }
+
+    /// Removes the oldest failure if there are more than `most`. Returns its place.
+    fn remove_surplus(&mut self, most: usize) -> Option<usize> {
+        if self.by_number.len() <= most {
+            return None;
+        }
+        let (_, place) = self.by_number.pop_first()?;
+        self.free.push(place);
+        Some(place)
+    }
+
+    /// Returns the places, the oldest failure first.
+    fn list(&self) -> Vec<usize> {
+        self.by_number.values().copied().collect()
+    }
 }
 
 /// Keys that were removed from the table, to be dropped outside the lock.
@@ -187,7 +231,7 @@ type RemovedKeys<K> = ([Option<K>; 2], [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> FailedKeyTable<K> {
     fn new(most: usize) -> Self {
-        let kept = || KeptErrors { count: 0, failed: BTreeMap::new() };
+        let kept = || KeptErrors { count: 0, places: Places::default(), failed: Vec::new() };
         Self { known: HashMap::default(), failing: kept(), parked: kept(), number: 0, most }
     }
 
@@ -240,7 +284,7 @@ impl<K: Key> FailedKeyTable<K> {
     /// Returns the parked or the failing keys with their errors, the oldest failure first.
     fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let kept = if parked { &self.parked } else { &self.failing };
-        kept.failed.values().cloned().collect()
+        kept.places.list().into_iter().filter_map(|place| kept.failed[place].clone()).collect()
     }
 
     fn keys(&self) -> Vec<K> {
@@ -256,13 +300,22 @@ impl<K> KeptErrors<K> {
     /// Adds a key. Returns the oldest one if there are more than `most`.
     fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
         self.count += 1;
-        self.failed.insert(number, failed);
-        if self.failed.len() > most { self.failed.pop_first().map(|(_, oldest)| oldest) } else { None }
+        let place = self.places.add(number);
+        if place == self.failed.len() {
+            self.failed.push(Some(failed));
+        } else {
+            self.failed[place] = Some(failed);
+        }
+        self.places.remove_surplus(most).and_then(|oldest| self.failed[oldest].take())
+    }
+
+    fn get(&self, number: u64) -> Option<&FailedKey<K>> {
+        self.failed[self.places.get(number)?].as_ref()
     }
 
     fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
         self.count -= 1;
-        self.failed.remove(&number)
+        self.places.remove(number).and_then(|place| self.failed[place].take())
     }
 }
 

@@ -17,13 +17,14 @@ use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
 use crate::run::fence::Fence;
 use crate::run::metrics::RunCounters;
+use crate::run::outcome::{Failed, RunResult};
 use crate::run::overrun::report_overrun;
 use crate::run::own_writes::RecordedWrites;
 use crate::run::permit::Admission;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{EndedRun, Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner};
+use crate::run::runner::{EndedRun, KeyTurn, Reconcile, RunHooks, RunSettings, Runner};
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +79,7 @@ impl<K: Key> RunRecorder<K> {
     }
 
     fn failed(&self, key: &K, failed: &Failed<'_>) {
-        let Failed { error, failures, next } = *failed;
+        let Failed { error, failures, retry_after } = *failed;
         let now = self.state.clock.now();
         self.state.failed.add(FailedKey {
             key: key.clone(),
@@ -87,10 +88,9 @@ impl<K: Key> RunRecorder<K> {
             since: now,
             failing_since: now,
             next_try: None,
-            parked: !matches!(next, NextAttempt::Retry(_)),
+            parked: retry_after.is_none(),
         });
         if let Some(hook) = &self.on_error {
-            let retry_after = if let NextAttempt::Retry(after) = next { Some(after) } else { None };
             let failure = RunFailure { controller: &self.state.name, key, error, failures, retry_after };
             shielded("the error hook of a controller", || hook(&failure));
         }
@@ -214,30 +214,24 @@ impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
     }
 }
 
-type ControllerRuns<K, R, P> = RunSettings<Checked<K, R>, P, RunRecorder<K>>;
-type ControllerRunner<K, R, P> = Runner<K, Checked<K, R>, P, RunRecorder<K>>;
+type ControllerRunner<K> = Runner<K, RunRecorder<K>>;
 
 /// The job of one controller.
-pub(super) struct ControllerJob<K: Key, R, P> {
+pub(super) struct ControllerJob<K: Key> {
     state: Arc<ControllerState<K>>,
-    runs: Arc<ControllerRuns<K, R, P>>,
+    runs: Arc<RunSettings<K, RunRecorder<K>>>,
     /// The runners that no thread uses now.
-    runners: Mutex<Vec<ControllerRunner<K, R, P>>>,
+    runners: Mutex<Vec<ControllerRunner<K>>>,
 }
 
-impl<K, R, P> ControllerJob<K, R, P>
-where
-    K: Key + Sync + fmt::Debug,
-    R: Reconciler<K> + 'static,
-    P: RetryPolicy<K> + 'static,
-{
-    pub(super) fn new(recorder: RunRecorder<K>, reconciler: Checked<K, R>, policy: P) -> Self {
+impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
+    pub(super) fn new(recorder: RunRecorder<K>, reconcile: Reconcile<K>, policy: Box<dyn RetryPolicy<K>>) -> Self {
         let state = Arc::clone(&recorder.state);
         let runs = Arc::new(RunSettings {
-            name: state.name.clone(),
+            name: Arc::from(state.name.as_str()),
             clock: state.clock.clone(),
             abort: state.abort.clone(),
-            reconciler,
+            reconcile,
             policy,
             timeout: state.timeout,
             hooks: recorder,
@@ -245,7 +239,7 @@ where
         Self { state, runs, runners: Mutex::new(Vec::new()) }
     }
 
-    fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K, R, P> {
+    fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K> {
         let idle = self.runners.lock().pop();
         if let Some(mut runner) = idle {
             runner.use_slot(turn.slot());
@@ -257,12 +251,7 @@ where
     }
 }
 
-impl<K, R, P> Job for ControllerJob<K, R, P>
-where
-    K: Key + Sync + fmt::Debug,
-    R: Reconciler<K> + 'static,
-    P: RetryPolicy<K> + 'static,
-{
+impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     fn serve(&self, turn: &PoolTurn<'_>) {
         let mut runner = self.runner(turn);
         let state = &*self.state;

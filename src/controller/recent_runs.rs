@@ -12,7 +12,8 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::queue::{Key, Reasons};
 use crate::run::error::Chain;
-use crate::run::runner::{EndedRun, NextAttempt, RunResult};
+use crate::run::outcome::RunResult;
+use crate::run::runner::EndedRun;
 
 /// The number of runs without failure that a controller keeps.
 pub(crate) const MOST_RUNS: usize = 512;
@@ -93,9 +94,9 @@ impl RecentRunResult {
             RunResult::Aborted => Self::Aborted,
             RunResult::Failed(failed) => {
                 let error = bounded(Chain(failed.error).to_string());
-                match failed.next {
-                    NextAttempt::Retry(retry_after) => Self::Failed { error, retry_after },
-                    NextAttempt::Drop | NextAttempt::Terminal => Self::Parked(error),
+                match failed.retry_after {
+                    Some(retry_after) => Self::Failed { error, retry_after },
+                    None => Self::Parked(error),
                 }
             }
         }
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
     use crate::base::time::Nanos;
     use crate::run::context::RunInfo;
-    use crate::run::runner::Failed;
+    use crate::run::outcome::Failed;
 
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!((runs.of_key(&1).len(), runs.of_key(&2).len()), (0, 1));
 
         let error = std::io::Error::other("no answer");
-        let failed = || RunResult::Failed(Failed { error: &error, failures: 1, next: NextAttempt::Drop });
+        let failed = || RunResult::Failed(Failed { error: &error, failures: 1, retry_after: None });
         for start in 0..=MOST_FAILURES {
             runs.add(&clock, &7, &failed(), &at(start as u64));
         }

@@ -28,9 +28,9 @@ use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
-use crate::run::counter::Counter;
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
+use crate::run::histogram::Counter;
 use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
 

@@ -21,7 +21,7 @@ use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::queue::{FastState, Key};
 use crate::run::error::Chain;
-use crate::run::runner::RunResult;
+use crate::run::outcome::RunResult;
 
 /// The result of a key's run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::counter::Counter;
-use super::histogram::Tallies;
+use super::histogram::{Counter, Tallies};
 
 /// The counters of one worker. Only its thread writes them, so counting needs no atomic addition and shares no cache line.
 #[derive(Debug, Default)]

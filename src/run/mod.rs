@@ -1,12 +1,12 @@
 //! Runs of a reconciler and their threads: workers of one queue, and pools that controllers share.
 
 pub(crate) mod context;
-pub(crate) mod counter;
 mod crash_loop;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
+pub(crate) mod outcome;
 pub(crate) mod overrun;
 pub(crate) mod own_writes;
 pub(crate) mod permit;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::counter::Counter;
+use super::histogram::Counter;
 use crate::base::group::Overrun;
 use crate::base::text::ShownKey;
 use crate::base::thread::shielded;

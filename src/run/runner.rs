@@ -6,37 +6,43 @@
 
 use std::error::Error;
 use std::fmt;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::metrics::RunCounters;
-use crate::base::backoff::Draws;
+use super::outcome::{JudgedRun, RunJudge, RunResult};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::group::{Run, WorkerSlot};
-use crate::base::text::{OneLine, ShownKey, one_line};
-use crate::base::thread::{Panic, panic_message, shielded};
-use crate::base::time::{Nanos, Rounded};
+use crate::base::text::ShownKey;
+use crate::base::thread::shielded;
+use crate::base::time::Nanos;
 use crate::queue::{Claim, Ending, Key, NoClaim, Reasons};
 use crate::run::context::{Context, RunInfo};
-use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
+use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
 use crate::run::permit::Admission;
-use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
-use crate::run::reconciler::{Action, Follow, Reconciler};
-use crate::run::retry_after::RetryAfter;
+use crate::run::policy::{Failure, RetryPolicy};
+use crate::run::reconciler::{Action, Reconciler};
+
+/// A reconciler without its type, so that each type of keys has one run loop.
+pub(crate) type Reconcile<K> = Box<dyn Fn(&Context, &K) -> Result<Action, BoxError> + Send + Sync>;
+
+/// Boxes a reconciler.
+pub(crate) fn boxed<K, R: Reconciler<K> + 'static>(reconciler: R) -> Reconcile<K> {
+    Box::new(move |cx, key| reconciler.reconcile(cx, key).map_err(Into::into))
+}
 
 /// The settings that all runs of one reconciler share.
-pub(crate) struct RunSettings<R, P, H> {
+pub(crate) struct RunSettings<K, H> {
     /// The name of the workers or the controller in log lines.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,
     /// Cancels the contexts of all runs.
     pub(crate) abort: CancellationToken,
-    pub(crate) reconciler: R,
-    pub(crate) policy: P,
+    pub(crate) reconcile: Reconcile<K>,
+    pub(crate) policy: Box<dyn RetryPolicy<K>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) hooks: H,
 }
@@ -128,70 +134,32 @@ pub(crate) struct EndedRun<'a> {
     pub(crate) thread: &'a str,
 }
 
-/// The result of a run.
-pub(crate) enum RunResult<'a> {
-    Succeeded,
-    /// The run requested another run, by its action or its error.
-    Requeued(Duration),
-    /// The run was aborted. The key returns to the queue.
-    Aborted,
-    Failed(Failed<'a>),
-}
-
-pub(crate) struct Failed<'a> {
-    pub(crate) error: &'a (dyn Error + 'static),
-    /// The number of failed runs in a row, including this one.
-    pub(crate) failures: u32,
-    pub(crate) next: NextAttempt,
-}
-
-/// The next attempt after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextAttempt {
-    Retry(Duration),
-    /// The policy does not retry the key.
-    Drop,
-    /// The error is terminal.
-    Terminal,
-}
-
 /// Runs keys one after the other. Reuses its parts, so that a run allocates nothing.
-pub(crate) struct Runner<K, R, P, H> {
-    runs: Arc<RunSettings<R, P, H>>,
-    counters: Arc<RunCounters>,
+pub(crate) struct Runner<K, H> {
+    runs: Arc<RunSettings<K, H>>,
+    judge: RunJudge,
     /// The context of all runs, one after the other.
     cx: Context,
     /// The start and the end of the last run, if runs are timed.
     times: (Nanos, Nanos),
     /// Whether a token was taken that no run has used yet.
     has_token: bool,
-    draws: Draws,
-    key: PhantomData<fn(K)>,
 }
 
-impl<K, R, P, H> Runner<K, R, P, H>
-where
-    K: Key + fmt::Debug,
-    R: Reconciler<K>,
-    P: RetryPolicy<K>,
-    H: RunHooks<K>,
-{
+impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     /// Creates a runner that counts in `counters`, which it alone writes.
-    pub(crate) fn new(runs: Arc<RunSettings<R, P, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
+    pub(crate) fn new(runs: Arc<RunSettings<K, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
         let slot = Some(Arc::clone(slot));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
         let cx = cx.in_term(runs.hooks.fence());
-        let draws = runs.clock.draws();
-        Self { runs, counters, cx, times: (Nanos::NEVER, Nanos::ZERO), has_token: false, draws, key: PhantomData }
+        let (controller, abort, draws) = (Arc::clone(&runs.name), runs.abort.clone(), runs.clock.draws());
+        let judge = RunJudge { controller, abort, counters, draws };
+        Self { runs, judge, cx, times: (Nanos::NEVER, Nanos::ZERO), has_token: false }
     }
 
     /// Moves the runner to another worker slot.
     pub(crate) fn use_slot(&mut self, slot: &Arc<WorkerSlot>) {
         self.cx.use_slot(slot);
-    }
-
-    fn name(&self) -> &str {
-        &self.runs.name
     }
 
     /// Runs a key from `first`, then further queued keys. Returns the reason for stopping.
@@ -200,8 +168,7 @@ where
     /// panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
     pub(crate) fn serve(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
-            let (controller, message) = (self.name(), one_line(panic_message(&*panic)));
-            log::error!(controller, panic:% = message; "{controller}: a key's own code or a policy panicked: {message}");
+            self.judge.log_foreign_panic(&*panic);
             if self.has_token {
                 self.runs.hooks.put_token_back();
             }
@@ -280,9 +247,11 @@ where
 
     /// Runs the key of a claim. Called once, so that it becomes part of the loop.
     fn run(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending {
-        let Self { runs, cx, counters, times, .. } = self;
-        let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), &ShownKey(claim.key()));
-        log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
+        let Self { runs, cx, judge, times, .. } = self;
+        let key = &ShownKey(claim.key());
+        if log::log_enabled!(log::Level::Trace) {
+            judge.log_start(key, &turn.slot().name);
+        }
         runs.hooks.begin(claim.key());
         let call = RunInfo {
             reasons: claim.reasons(),
@@ -295,25 +264,50 @@ where
         cx.renew(deadline, call);
         let outcome = {
             let _run = turn.begin(start, deadline, claim.record());
-            catch_unwind(AssertUnwindSafe(|| runs.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
+            catch_unwind(AssertUnwindSafe(|| (runs.reconcile)(cx, claim.key())))
         };
         cx.end();
         let end = if start == Nanos::NEVER { Nanos::ZERO } else { runs.clock.nanos() };
         if end >= deadline {
-            counters.timeouts.count();
+            judge.counters.timeouts.count();
         }
         if H::TIMED {
             let (queued, worked) = (call.queued_for.unwrap_or_default(), end.since(start));
-            counters.queue_time.add(queued);
-            counters.work_time.add(worked);
+            judge.counters.queue_time.add(queued);
+            judge.counters.work_time.add(worked);
             runs.hooks.timed(queued, worked);
             *times = (start, end);
         }
         match outcome {
-            Ok(Ok(action)) => self.succeeded(claim, action),
-            Ok(Err(error)) => self.failed(claim, &*error),
-            Err(panic) => self.panicked(claim, &panic),
+            Ok(Ok(action)) => {
+                let (result, ending) = judge.succeeded(key, action);
+                self.note(claim.key(), result);
+                ending
+            }
+            Ok(Err(error)) => self.failed(claim, Ok(error)),
+            Err(panic) => {
+                let error = judge.panicked(key, &*panic);
+                self.failed(claim, Err(error))
+            }
         }
+    }
+
+    /// Handles a run that returned an error or panicked.
+    #[cold]
+    #[inline(never)]
+    fn failed(&mut self, claim: &Claim<K>, error: Result<BoxError, Panicked>) -> Ending {
+        let Self { runs, cx, judge, .. } = self;
+        let (key, failures) = (&ShownKey(claim.key()), claim.failures_if_retried());
+        let run = JudgedRun { key, reasons: claim.reasons(), failures, cx };
+        let policy = |failures, error: &(dyn Error + 'static), random| {
+            runs.policy.decide(&Failure { key: claim.key(), failures, error, random })
+        };
+        let (result, ending) = match &error {
+            Ok(error) => judge.failed(&run, &**error, &policy),
+            Err(panicked) => judge.decide(&run, panicked, &policy),
+        };
+        self.note(claim.key(), result);
+        ending
     }
 
     /// Passes the outcome of a run to the hooks.
@@ -332,104 +326,5 @@ where
         let (start, end) = self.times;
         let thread = self.cx.thread().unwrap_or_default();
         self.runs.hooks.record(key, outcome, &EndedRun { call: self.cx.call, start, end, thread });
-    }
-
-    fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
-        let counters = &self.counters;
-        let (controller, key) = (self.name(), &ShownKey(claim.key()));
-        let (after, ending) = match action.0 {
-            Follow::Nothing => {
-                counters.successes.count();
-                log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
-                self.note(claim.key(), RunResult::Succeeded);
-                return Ending::Done;
-            }
-            Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
-            Follow::Retry(after) => (after, Ending::Retry(after)),
-        };
-        counters.requeues.count();
-        let shown = Rounded(after);
-        log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
-        self.note(claim.key(), RunResult::Requeued(after));
-        ending
-    }
-
-    fn failed(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
-        let Self { counters, runs, .. } = &*self;
-        let (controller, key) = (self.name(), &ShownKey(claim.key()));
-        // Checked first: the source of a terminal error may be one of the errors below.
-        if Terminal::find(error).is_some() {
-            counters.terminal_errors.count();
-            let shown = OneLine(Chain(error));
-            log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
-            let failures = claim.failures_if_retried();
-            self.note(claim.key(), RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
-            return Ending::Done;
-        }
-        if let Some(requeue) = RequeueAfter::find(error) {
-            counters.requeues.count();
-            let after = requeue.after();
-            let (shown, error_shown) = (Rounded(after), OneLine(Chain(error)));
-            log::info!(
-                controller, key:?, after:% = shown, error:% = error_shown;
-                "{controller}: {key:?} requested a requeue after {shown}: {error_shown}"
-            );
-            self.note(claim.key(), RunResult::Requeued(after));
-            return Ending::RequeueAfter(after);
-        }
-        // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
-        let is_aborted = match find(error) {
-            Some(Cancelled::Aborted) => runs.abort.is_closed(),
-            Some(Cancelled::TermEnded) => self.cx.fence().is_err(),
-            _ => false,
-        };
-        if is_aborted {
-            counters.aborted.count();
-            log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
-            self.note(claim.key(), RunResult::Aborted);
-            return Ending::PutBack(claim.reasons());
-        }
-        self.decide(claim, error)
-    }
-
-    fn panicked(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending {
-        self.counters.panics.count();
-        let error = Panicked::new(panic_message(&**panic));
-        let (controller, key, message) = (self.name(), &ShownKey(claim.key()), one_line(error.message()));
-        log::error!(controller, key:?, panic:% = message; "{controller}: the reconciler panicked at {key:?}: {message}");
-        self.decide(claim, &error)
-    }
-
-    /// Lets the policy decide about a failed run.
-    fn decide(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
-        let failures = claim.failures_if_retried();
-        let random = self.draws.draw();
-        let Self { counters, runs, .. } = &*self;
-        let (controller, key) = (self.name(), &ShownKey(claim.key()));
-        let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
-        let error = Muted::unwrap(error);
-        let chain = OneLine(Chain(error));
-        let (next, ending) = match runs.policy.decide(&Failure { key: claim.key(), failures, error, random }) {
-            RetryDecision::Retry(backoff) => {
-                let backoff = RetryAfter::find(error).map_or(backoff, |least| backoff.max(least.delay()));
-                counters.retries.count();
-                let shown = Rounded(backoff);
-                log::log!(
-                    level, controller, key:?, error:% = chain, failures, backoff:% = shown;
-                    "{controller}: reconcile of {key:?} failed, to be retried in {shown} (failure {failures}): {chain}"
-                );
-                (NextAttempt::Retry(backoff), Ending::Retry(backoff))
-            }
-            RetryDecision::Drop => {
-                counters.drops.count();
-                log::warn!(
-                    controller, key:?, error:% = chain, failures;
-                    "{controller}: reconcile of {key:?} failed, not retried (failure {failures}): {chain}"
-                );
-                (NextAttempt::Drop, Ending::Done)
-            }
-        };
-        self.note(claim.key(), RunResult::Failed(Failed { error, failures, next }));
-        ending
     }
 }

@@ -13,12 +13,12 @@ use crate::base::group::{Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
-use crate::run::counter::Counter;
+use crate::run::histogram::Counter;
 use crate::run::metrics::{self, RunCounters, WorkersMetrics};
 use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{RunSettings, Runner};
+use crate::run::runner::{RunSettings, Runner, boxed};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -136,11 +136,11 @@ impl<R, P> Workers<R, P> {
         let queue = Arc::clone(&queue.shared);
         queue.measure();
         let runs = Arc::new(RunSettings {
-            name: group.name.clone(),
+            name: Arc::from(group.name.as_str()),
             clock: group.clock.clone(),
             abort: group.abort.clone(),
-            reconciler: self.reconciler,
-            policy: self.policy,
+            reconcile: boxed(self.reconciler),
+            policy: Box::new(self.policy),
             timeout: self.timeout,
             hooks: WorkerHooks(Arc::clone(&group)),
         });

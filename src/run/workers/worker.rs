@@ -8,8 +8,6 @@ use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
 use crate::queue::{Key, NoClaim, QueueShared};
-use crate::run::policy::RetryPolicy;
-use crate::run::reconciler::Reconciler;
 use crate::run::runner::{KeyTurn, RunHooks, Runner};
 
 /// The hooks of a worker. It takes keys until its group is closed.
@@ -23,11 +21,11 @@ impl<K> RunHooks<K> for WorkerHooks {
 }
 
 /// The worker of one thread.
-pub(super) struct Worker<K: Key, R, P> {
+pub(super) struct Worker<K: Key> {
     pub(super) queue: Arc<QueueShared<K>>,
     pub(super) group: Arc<ThreadGroup>,
     pub(super) slot: Arc<WorkerSlot>,
-    pub(super) runner: Runner<K, R, P, WorkerHooks>,
+    pub(super) runner: Runner<K, WorkerHooks>,
 }
 
 /// The turn of a worker. It lasts until the queue is empty; in a simulation, for one key.
@@ -59,12 +57,7 @@ impl KeyTurn for WorkerTurn<'_> {
     fn more(&self) {}
 }
 
-impl<K, R, P> Task for Worker<K, R, P>
-where
-    K: Key + fmt::Debug,
-    R: Reconciler<K> + 'static,
-    P: RetryPolicy<K> + 'static,
-{
+impl<K: Key + fmt::Debug> Task for Worker<K> {
     /// Blocks until the queue is closed and empty, or the group is closed.
     fn step(&mut self, _now: Nanos) -> Next {
         let Self { queue, group, slot, runner } = self;
