@@ -216,7 +216,7 @@ fn terms(sizes: &Sizes) {
         manager.stop();
     }
     for (_, running) in leaders {
-        running.wait().expect("it stops in order");
+        running.join().expect("it stops in order");
     }
 }
 
@@ -263,7 +263,7 @@ impl Member {
 
     fn leave(self) {
         self.manager.stop();
-        self.running.wait().expect("it stops in order");
+        self.running.join().expect("it stops in order");
     }
 }
 

@@ -262,7 +262,7 @@ fn serve(
     let running = manager.start()?;
     interrupt::wait_or_interrupt(&Context::detached(), stay)?;
     manager.stop();
-    Ok(running.wait()?)
+    Ok(running.join()?)
 }
 
 /// Creates or changes a service, and waits until a controller has made its instances.

@@ -58,8 +58,8 @@ fn main() -> Result<(), BoxError> {
     for name in all_settled.iter().take(desired.len()) {
         println!("{name}: settled");
     }
-    poller.shutdown(Duration::from_secs(1));
-    workers.shutdown(Duration::from_secs(1));
+    poller.shutdown(Duration::from_secs(1))?;
+    workers.shutdown(Duration::from_secs(1))?;
     println!("all as desired: {:?}", current.lock());
     Ok(())
 }

@@ -139,6 +139,6 @@ fn run(Arguments { address }: Arguments) -> Result<(), BoxError> {
     let running = manager.start()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     end.cancel();
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10))?;
     Ok(())
 }

@@ -300,7 +300,7 @@ fn round(keys: usize, length: Duration) -> Seen {
     let elapsed = Clock::system().now() - begin;
     // A stopped manager finishes its runs.
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     let mut seen = Seen { elapsed, ..Seen::default() };
     for (world, handle) in worlds.iter().zip(&handles) {
         world.check(handle);

@@ -17,6 +17,6 @@ pub(crate) fn stop_after(
         wait_or_interrupt(&Context::detached(), stay)?;
     }
     manager.stop();
-    running.wait()?;
+    running.join()?;
     done
 }

@@ -55,5 +55,5 @@ pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
     let running = manager.start()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     manager.stop();
-    Ok(running.wait()?)
+    Ok(running.join()?)
 }

@@ -66,7 +66,7 @@ fn run() -> Result<(), BoxError> {
     let tour = Tour { functions: Api::new(client.clone()), client: client.clone(), cx: Context::detached() };
     let done = tour.go();
     manager.stop();
-    running.wait()?;
+    running.join()?;
     done?;
 
     recorder.flush();

@@ -224,6 +224,6 @@ fn every_order_ends_with_the_same_image() {
         let latest = || functions.get(&wanted.key()).unwrap().status.latest_image;
         sim.run_until(Duration::from_secs(60), || latest() == format!("{TAG}@decade-by-bob-1"));
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     });
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// Any error that can move between threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -27,35 +28,13 @@ pub struct StartError(StartErrorKind);
 
 #[derive(Debug)]
 enum StartErrorKind {
-    Setting {
-        field: &'static str,
-        value: String,
-        rule: &'static str,
-    },
-    Named {
-        kind: &'static str,
-        name: String,
-        fault: Cow<'static, str>,
-    },
-    Thread {
-        name: String,
-        source: std::io::Error,
-    },
-    Stopped {
-        watch: String,
-    },
-    Panicked {
-        component: String,
-        message: String,
-    },
-    NotSimulated {
-        name: String,
-    },
-    #[cfg(feature = "serve")]
-    Unavailable {
-        what: String,
-        source: BoxError,
-    },
+    Setting { field: &'static str, value: String, rule: &'static str },
+    Named { kind: &'static str, name: String, fault: Cow<'static, str> },
+    Thread { name: String, source: std::io::Error },
+    Stopped { watch: String },
+    Panicked { component: String, message: String },
+    NotSimulated { name: String },
+    Unavailable { what: String, source: BoxError },
 }
 
 impl StartError {
@@ -91,10 +70,11 @@ impl StartError {
         Self(StartErrorKind::Thread { name: name.to_owned(), source })
     }
 
-    /// Creates the error of an address or a file, such as `cannot listen on 127.0.0.1:80`.
-    #[cfg(feature = "serve")]
-    pub(crate) fn unavailable(what: String, source: impl Into<BoxError>) -> Self {
-        Self(StartErrorKind::Unavailable { what, source: source.into() })
+    /// Creates the error of an address, a file or a device that cannot be used.
+    ///
+    /// `what` is the message, such as `cannot listen on 127.0.0.1:80`. `source` is the reason.
+    pub fn unavailable(what: impl Into<String>, source: impl Into<BoxError>) -> Self {
+        Self(StartErrorKind::Unavailable { what: what.into(), source: source.into() })
     }
 
     pub(crate) fn not_simulated(name: &str) -> Self {
@@ -127,8 +107,7 @@ impl StartError {
         matches!(self.0, StartErrorKind::Stopped { .. })
     }
 
-    /// Returns whether an address or a file cannot be used. The message names it. The source is the reason.
-    #[cfg(feature = "serve")]
+    /// Returns whether an address, a file or a device cannot be used. The message names it. The source is the reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self.0, StartErrorKind::Unavailable { .. })
@@ -163,7 +142,6 @@ impl fmt::Display for StartError {
             StartErrorKind::NotSimulated { name } => {
                 write!(f, "{name} cannot be simulated: it waits for something other than the clock")
             }
-            #[cfg(feature = "serve")]
             StartErrorKind::Unavailable { what, .. } => f.write_str(what),
         }
     }
@@ -173,30 +151,13 @@ impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             StartErrorKind::Thread { source, .. } => Some(source),
-            #[cfg(feature = "serve")]
             StartErrorKind::Unavailable { source, .. } => Some(&**source),
             _ => None,
         }
     }
 }
 
-/// The error of a `join_timeout`: some threads have not ended.
-///
-/// The threads continue, and the handle can be joined again.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Action, BoxError, Context, WorkQueue, Workers};
-/// use std::time::Duration;
-///
-/// let queue = WorkQueue::<String>::new();
-/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-/// let mut workers = Workers::new(idle).start(&queue)?;
-/// let still = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
-/// assert_eq!(still.to_string(), "still running: worker-0");
-/// # Ok::<_, BoxError>(())
-/// ```
+/// The threads that have not ended within a timeout. They continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StillRunning {
     threads: Vec<String>,
@@ -227,3 +188,104 @@ impl fmt::Display for StillRunning {
 }
 
 impl Error for StillRunning {}
+
+/// The error of an end: the first failure, and the threads that have not ended.
+///
+/// [`Manager::run`](crate::Manager::run) and each method of a [`Running`](crate::Running) that waits for the end return it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Component, Context, Manager, WorkQueue, Workers};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let mut workers = Workers::new(idle).start(&queue)?;
+/// let error = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
+/// assert_eq!(error.to_string(), "still running: worker-0");
+///
+/// let manager = Manager::builder().build()?;
+/// let running = manager.start()?;
+/// manager.add(Component::function("beat", |_cx: &Context| Err("no pulse")))?;
+/// let error = running.join().unwrap_err();
+/// assert_eq!((error.component(), error.to_string().as_str()), (Some("beat"), "beat: no pulse"));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct EndError {
+    failure: Option<(String, Arc<BoxError>)>,
+    still_running: Vec<String>,
+}
+
+impl EndError {
+    pub(crate) fn failed(component: &str, error: Arc<BoxError>) -> Self {
+        Self { failure: Some((component.to_owned(), error)), still_running: Vec::new() }
+    }
+
+    /// Returns the error of a failure and of these threads. `Ok` without both.
+    pub(crate) fn unless_well(
+        failure: Option<(String, Arc<BoxError>)>,
+        still_running: Vec<String>,
+    ) -> Result<(), Self> {
+        if failure.is_none() && still_running.is_empty() { Ok(()) } else { Err(Self { failure, still_running }) }
+    }
+
+    /// Adds the failure of a component, unless the error has one.
+    pub(crate) fn with_failure(mut self, component: &str, error: Arc<BoxError>) -> Self {
+        self.failure.get_or_insert_with(|| (component.to_owned(), error));
+        self
+    }
+
+    /// Returns whether everything has ended, with a failure.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.failure.is_some() && self.still_running.is_empty()
+    }
+
+    /// Returns the name of the component that failed first. `None` if threads have not ended, but no component failed.
+    #[must_use]
+    pub fn component(&self) -> Option<&str> {
+        self.failure.as_ref().map(|(component, _)| component.as_str())
+    }
+
+    /// Returns the error of the component that failed first.
+    #[must_use]
+    pub fn failure(&self) -> Option<&BoxError> {
+        self.failure.as_ref().map(|(_, error)| &**error)
+    }
+
+    /// Returns the names of the threads that had not ended. Empty if everything has ended.
+    #[must_use]
+    pub fn still_running(&self) -> &[String] {
+        &self.still_running
+    }
+}
+
+impl From<StillRunning> for EndError {
+    fn from(still: StillRunning) -> Self {
+        Self { failure: None, still_running: still.threads }
+    }
+}
+
+impl fmt::Display for EndError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((component, error)) = &self.failure {
+            // An error about the manager itself already contains its name.
+            match error.downcast_ref::<StartError>() {
+                Some(error) if error.is_about("manager", component) => write!(f, "{error}")?,
+                _ => write!(f, "{component}: {error}")?,
+            }
+        }
+        match (&self.failure, self.still_running.is_empty()) {
+            (_, true) => Ok(()),
+            (None, false) => write!(f, "still running: {}", self.still_running.join(", ")),
+            (Some(_), false) => write!(f, "; still running: {}", self.still_running.join(", ")),
+        }
+    }
+}
+
+impl Error for EndError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.failure.as_ref().and_then(|(_, error)| error.source())
+    }
+}

@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod cancel;
 pub(crate) mod clock;
+pub(crate) mod end;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod hash;
@@ -20,6 +21,7 @@ pub(crate) mod wait;
 pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
-pub use self::error::{StartError, StillRunning};
-pub use self::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
+pub use self::end::EndHook;
+pub use self::error::{EndError, StartError, StillRunning};
+pub use self::running::{RunPhase, RunStatus, Runnable, Running};
 pub use self::thread::ThreadOptions;

@@ -5,51 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{BoxError, StillRunning};
+use super::end::EndHook;
+use super::error::{BoxError, EndError};
 use super::process::OwnerProcess;
-use super::sync::Mutex;
-use super::thread::shielded;
 use super::time::Rounded;
-
-/// A callback for the end of a [`Runnable`].
-pub type EndHook = Arc<dyn Fn() + Send + Sync>;
-
-/// The hooks of one [`Runnable`], and its failure.
-#[derive(Default)]
-pub(crate) struct EndHooks {
-    hooks: Mutex<Vec<EndHook>>,
-    failure: Mutex<Option<Arc<BoxError>>>,
-}
-
-impl EndHooks {
-    /// Adds a hook, and calls it if everything has ended or failed already. Checks this after the hook is added, so that nothing is
-    /// missed.
-    pub(crate) fn add(&self, hook: &EndHook, has_ended: impl FnOnce() -> bool) {
-        self.hooks.lock().push(Arc::clone(hook));
-        if has_ended() || self.failure().is_some() {
-            call(hook);
-        }
-    }
-
-    /// Calls all hooks, without the lock. A panic of a hook is logged.
-    pub(crate) fn call(&self) {
-        let hooks = self.hooks.lock().clone();
-        hooks.iter().for_each(call);
-    }
-
-    /// Keeps the first failure. The caller then calls the hooks.
-    pub(crate) fn fail(&self, error: &Arc<BoxError>) {
-        self.failure.lock().get_or_insert_with(|| Arc::clone(error));
-    }
-
-    pub(crate) fn failure(&self) -> Option<Arc<BoxError>> {
-        self.failure.lock().clone()
-    }
-}
-
-fn call(hook: &EndHook) {
-    shielded("a hook for an end", || hook());
-}
 
 /// Something that runs on its own threads until it is stopped.
 ///
@@ -61,7 +20,7 @@ fn call(hook: &EndHook) {
 /// Two pollers as one component:
 ///
 /// ```
-/// use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
+/// use homeostat::base::{EndError, EndHook, RunStatus, Runnable};
 /// use homeostat::watch::SourceHandle;
 /// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -78,7 +37,7 @@ fn call(hook: &EndHook) {
 ///     fn close(&self) {
 ///         self.0.iter().for_each(Runnable::close);
 ///     }
-///     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+///     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
 ///         let first = self.0[0].join_timeout(timeout);
 ///         self.0[1].join_timeout(timeout).and(first)
 ///     }
@@ -104,7 +63,7 @@ fn call(hook: &EndHook) {
 /// let manager = Manager::builder().build()?;
 /// manager.add(Component::running("pair", pair))?;
 /// let running = manager.start()?;
-/// running.shutdown(Duration::from_secs(10));
+/// running.shutdown(Duration::from_secs(10))?;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 pub trait Runnable: Send + Sync {
@@ -125,14 +84,19 @@ pub trait Runnable: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] with the threads that have not ended. This can be called again.
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning>;
+    /// Returns [`EndError`] with the threads that have not ended, for example from a [`StillRunning`](super::StillRunning). This can
+    /// be called again. A [failure](Self::failure) may be part of the error, but need not be.
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError>;
 
     /// Blocks until all threads have ended. If the caller is one of them, it must not wait for itself.
     ///
     /// By default calls [`join_timeout`](Self::join_timeout) without a limit.
-    fn join(&mut self) {
-        let _ = self.join_timeout(Duration::MAX);
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`join_timeout`](Self::join_timeout). If the caller is one of the threads, the error names its thread.
+    fn join(&mut self) -> Result<(), EndError> {
+        self.join_timeout(Duration::MAX)
     }
 
     /// Lets the threads continue after this value is dropped.
@@ -225,7 +189,7 @@ impl fmt::Display for RunPhase {
 ///
 /// A process that is forked without `exec` has a copy of the handle, but none of the threads. There, dropping the copy does nothing,
 /// and joining returns without a wait. Other methods may block for ever if a thread of the parent held a lock at the time of the
-/// fork. So fork before you start anything, or only to call `exec`.
+/// fork. Fork before you start anything, or only to call `exec`.
 ///
 /// # Examples
 ///
@@ -277,28 +241,41 @@ impl<T> Running<T> {
     ///
     /// [`stop`](Self::stop), [`abort`](Self::abort) or the threads themselves cause the end. If the caller is one of the threads,
     /// it does not wait for itself.
-    pub fn join(mut self) {
-        self.body.join();
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EndError`] with the failure, if there was one: a controller whose sources do not sync, a thread that panicked, or
+    /// the first component of a manager that failed. It also names the threads that a manager has given up, and the thread
+    /// of the caller if it is one of the threads.
+    pub fn join(mut self) -> Result<(), EndError> {
+        let ended = self.body.join();
         self.joined = true;
+        self.outcome(ended)
     }
 
     /// Blocks until all threads have ended, for at most `timeout` by their clock.
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] with the threads that have not ended: they have active work, or were not stopped. This can be
-    /// called again.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.body.join_timeout(timeout)
+    /// Returns [`EndError`] with the threads that have not ended: they have active work, or were not stopped. This can be
+    /// called again. Returns the errors of [`join`](Self::join) if all threads have ended.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
+        let ended = self.body.join_timeout(timeout);
+        self.outcome(ended)
     }
 
     /// Stops, waits up to `grace` for active work, aborts the rest, and joins all threads.
     ///
     /// Blocks until active user code has returned, even if it ignores its cancellation. To give up on such code, call
     /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach) instead.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`join`](Self::join).
     #[doc(alias = "close")]
-    pub fn shutdown(mut self, grace: Duration) {
-        self.end(grace);
+    pub fn shutdown(mut self, grace: Duration) -> Result<(), EndError> {
+        let ended = self.end(grace);
+        self.outcome(ended)
     }
 
     /// Lets the threads continue without stopping or joining them.
@@ -313,25 +290,37 @@ impl<T> Running<T> {
         self.body.status()
     }
 
-    fn end(&mut self, grace: Duration) {
+    /// Adds the failure of the body to the outcome of a join.
+    fn outcome(&self, ended: Result<(), EndError>) -> Result<(), EndError> {
+        match (ended, self.body.failure()) {
+            (ended, None) => ended,
+            (Ok(()), Some(failure)) => Err(EndError::failed(&self.body.status().name, failure)),
+            (Err(error), Some(failure)) => Err(error.with_failure(&self.body.status().name, failure)),
+        }
+    }
+
+    fn end(&mut self, grace: Duration) -> Result<(), EndError> {
         self.joined = true;
         self.body.stop();
         if grace == Duration::MAX {
             return self.body.join();
         }
-        let Err(still) = self.body.join_timeout(grace) else { return };
+        let still = match self.body.join_timeout(grace) {
+            Err(still) if !still.has_ended() => still,
+            ended => return ended,
+        };
         // Idle threads need no abort, but may not have ended within a grace period of zero.
         if !grace.is_zero() {
             let status = self.body.status();
             let (field, name) = (self.body.kind(), status.name.as_str());
-            let (grace, still_running) = (Rounded(grace), still.threads().join(", "));
+            let (grace, still_running) = (Rounded(grace), still.still_running().join(", "));
             log::warn!(
                 (field) = name, grace:%, still_running:%;
                 "{name}: aborting after the grace period of {grace}; still running: {still_running}"
             );
         }
         self.body.abort();
-        self.body.join();
+        self.body.join()
     }
 }
 
@@ -348,7 +337,8 @@ impl<T> Drop for Running<T> {
         match (self.detached || !self.owner.is_current(), self.joined) {
             (true, _) => {}
             (false, true) => self.body.stop(),
-            (false, false) => self.end(self.grace),
+            // A failure has been logged.
+            (false, false) => drop(self.end(self.grace)),
         }
     }
 }
@@ -366,13 +356,13 @@ impl<T: Send + Sync> Runnable for Running<T> {
         self.body.close();
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         self.body.join_timeout(timeout)
     }
 
-    fn join(&mut self) {
+    fn join(&mut self) -> Result<(), EndError> {
         self.joined = true;
-        self.body.join();
+        self.body.join()
     }
 
     fn detach(&mut self) {

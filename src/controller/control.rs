@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::source_list::{AcceptedChanges, Syncing};
 use super::state::ControllerState;
-use crate::base::group::ThreadGroup;
+use crate::base::end::EndPart;
 use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
@@ -77,7 +77,6 @@ impl std::error::Error for ControllerError {}
 
 /// The control task of one controller.
 pub(super) struct ControlTask<K: Key> {
-    pub(super) group: Arc<ThreadGroup>,
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) sync_timeout: Duration,
     /// The deadline of the initial listings.
@@ -87,6 +86,8 @@ pub(super) struct ControlTask<K: Key> {
     /// The changes that the last resync of moved keys has made.
     pub(super) moves_accepted: AcceptedChanges,
     pub(super) synced: bool,
+    /// Dropped last: the controller may end then.
+    pub(super) _part: EndPart,
 }
 
 impl<K: Key> ControlTask<K> {
@@ -121,7 +122,7 @@ impl<K: Key> ControlTask<K> {
     }
 
     fn control(&mut self, now: Nanos) -> Next {
-        if self.group.is_stopping() || self.state.is_stopped() {
+        if self.state.is_stopped() {
             return Next::Finished;
         }
         if !self.synced {

@@ -37,7 +37,7 @@ use crate::watch::source::{SourceHandle, check_period};
 /// vms.wait(&"vm-1", Duration::from_secs(10))?;
 /// assert_eq!(vms.metrics().runs.successes, 1);
 ///
-/// running.shutdown(Duration::from_secs(1));
+/// running.shutdown(Duration::from_secs(1))?;
 /// assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
 /// # Ok::<_, BoxError>(())
 /// ```
@@ -178,11 +178,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.conditions().synced
     }
 
-    /// Stops the controller, even if it was never started. Active runs continue.
-    pub(crate) fn close(&self) {
-        self.state.stop();
-    }
-
     /// Lets the controller run keys, because this process leads.
     pub(crate) fn lead(&self, fence: &Fence) {
         self.state.enter_term(fence);
@@ -256,9 +251,11 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.key_status(key)
     }
 
-    /// Returns the status of the key that `Debug` formats as `shown`, if it is known; see [`KeyStatus`].
-    #[cfg(feature = "serve")]
-    pub(crate) fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
+    /// Returns the status of the key that `Debug` formats as `shown`, if the controller knows it.
+    ///
+    /// Finds keys that run, have failed, are suspended, are first in the queue, or are among the recorded runs.
+    #[must_use]
+    pub fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
         self.state.find_key(shown)
     }
 

@@ -83,7 +83,6 @@ impl<K: Key> ControllerState<K> {
     }
 }
 
-#[cfg(feature = "serve")]
 impl<K: Key + fmt::Debug> ControllerState<K> {
     /// Returns the status of the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first
     /// in the queue, or have run lately.

@@ -53,12 +53,11 @@ pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, Run
 pub use self::waiters::{RunOutcome, WaitError};
 
 use self::control::ControlTask;
-use self::running::ControllerBody;
+use self::running::{ControllerBody, control_thread};
 use self::source::SourceStart;
 use self::source_list::AcceptedChanges;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
@@ -97,7 +96,7 @@ use crate::run::reconciler::Reconciler;
 /// vms.replace_all([("vm-1", 4)]);
 /// disks.replace_all([("disk-1", "vm-1")]);
 /// running.wait(&"vm-1", Duration::from_secs(10))?;
-/// running.shutdown(Duration::from_secs(30));
+/// running.shutdown(Duration::from_secs(30))?;
 /// # Ok::<_, BoxError>(())
 /// ```
 ///
@@ -225,28 +224,26 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
-        let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
-        group.on_end(&state.end.hook());
-        let waker = started.control.clone();
-        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.set());
-        let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
+        let mut body =
+            ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control: None, own_pool };
         unstarted.started();
         let sources = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
         let control = sources.and_then(|()| {
             let now = state.clock.nanos();
             let task = ControlTask {
-                group: Arc::clone(&group),
                 state: Arc::clone(&state),
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
                 moves_accepted: AcceptedChanges::default(),
                 synced: false,
+                _part: state.end.part(),
             };
-            group.start_task(&started.control, task)
+            let thread = control_thread(name);
+            started.control.add(&thread, task).map_err(|error| StartError::thread(&thread, error))
         });
         // After an error, a drop of the handle ends the running parts.
-        let failed = control.map(|joiner| body.control.keep(vec![joiner])).err();
+        let failed = control.map(|joiner| body.control = Some(joiner)).err();
         let running = Running::new(ControllerHandle::new(state), body, grace);
         failed.map_or(Ok(running), Err)
     }

@@ -8,10 +8,11 @@ use super::handle::ControllerHandle;
 use super::source::{SourceStart, StartedSource, Target};
 use super::source_list::RunningSource;
 use super::state::{ControllerState, Started};
-use crate::base::error::{BoxError, StartError, StillRunning};
-use crate::base::group::Handle;
-use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
+use crate::base::end::EndHook;
+use crate::base::error::{BoxError, EndError, StartError, StillRunning};
+use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::Latch;
 use crate::queue::Key;
@@ -22,7 +23,8 @@ use crate::watch::source::SourceHandle;
 pub(super) struct ControllerBody<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) started: Arc<Started>,
-    pub(super) control: Handle,
+    /// Joins the control task, until it has been joined.
+    pub(super) control: Option<Joiner>,
     pub(super) own_pool: Option<Running<WorkerPool>>,
 }
 
@@ -30,17 +32,24 @@ impl<K: Key> ControllerBody<K> {
     /// Joins the threads that have ended. Returns the names of the others.
     fn join_ended(&mut self) -> Vec<String> {
         let mut threads = self.state.sources.join_ended();
-        if let Err(still) = self.control.join_timeout(Duration::ZERO) {
-            threads.extend_from_slice(still.threads());
+        let control = self.control_thread();
+        if control.is_none() {
+            self.control.take().into_iter().for_each(Joiner::join);
         }
+        threads.extend(control);
         threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         threads
     }
 
-    /// Returns whether anything has not ended, except the run, mapping or listing that the caller is in.
+    /// Returns the name of the control task, unless it has ended.
+    fn control_thread(&self) -> Option<String> {
+        (!self.state.end.is_empty()).then(|| control_thread(&self.state.name))
+    }
+
+    /// Returns whether anything has not ended, without counting the caller's own run, mapping or listing.
     fn runs_elsewhere(&self) -> bool {
         self.state.sources.run_elsewhere()
-            || (!self.control.is_current() && self.control.status().phase != RunPhase::Ended)
+            || (!self.control.as_ref().is_some_and(Joiner::is_current) && !self.state.end.is_empty())
             || self.started.membership.slots().iter().any(|slot| !slot.is_current())
     }
 
@@ -51,9 +60,14 @@ impl<K: Key> ControllerBody<K> {
         self.started.membership.end();
         self.state.queue.shared.join_timer();
         if let Some(pool) = self.own_pool.take() {
-            pool.shutdown(Duration::ZERO);
+            drop(pool.shutdown(Duration::ZERO));
         }
     }
+}
+
+/// Returns the name of the control task of a controller.
+pub(super) fn control_thread(controller: &str) -> String {
+    format!("{controller}-control-0")
 }
 
 impl<K: Key> Runnable for ControllerBody<K> {
@@ -64,15 +78,13 @@ impl<K: Key> Runnable for ControllerBody<K> {
 
     fn stop(&self) {
         self.state.stop();
-        self.control.stop();
     }
 
     fn abort(&self) {
         self.state.abort();
-        self.control.stop();
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         let state = Arc::clone(&self.state);
         let deadline = state.clock.nanos().after(timeout);
         loop {
@@ -81,9 +93,9 @@ impl<K: Key> Runnable for ControllerBody<K> {
                 break;
             }
             if state.clock.reached(deadline) {
-                return Err(StillRunning::new(threads));
+                return Err(StillRunning::new(threads).into());
             }
-            state.end.event.wait_until(deadline);
+            state.end.wait_for_notice(deadline);
         }
         if state.is_stopped() {
             self.leave_pool();
@@ -91,19 +103,21 @@ impl<K: Key> Runnable for ControllerBody<K> {
         Ok(())
     }
 
-    fn join(&mut self) {
+    fn join(&mut self) -> Result<(), EndError> {
         while self.runs_elsewhere() {
-            self.state.end.event.wait_until(Nanos::NEVER);
+            self.state.end.wait_for_notice(Nanos::NEVER);
         }
         // Only the caller's own parts may be left. They cannot be stopped while they wait.
         self.stop();
         self.state.sources.join();
-        self.control.join();
+        self.control.take().into_iter().for_each(Joiner::join);
+        let own = self.started.membership.slots().into_iter().filter(|slot| slot.is_current());
+        let own: Vec<_> = own.map(|slot| slot.name.clone()).chain(self.control_thread()).collect();
         self.leave_pool();
+        Ok(StillRunning::unless_empty(own)?)
     }
 
     fn detach(&mut self) {
-        self.control.detach();
         self.state.sources.detach();
         if let Some(pool) = self.own_pool.take() {
             pool.detach();
@@ -112,14 +126,14 @@ impl<K: Key> Runnable for ControllerBody<K> {
 
     fn status(&self) -> RunStatus {
         let mut threads = self.state.sources.threads();
-        threads.extend(self.control.status().threads);
+        threads.extend(self.control_thread());
         threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         let phase = RunPhase::of(self.state.is_stopped(), &threads);
         RunStatus::new(self.state.name.as_str(), phase, threads)
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.state.end.hooks.add(&hook, || self.status().phase == RunPhase::Ended);
+        self.state.end.add_hook(&hook, || self.status().phase == RunPhase::Ended);
     }
 
     fn failure(&self) -> Option<Arc<BoxError>> {
@@ -170,8 +184,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if a source has an invalid setting or cannot be started. Sources that started before the failed one
-    /// stay. Also if the controller has not been started, or has been stopped.
+    /// Returns [`StartError`] if the controller does not run, or if a source has an invalid setting or cannot be started. Sources
+    /// that started before the failed one stay.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Sources, Watch, WorkerPool};

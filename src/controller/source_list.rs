@@ -199,7 +199,7 @@ impl SourceList {
 /// Joins sources. Call it without the lock: a join drops the source's values, which is user code.
 fn join(sources: Vec<RunningSource>) {
     for mut source in sources {
-        source.running.join();
+        drop(source.running.join());
     }
 }
 

@@ -18,15 +18,13 @@ use super::suspended_keys::SuspendedKeys;
 use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::group::Ended;
-use crate::base::running::EndHooks;
+use crate::base::end::End;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
@@ -85,7 +83,8 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// Counted by the watchdog.
     pub(super) overruns: Counter,
-    pub(super) end: Arc<EndNotifier>,
+    /// Its part is the control task. Notified when any part has ended, and when the controller has failed.
+    pub(super) end: Arc<End>,
     started: OnceLock<Arc<Started>>,
     /// Whether the controller has been joined. A run may still be active: the one that has joined it.
     pub(super) joined: AtomicBool,
@@ -102,30 +101,6 @@ pub(super) struct Started {
     pub(super) debounce: Option<(Duration, Duration)>,
     /// For sources without thread options.
     pub(super) options: ThreadOptions,
-}
-
-/// Notifies a controller's joiner and its manager that a part of the controller has ended, or that the controller has failed.
-pub(super) struct EndNotifier {
-    /// Set for the thread that joins the controller.
-    pub(super) event: Arc<AutoResetEvent>,
-    pub(super) hooks: EndHooks,
-}
-
-impl EndNotifier {
-    fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { event: AutoResetEvent::new(clock), hooks: EndHooks::default() })
-    }
-
-    /// Returns a hook that calls [`notify`](Self::notify).
-    pub(super) fn hook(self: &Arc<Self>) -> Ended {
-        let notifier = Arc::clone(self);
-        Arc::new(move || notifier.notify())
-    }
-
-    pub(super) fn notify(&self) {
-        self.event.set();
-        self.hooks.call();
-    }
 }
 
 impl<K: Key> ControllerState<K> {
@@ -174,7 +149,7 @@ impl<K: Key> ControllerState<K> {
                 exported_sources: Mutex::new(Vec::new()),
                 counters: Mutex::new(Vec::new()),
                 overruns: Counter::default(),
-                end: EndNotifier::new(clock.clone()),
+                end: End::new(clock.clone()),
                 clock,
                 started: OnceLock::new(),
                 joined: AtomicBool::new(false),
@@ -268,7 +243,10 @@ impl<K: Key> ControllerState<K> {
 
     /// Stops without ending the waits of other threads. The caller ends them.
     fn drop_keys(&self) {
-        self.close();
+        // A manager has closed the controller before.
+        if !self.is_stopped() {
+            self.close();
+        }
         self.waiters.freeze();
         self.sources.for_each(|source| source.end(false));
         self.queue.shutdown(Shutdown::Discard);
@@ -294,7 +272,7 @@ impl<K: Key> ControllerState<K> {
         let error = Arc::new(error);
         // Order: a thread that sees the failure finds the controller stopped, and the hooks find the failure.
         self.drop_keys();
-        self.end.hooks.fail(&error);
+        self.end.fail(Arc::clone(&error));
         self.waiters.close(WaitError::Failed);
         self.end.notify();
         let (controller, shown) = (self.name.as_str(), Chain(&**error));
@@ -302,7 +280,7 @@ impl<K: Key> ControllerState<K> {
     }
 
     pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
-        self.end.hooks.failure()
+        self.end.failure()
     }
 
     pub(super) fn set_rate(&self, rate: Option<(f64, u32)>) {

@@ -8,10 +8,11 @@ use super::handle::Manager;
 use super::state::ManagerInner;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::end::End;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::{AutoResetEvent, Latch};
+use crate::base::wait::AutoResetEvent;
 use crate::manager::election::Elector;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 
@@ -152,8 +153,7 @@ impl ManagerBuilder {
         }
         let pool = self.pool.name(format!("{}-pool", self.name)).shutdown_grace(Duration::ZERO);
         let clock = pool.clock.clone();
-        let abort = CancellationToken::new();
-        let ended = Latch::new(clock.clone());
+        let (abort, end) = (CancellationToken::new(), End::new(clock.clone()));
         let abort_on = self.abort_on.into_iter().map(|token| {
             let own = abort.clone();
             token.on_cancel(move || own.cancel())
@@ -175,7 +175,7 @@ impl ManagerBuilder {
                 resign: CancellationToken::new(),
                 state: Mutex::default(),
                 outcome: Mutex::new(None),
-                ended,
+                end,
             }),
         })
     }

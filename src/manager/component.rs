@@ -11,17 +11,15 @@ use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, unless_it_panics};
-use crate::controller::{Controller, ControllerHealth, ControllerStatus};
-#[cfg(feature = "serve")]
-use crate::controller::{ControllerMetrics, KeyStatus};
+use crate::controller::{
+    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, KeyStatus,
+};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::fence::Fence;
 use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
-#[cfg(feature = "serve")]
-use crate::watch::source::SourceStatus;
 use crate::watch::{Poller, Watch};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch or a function.
@@ -49,40 +47,71 @@ pub struct Component {
     pub(super) start: ComponentStart,
     /// Whether the component starts only once this process leads.
     pub(super) waits_to_lead: bool,
-    pub(super) controller: Option<ControllerEntry>,
+    pub(super) controller: Option<Arc<dyn ManagedController>>,
     /// The source of a poller or watch that lists.
     pub(super) source: Option<SourceHandle>,
 }
 
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
-/// The manager's access to a controller.
-pub(super) struct ControllerEntry {
-    /// A [`ControllerHandle`](crate::ControllerHandle) with keys of any type.
-    pub(super) handle: Box<dyn Any + Send + Sync>,
-    pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
-    pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
-    /// Returns the counts and measurements, and the sources, without a visit of keys.
-    #[cfg(feature = "serve")]
-    pub(super) metrics: Box<ReadMetrics>,
-    /// Returns the status of the key that is formatted like this.
-    #[cfg(feature = "serve")]
-    pub(super) find_key: Box<FindKey>,
-    /// Records the last runs from now on.
-    pub(super) record_runs: Box<dyn Fn() + Send + Sync>,
+/// A [`ControllerHandle`] with keys of any type, as the manager uses it.
+pub(super) trait ManagedController: Send + Sync {
+    /// Returns the handle itself.
+    fn as_any(&self) -> &dyn Any;
+
     /// Lets the controller run keys, because this process leads.
-    pub(super) lead: Box<dyn Fn(&Fence) + Send + Sync>,
-    /// Stops the controller, even if it was never started.
-    pub(super) stop: Box<dyn Fn() + Send + Sync>,
+    fn lead(&self, fence: &Fence);
+
+    fn record_runs(&self);
+
+    fn status(&self) -> ControllerStatus<String>;
+
+    fn health(&self) -> ControllerHealth<String>;
+
+    fn metrics(&self) -> ControllerMetrics;
+
+    /// Returns the status of the key that `Debug` formats as `shown`.
+    fn find_key(&self, shown: &str) -> Option<KeyStatus<String>>;
+
     /// Exports the metrics. Returns the names of the sources.
     #[cfg(feature = "metrics")]
-    pub(super) export: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    fn export(&self) -> Vec<String>;
 }
 
-#[cfg(feature = "serve")]
-type ReadMetrics = dyn Fn() -> (ControllerMetrics, Vec<SourceStatus>) + Send + Sync;
-#[cfg(feature = "serve")]
-type FindKey = dyn Fn(&str) -> Option<KeyStatus<String>> + Send + Sync;
+impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn lead(&self, fence: &Fence) {
+        self.lead(fence);
+    }
+
+    fn record_runs(&self) {
+        self.record_runs();
+    }
+
+    fn status(&self) -> ControllerStatus<String> {
+        self.status().shown()
+    }
+
+    fn health(&self) -> ControllerHealth<String> {
+        self.health().shown()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.metrics()
+    }
+
+    fn find_key(&self, shown: &str) -> Option<KeyStatus<String>> {
+        self.find_key(shown).map(KeyStatus::shown)
+    }
+
+    #[cfg(feature = "metrics")]
+    fn export(&self) -> Vec<String> {
+        self.export()
+    }
+}
 
 /// The surroundings in which a component starts.
 pub(super) struct StartEnv<'a> {
@@ -145,7 +174,7 @@ impl Component {
     /// An end without a stop and without a failure is a failure only if the component [may not end](Runnable::may_end) by itself:
     ///
     /// - Workers (they end with their queue), subscriptions, watches of a channel and managers may end.
-    /// - Pollers, other watches, controllers, servers and pools may not. Nor may your own type, unless it says so.
+    /// - Pollers, other watches, controllers, servers and pools may not. Your own type may not, unless it says so.
     pub fn running(name: impl Into<String>, running: impl Runnable + 'static) -> Self {
         Self::new(running.kind(), name.into(), |_| Ok(running))
     }
@@ -170,32 +199,9 @@ impl Component {
 
 impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
-        let handle = controller.handle();
-        let (asked, checked, leading, stopped) = (handle.clone(), handle.clone(), handle.clone(), handle.clone());
-        let recorded = handle.clone();
-        #[cfg(feature = "serve")]
-        let (measured, searched) = (handle.clone(), handle.clone());
-        #[cfg(feature = "metrics")]
-        let exporter = handle.clone();
-        let name = controller.name().to_owned();
-        let component =
-            Self::new("controller", name, move |env| controller.start_as(env.pool, env.leading, env.options));
-        let status = Box::new(move || asked.status().shown());
-        let entry = ControllerEntry {
-            handle: Box::new(handle),
-            status,
-            health: Box::new(move || checked.health().shown()),
-            #[cfg(feature = "serve")]
-            metrics: Box::new(move || (measured.metrics(), measured.health().sources)),
-            #[cfg(feature = "serve")]
-            find_key: Box::new(move |shown| searched.find_key(shown).map(KeyStatus::shown)),
-            record_runs: Box::new(move || recorded.record_runs()),
-            lead: Box::new(move |fence| leading.lead(fence)),
-            stop: Box::new(move || stopped.close()),
-            #[cfg(feature = "metrics")]
-            export: Box::new(move || exporter.export()),
-        };
-        Self { controller: Some(entry), ..component }
+        let (name, handle) = (controller.name().to_owned(), controller.handle());
+        let start = move |env: &StartEnv<'_>| controller.start_as(env.pool, env.leading, env.options);
+        Self { controller: Some(Arc::new(handle)), ..Self::new("controller", name, start) }
     }
 }
 

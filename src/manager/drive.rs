@@ -1,10 +1,9 @@
 //! The driver of a manager: takes over components, stops them, and aborts those that do not end.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::member::{Member, MemberBody, Removing};
-use super::removal::Removal;
 use super::state::{ComponentFailure, ManagerInner, ManagerPhase};
 use crate::base::task::{Next, Task};
 use crate::base::time::{Nanos, Rounded};
@@ -21,8 +20,6 @@ pub(super) struct Driver {
     pub(super) inner: Arc<ManagerInner>,
     /// The components by number, that is, in the order of their starts.
     members: BTreeMap<u64, Member>,
-    /// The numbers of the components by name, without those that a removal has given up.
-    numbers: HashMap<String, u64>,
     /// The ends of the grace periods of removals, with the numbers of the components.
     removal_ends: BTreeSet<(Nanos, u64)>,
     phase: DriverPhase,
@@ -45,7 +42,6 @@ impl Driver {
         Self {
             inner,
             members: BTreeMap::new(),
-            numbers: HashMap::new(),
             removal_ends: BTreeSet::new(),
             phase: DriverPhase::Running,
             led: false,
@@ -83,15 +79,18 @@ impl Driver {
     pub(super) fn take_over(&mut self) {
         let (started, leading, term) = {
             let mut state = self.inner.state.lock();
-            (std::mem::take(&mut state.started), state.leading, state.term.clone())
+            let started = std::mem::take(&mut state.started);
+            for member in &started {
+                if let Some(entry) = state.components.get_mut(&member.name) {
+                    entry.number = Some(member.number);
+                }
+            }
+            (started, state.leading, state.term.clone())
         };
         let begins_to_lead = leading && !self.led;
         self.led |= leading;
         let mut leaders: Vec<_> = started.iter().map(|member| member.number).collect();
-        for member in started {
-            self.numbers.insert(member.name.clone(), member.number);
-            self.members.insert(member.number, member);
-        }
+        self.members.extend(started.into_iter().map(|member| (member.number, member)));
         if begins_to_lead {
             leaders = self.members.keys().copied().collect();
         }
@@ -116,20 +115,23 @@ impl Driver {
         }
     }
 
-    /// Stops each component that a caller wants to remove. A removal that goes on also answers later callers, and the shortest grace
-    /// period counts.
+    /// Stops each component that a caller wants to remove. All callers that remove one component share its removal, and the shortest
+    /// grace period counts.
     fn begin_removals(&mut self) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {
-            let number = self.numbers.get(&removal.name).copied();
-            let Some((number, member)) = number.and_then(|number| Some((number, self.members.get_mut(&number)?)))
-            else {
-                self.retry_later(removal);
+            let number = match self.inner.state.lock().components.get(&removal.name) {
+                Some(entry) => entry.number,
+                None => continue, // It has ended by itself.
+            };
+            let Some(number) = number else {
+                // It is still being started.
+                self.inner.state.lock().removals.push(removal);
                 continue;
             };
+            let Some(member) = self.members.get_mut(&number) else { continue };
             if member.waits_to_lead() {
                 let member = self.members.remove(&number);
-                self.numbers.remove(&removal.name);
                 self.inner.forget(&removal.name);
                 drop(member);
                 continue;
@@ -150,17 +152,6 @@ impl Driver {
             self.removal_ends.insert((end, number));
             member.removing = Removing::Until(end, vec![removal]);
             self.inner.state.lock().heard.insert(number);
-        }
-    }
-
-    /// Keeps the removal of a component that is still being started. Otherwise the component has ended by itself.
-    fn retry_later(&self, removal: Removal) {
-        let mut state = self.inner.state.lock();
-        if state.names.contains_key(&removal.name) {
-            state.removals.push(removal);
-        } else {
-            drop(state);
-            drop(removal);
         }
     }
 
@@ -187,19 +178,19 @@ impl Driver {
                         let error = Arc::new("it has ended without being asked to".into());
                         self.unlogged.push(self.inner.record(&member.name, &error));
                     }
-                    let mut state = self.inner.state.lock();
-                    state.names.remove(&member.name);
-                    state.watches.remove(&member.name);
-                    state.sources.remove(&member.name);
+                    // The status still shows a controller, which has failed.
+                    if !member.is_controller() {
+                        self.inner.forget(&member.name);
+                    }
                 }
                 Removing::No => {}
                 Removing::Until(until, _) => {
                     self.removal_ends.remove(&(*until, number));
                     self.inner.forget(&member.name);
                 }
-                Removing::GivenUp => continue,
+                // Its name may belong to another component by now.
+                Removing::GivenUp => {}
             }
-            self.numbers.remove(&member.name);
         }
     }
 
@@ -213,7 +204,6 @@ impl Driver {
             let Some(member) = self.members.get_mut(&number) else { continue };
             member.abort();
             let threads = member.threads();
-            self.numbers.remove(&member.name);
             self.inner.forget(&member.name);
             member.give_up_removals(&threads);
         }

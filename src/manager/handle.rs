@@ -1,20 +1,16 @@
 //! The handle of a manager.
 
 use std::fmt;
-use std::sync::Arc;
-#[cfg(feature = "serve")]
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::component::Component;
-use super::removal::RemoveError;
+use super::component::{Component, ManagedController};
+use super::member::RemoveError;
 use super::state::{HOOK, ManagerInner, ManagerPhase};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-#[cfg(feature = "objects")]
-use crate::base::thread::ThreadOptions;
-use crate::base::thread::shielded;
-use crate::controller::ControllerHandle;
+use crate::base::thread::{ThreadOptions, shielded};
+use crate::controller::{ControllerHandle, KeyStatus};
 use crate::queue::{EnqueueOutcome, Key};
 use crate::watch::source::SourceHandle;
 
@@ -108,7 +104,7 @@ impl Manager {
     /// manager.add(beat())?;
     /// manager.remove("beat", Duration::from_secs(10))?;
     /// manager.add(beat())?; // the name is free
-    /// running.shutdown(Duration::from_secs(10));
+    /// running.shutdown(Duration::from_secs(10))?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn remove(&self, name: &str, grace: Duration) -> Result<(), RemoveError> {
@@ -121,9 +117,10 @@ impl Manager {
     ///
     /// Returns [`StartError`] if no controller has this name, or if its keys have another type.
     pub fn controller<K: Key + Sync + fmt::Debug>(&self, name: &str) -> Result<ControllerHandle<K>, StartError> {
-        let entry = self.inner.state.lock().controllers.get(name).cloned();
-        let entry = entry.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
-        let handle = entry.handle.downcast_ref::<ControllerHandle<K>>().cloned();
+        let controller = self.managed(name);
+        let controller =
+            controller.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
+        let handle = controller.as_any().downcast_ref::<ControllerHandle<K>>().cloned();
         handle.ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
     }
 
@@ -137,7 +134,7 @@ impl Manager {
     /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has no handle
     /// here.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
-        let source = self.inner.state.lock().sources.get(name).cloned();
+        let source = self.inner.state.lock().components.get(name).and_then(|entry| entry.source.clone());
         source.ok_or_else(|| {
             StartError::named("source", name, "is no poller or watch that has been added to the manager")
         })
@@ -152,16 +149,19 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
-    /// Lets all controllers record their last runs from now on, also controllers that are added later; see
+    /// Finds a key of a controller by its `Debug` text, and returns its status; see
+    /// [`ControllerHandle::find_key`](crate::ControllerHandle::find_key).
+    #[must_use]
+    pub fn find_key(&self, controller: &str, shown: &str) -> Option<KeyStatus<String>> {
+        self.managed(controller)?.find_key(shown)
+    }
+
+    /// Lets all controllers record their last runs from now on, including controllers that are added later; see
     /// [`ControllerHandle::record_runs`].
     pub fn record_runs(&self) {
-        let controllers: Vec<_> = {
-            let mut state = self.inner.state.lock();
-            state.records_runs = true;
-            state.controllers.values().cloned().collect()
-        };
-        for controller in controllers {
-            (controller.record_runs)();
+        self.inner.state.lock().records_runs = true;
+        for (_, controller) in self.all_managed() {
+            controller.record_runs();
         }
     }
 
@@ -172,8 +172,8 @@ impl Manager {
     }
 
     /// Returns the options of the manager's threads.
-    #[cfg(feature = "objects")]
-    pub(crate) fn thread_options(&self) -> &ThreadOptions {
+    #[must_use]
+    pub fn thread_options(&self) -> &ThreadOptions {
         &self.inner.options
     }
 
@@ -192,6 +192,12 @@ impl Manager {
         shielded(HOOK, hook);
     }
 
+    /// Returns a handle that does not keep the manager.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakManager {
+        WeakManager(Arc::downgrade(&self.inner))
+    }
+
     /// Stops all components. Returns at once.
     pub fn stop(&self) {
         self.inner.stop.cancel();
@@ -202,7 +208,7 @@ impl Manager {
         self.inner.abort.cancel();
     }
 
-    /// Returns whether this process leads, that is, whether its term goes on. Without an elector, it leads from the start of the manager.
+    /// Returns whether this process leads: its term has not ended. Without an elector, it leads from the start of the manager.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let (leading, term) = {
@@ -212,26 +218,50 @@ impl Manager {
         // A term that has run out counts as ended before the elector says so.
         leading && term.is_none_or(|term| term.lasts())
     }
+
+    /// Returns a controller.
+    pub(super) fn managed(&self, name: &str) -> Option<Arc<dyn ManagedController>> {
+        self.inner.state.lock().components.get(name)?.controller.clone()
+    }
+
+    /// Returns the controllers by name, to be queried without the lock: formatting a key is user code.
+    pub(super) fn all_managed(&self) -> Vec<(String, Arc<dyn ManagedController>)> {
+        let mut managed: Vec<_> = {
+            let state = self.inner.state.lock();
+            let components = state.components.iter();
+            components.filter_map(|(name, entry)| Some((name.clone(), entry.controller.clone()?))).collect()
+        };
+        managed.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        managed
+    }
 }
 
-/// A manager that may be gone. A component holds its own manager like this, so that the two do not keep each other.
-#[cfg(feature = "serve")]
+/// A handle that does not keep its manager. A component holds its own manager like this, so that the two do not keep each other.
+///
+/// # Examples
+///
+/// ```
+/// let manager = homeostat::Manager::builder().name("appliance").build()?;
+/// let weak = manager.downgrade();
+/// assert_eq!(weak.upgrade().unwrap().name(), "appliance");
+/// drop(manager);
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
 #[derive(Clone)]
-pub(crate) struct WeakManager(Weak<ManagerInner>);
+pub struct WeakManager(Weak<ManagerInner>);
 
-#[cfg(feature = "serve")]
 impl WeakManager {
     /// Returns the manager, if it still exists.
-    pub(crate) fn upgrade(&self) -> Option<Manager> {
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Manager> {
         self.0.upgrade().map(|inner| Manager { inner })
     }
 }
 
-#[cfg(feature = "serve")]
-impl Manager {
-    /// Returns a reference that does not keep the manager.
-    pub(crate) fn downgrade(&self) -> WeakManager {
-        WeakManager(Arc::downgrade(&self.inner))
+impl fmt::Debug for WeakManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakManager").field(&self.upgrade()).finish()
     }
 }
 
@@ -248,7 +278,7 @@ impl fmt::Debug for Manager {
         f.debug_struct("Manager")
             .field("name", &self.inner.name)
             .field("phase", &state.phase)
-            .field("components", &state.names.keys())
+            .field("components", &state.components.keys())
             .field("leading", &leading)
             .finish_non_exhaustive()
     }

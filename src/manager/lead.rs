@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A term is given up only after all work has ended that must not overlap with the work of the next leader, also if the term
-//!   is lost. A component that does not end keeps the term.
+//! - A term ends only after all work that must not overlap with the next leader's. This also holds for a lost term. A component
+//!   that does not end keeps the term.
 //! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
 //!   once, even if the elector's thread hangs.
 
@@ -138,7 +138,7 @@ impl Leading {
         })
     }
 
-    /// Returns whether the term is to be checked. A loss is always reported.
+    /// Returns whether to check the term. A loss is always reported.
     fn is_to_check(&self) -> bool {
         let is_lost = || self.term.as_ref().is_some_and(|term| term.lost().is_cancelled());
         !self.lost && (!self.cx.is_cancelled() || is_lost())

@@ -1,13 +1,18 @@
-//! A component of a running manager.
+//! A component of a running manager, and its removal.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::{ComponentStart, ControllerEntry};
-use super::removal::Removal;
-use crate::base::running::{EndHook, Runnable};
+use super::component::{ComponentStart, ManagedController};
+use crate::base::clock::Clock;
+use crate::base::end::EndHook;
+use crate::base::error::StillRunning;
+use crate::base::running::Runnable;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
+use crate::base::wait::Monitor;
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 
@@ -22,7 +27,7 @@ pub(super) struct Member {
     /// Whether the driver knows the failure of the component.
     pub(super) has_failed: bool,
     /// Present for a controller.
-    controller: Option<Arc<ControllerEntry>>,
+    controller: Option<Arc<dyn ManagedController>>,
     pub(super) removing: Removing,
 }
 
@@ -46,11 +51,15 @@ impl Member {
         (number, hook): (u64, EndHook),
         name: String,
         body: MemberBody,
-        controller: Option<Arc<ControllerEntry>>,
+        controller: Option<Arc<dyn ManagedController>>,
     ) -> Self {
         let member = Self { number, name, body, hook, has_failed: false, controller, removing: Removing::No };
         member.listen();
         member
+    }
+
+    pub(super) fn is_controller(&self) -> bool {
+        self.controller.is_some()
     }
 
     fn running(&self) -> Option<&dyn Runnable> {
@@ -85,7 +94,7 @@ impl Member {
     /// Lets a controller run keys. Returns the start function if the component waited to lead.
     pub(super) fn lead(&mut self, fence: &Fence) -> Option<ComponentStart> {
         if let Some(controller) = &self.controller {
-            (controller.lead)(fence);
+            controller.lead(fence);
         }
         match &mut self.body {
             MemberBody::Running(_) => None,
@@ -111,8 +120,9 @@ impl Member {
         let mut threads = vec![self.name.clone()];
         shielded(&self.name, || match running.join_timeout(Duration::ZERO) {
             Ok(()) => threads.clear(),
-            Err(still) if still.threads().is_empty() => {}
-            Err(still) => threads = still.threads().to_vec(),
+            // A component may not name its threads.
+            Err(error) if error.still_running().is_empty() && !error.has_ended() => {}
+            Err(error) => threads = error.still_running().to_vec(),
         });
         threads
     }
@@ -143,5 +153,66 @@ impl Member {
             shielded(&self.name, || running.detach());
         }
         self.give_up_removals(&threads);
+    }
+}
+
+/// The error of [`Manager::remove`](crate::Manager::remove).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// The manager has no component of this name.
+    NotFound(String),
+    /// The component was aborted, and these threads have not ended. Its name is free. The manager waits for the threads at its
+    /// end.
+    StillRunning(StillRunning),
+    /// The manager is stopping or has ended, with all its components.
+    Stopping,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(name) => write!(f, "the manager has no component {name:?}"),
+            Self::StillRunning(still) => write!(f, "the component was aborted and does not end: {still}"),
+            Self::Stopping => f.write_str("the manager is stopping"),
+        }
+    }
+}
+
+impl Error for RemoveError {}
+
+/// A request to remove a component. Dropping it reports that the component has ended.
+pub(super) struct Removal {
+    pub(super) name: String,
+    pub(super) grace: Duration,
+    answer: RemovalAnswer,
+}
+
+/// The answer to a removal, once it is given: the threads that have not ended.
+type RemovalAnswer = Arc<Monitor<Option<Vec<String>>>>;
+
+impl Removal {
+    pub(super) fn new(name: &str, grace: Duration, clock: &Clock) -> (Self, RemovalAnswer) {
+        let answer = Monitor::of(clock.clone(), None);
+        (Self { name: name.to_owned(), grace, answer: Arc::clone(&answer) }, answer)
+    }
+
+    /// Reports that these threads have not ended.
+    pub(super) fn give_up(self, threads: Vec<String>) {
+        self.answer.change(|answer| *answer = Some(threads));
+    }
+
+    /// Blocks until the answer is given.
+    pub(super) fn wait(answer: &RemovalAnswer) -> Result<(), RemoveError> {
+        let threads = answer.wait_for_some(Nanos::NEVER, Option::take).unwrap_or_default();
+        StillRunning::unless_empty(threads).map_err(RemoveError::StillRunning)
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        self.answer.change(|answer| {
+            answer.get_or_insert_default();
+        });
     }
 }

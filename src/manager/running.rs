@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::Driver;
-use super::error::ManagerError;
 use super::handle::Manager;
 use super::state::{ComponentFailure, HOOK, ManagerInner, ManagerPhase};
 use crate::base::cancel::{CancellationToken, OnCancel};
-use crate::base::error::{StartError, StillRunning};
-use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
+use crate::base::end::{EndHook, EndPart};
+use crate::base::error::{EndError, StartError, StillRunning};
+use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
 use crate::base::spawn::{run, spawn};
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
@@ -18,7 +18,7 @@ use crate::base::time::Nanos;
 use crate::run::error::BoxError;
 use crate::run::pool::WorkerPool;
 
-type ManagerOutcome = Result<(), ManagerError>;
+type ManagerOutcome = Result<(), EndError>;
 
 impl Manager {
     /// Starts all components, and blocks until the manager stops.
@@ -29,10 +29,10 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`ManagerError`] if a component failed to start, failed later, or did not end.
+    /// Returns [`EndError`] if a component failed to start, failed later, or did not end.
     #[doc(alias = "start")]
     #[doc(alias = "block_on")]
-    pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
+    pub fn run(&self, stop: &CancellationToken) -> Result<(), EndError> {
         let run = ManagerRun::begin(&self.inner)?;
         let own = self.inner.stop.clone();
         let _stopped = stop.on_cancel(move || own.cancel());
@@ -41,26 +41,14 @@ impl Manager {
 
     /// Starts all components and returns. Does not block until the end.
     ///
-    /// The thread `<name>-driver` then does the work of [`run`](Self::run).
+    /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end: a call of
+    /// [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component: the manager would wait for
+    /// that component, and then give it up.
     ///
     /// # Errors
     ///
-    /// Returns [`ManagerError`] if the manager was started before, or if a component cannot be started. All components have been
+    /// Returns [`EndError`] if the manager was started before, or if a component cannot be started. All components have been
     /// stopped again by then.
-    pub fn start(&self) -> Result<Running<Self>, ManagerError> {
-        ManagerRun::begin(&self.inner)?.start()?.run_on_a_thread()
-    }
-}
-
-impl Running<Manager> {
-    /// Blocks until the manager has stopped all components.
-    ///
-    /// A call of [`Manager::stop`] or a failure of a component begins that. Do not call this from a component: the manager would
-    /// give up waiting for that component.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Manager::run`].
     ///
     /// ```
     /// use homeostat::Manager;
@@ -68,26 +56,22 @@ impl Running<Manager> {
     /// let manager = Manager::builder().build()?;
     /// let running = manager.start()?;
     /// manager.stop();
-    /// running.wait()?;
+    /// running.join()?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
-    pub fn wait(mut self) -> Result<(), ManagerError> {
-        Runnable::join(&mut self);
-        self.inner.outcome()
+    pub fn start(&self) -> Result<Running<Self>, EndError> {
+        ManagerRun::begin(&self.inner)?.start()?.run_on_a_thread()
     }
 }
 
 impl ManagerInner {
     /// Returns the outcome of the driver thread. `Ok` before its end.
     fn outcome(&self) -> ManagerOutcome {
-        if !self.ended.is_open() {
+        if !self.end.is_empty() {
             return Ok(());
         }
         let outcome = self.outcome.lock().clone();
-        outcome.unwrap_or_else(|| {
-            let failure = Some((self.name.clone(), Arc::new("its driver panicked".into())));
-            Err(ManagerError { failure, still_running: Vec::new() })
-        })
+        outcome.unwrap_or_else(|| Err(EndError::failed(&self.name, Arc::new("its driver panicked".into()))))
     }
 }
 
@@ -108,21 +92,24 @@ impl Runnable for ManagerBody {
         self.inner.abort.cancel();
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        if self.driver.as_ref().is_some_and(Joiner::is_current) || !self.inner.ended.wait_for(timeout) {
-            return Err(StillRunning::new([self.thread.as_str()]));
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
+        if self.driver.as_ref().is_some_and(Joiner::is_current)
+            || !self.inner.end.wait_until_empty(self.inner.clock.nanos().after(timeout))
+        {
+            return Err(StillRunning::new([self.thread.as_str()]).into());
         }
         if let Some(driver) = self.driver.take() {
             driver.join();
         }
-        // The manager has given these threads up.
-        self.inner.outcome().map_or_else(|error| StillRunning::unless_empty(error.still_running), Ok)
+        // The error also names threads that the manager has given up.
+        self.inner.outcome()
     }
 
-    fn join(&mut self) {
+    fn join(&mut self) -> Result<(), EndError> {
         if let Some(driver) = self.driver.take_if(|driver| !driver.is_current()) {
             driver.join();
         }
+        if self.driver.is_some() { Err(StillRunning::new([self.thread.as_str()]).into()) } else { self.inner.outcome() }
     }
 
     fn detach(&mut self) {
@@ -130,18 +117,18 @@ impl Runnable for ManagerBody {
     }
 
     fn status(&self) -> RunStatus {
-        let ended = self.inner.ended.is_open();
-        let given_up = || self.inner.outcome().err().map(|error| error.still_running).unwrap_or_default();
+        let ended = self.inner.end.is_empty();
+        let given_up = || self.inner.outcome().err().map(|error| error.still_running().to_vec()).unwrap_or_default();
         let threads = if ended { given_up() } else { vec![self.thread.clone()] };
         RunStatus::new(self.inner.name.as_str(), RunPhase::of(self.inner.is_to_stop(), &threads), threads)
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.inner.ended.on_set(Box::new(move |_| hook()));
+        self.inner.end.add_hook(&hook, || self.inner.end.is_empty());
     }
 
     fn failure(&self) -> Option<Arc<BoxError>> {
-        let error = self.inner.outcome().err().filter(|error| error.failure.is_some())?;
+        let error = self.inner.outcome().err().filter(|error| error.component().is_some())?;
         Some(Arc::new(error.into()))
     }
 
@@ -164,7 +151,7 @@ pub(super) struct ManagerRun {
 
 impl ManagerRun {
     /// Begins the only run of a manager. Fails if it has begun before.
-    pub(super) fn begin(inner: &Arc<ManagerInner>) -> Result<Self, ManagerError> {
+    pub(super) fn begin(inner: &Arc<ManagerInner>) -> Result<Self, EndError> {
         let components = {
             let mut state = inner.state.lock();
             if state.phase != ManagerPhase::Idle {
@@ -180,7 +167,7 @@ impl ManagerRun {
     }
 
     /// Starts everything. On an error, everything has ended again.
-    pub(super) fn start(mut self) -> Result<Self, ManagerError> {
+    pub(super) fn start(mut self) -> Result<Self, EndError> {
         let inner = Arc::clone(&self.inner);
         match inner.pool.clone().start() {
             Ok(pool) => {
@@ -208,13 +195,14 @@ impl ManagerRun {
     }
 
     /// Runs the manager on a driver thread.
-    pub(super) fn run_on_a_thread(self) -> Result<Running<Manager>, ManagerError> {
+    pub(super) fn run_on_a_thread(self) -> Result<Running<Manager>, EndError> {
         let inner = Arc::clone(&self.inner);
         let thread = format!("{}-driver", inner.name);
         // If no thread starts, this run is taken back and ends here.
         let manager_run = Arc::new(Mutex::new(Some(self)));
         let (handed_over, stops) = (Arc::clone(&manager_run), inner.wake_on_stop());
-        let driving = Driving { inner: Arc::clone(&inner), handed_over, run: None, _stops: stops };
+        let driving =
+            Driving { inner: Arc::clone(&inner), handed_over, run: None, _stops: stops, _part: inner.end.part() };
         match spawn(&inner.options, &inner.clock, thread.clone(), driving, &inner.signal) {
             Ok(driver) => {
                 let body = ManagerBody { inner: Arc::clone(&inner), driver: Some(driver), thread };
@@ -263,23 +251,25 @@ impl ManagerRun {
             log::warn!(manager, still_running:% = names; "{manager}: the manager gives up; still running: {names}");
         }
         let failure = failure.map(|ComponentFailure { component, error }| (component, error));
-        if failure.is_none() && still_running.is_empty() {
-            return Ok(());
-        }
-        Err(ManagerError { failure, still_running })
+        EndError::unless_well(failure, still_running)
     }
 
     /// Ends the pool's threads, except those that are still in a run.
     fn end_pool(&mut self, still_running: &mut Vec<String>) {
         drop(self.inner.state.lock().pool.take());
         let Some(pool) = self.pool.take() else { return };
-        pool.stop();
-        // A caller of `add` whose component takes too long to start still holds the pool, and ends it.
-        let Some(mut pool) = Arc::into_inner(pool) else { return };
+        let mut pool = match Arc::try_unwrap(pool) {
+            Ok(pool) => pool,
+            // A caller of `add` still starts its component, holds the pool, and ends it.
+            Err(shared) => return shared.stop(),
+        };
         if still_running.is_empty() {
-            pool.shutdown(Duration::ZERO);
-        } else if let Err(still) = pool.join_timeout(Duration::ZERO) {
-            still_running.extend(still.threads().iter().filter(|name| pool.overdue().contains(name)).cloned());
+            drop(pool.shutdown(Duration::ZERO));
+            return;
+        }
+        pool.stop();
+        if let Err(still) = pool.join_timeout(Duration::ZERO) {
+            still_running.extend(still.still_running().iter().filter(|name| pool.overdue().contains(name)).cloned());
             still_running.sort();
             still_running.dedup();
             pool.detach();
@@ -298,7 +288,7 @@ impl ManagerRun {
         if self.inner.resign.is_cancelled()
             && let Err(still) = elector.join_timeout(self.inner.abort_grace.max(longest_call.saturating_mul(2)))
         {
-            still_running.extend_from_slice(still.threads());
+            still_running.extend_from_slice(still.still_running());
         }
         elector.detach();
     }
@@ -311,6 +301,8 @@ struct Driving {
     handed_over: Arc<Mutex<Option<ManagerRun>>>,
     run: Option<ManagerRun>,
     _stops: [OnCancel; 2],
+    /// Dropped last: the manager has ended then.
+    _part: EndPart,
 }
 
 impl Task for Driving {
@@ -327,12 +319,6 @@ impl Task for Driving {
     }
 }
 
-impl Drop for Driving {
-    fn drop(&mut self) {
-        self.inner.ended.set(true);
-    }
-}
-
 impl ManagerInner {
     /// Wakes the driver when the manager is stopped or aborted.
     fn wake_on_stop(&self) -> [OnCancel; 2] {
@@ -342,9 +328,8 @@ impl ManagerInner {
         })
     }
 
-    fn not_idle(&self) -> ManagerError {
+    fn not_idle(&self) -> EndError {
         let error = StartError::named("manager", &self.name, "has already been started");
-        let failure = Some((self.name.clone(), Arc::new(error.into())));
-        ManagerError { failure, still_running: Vec::new() }
+        EndError::failed(&self.name, Arc::new(error.into()))
     }
 }

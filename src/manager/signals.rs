@@ -8,9 +8,10 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{Component, Manager, ManagerError};
+use super::{Component, Manager};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::error::EndError;
 use crate::base::thread::{ThreadOptions, shielded, unless_it_panics};
 use crate::base::wait::Latch;
 use crate::run::context::Context;
@@ -34,7 +35,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). Returns [`ManagerError`] before the start if the signal handlers or their thread cannot
+    /// The errors of [`run`](Self::run). Returns [`EndError`] before the start if the signal handlers or their thread cannot
     /// be created.
     ///
     /// # Examples
@@ -55,8 +56,8 @@ impl Manager {
     /// ```
     #[doc(alias = "SetupSignalHandler")]
     #[doc(alias = "ctrl_c")]
-    pub fn run_until_signal(&self) -> Result<(), ManagerError> {
-        let failed = |error: io::Error| ManagerError::of("signals", error);
+    pub fn run_until_signal(&self) -> Result<(), EndError> {
+        let failed = |error: io::Error| EndError::failed("signals", Arc::new(error.into()));
         let heard = [SIGINT, SIGTERM, SIGUSR1].into_iter().filter(|signal| *signal != SIGINT || !is_ignored(SIGINT));
         let mut signals = Signals::new(heard).map_err(failed)?;
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::component::{Component, ComponentStart, StartEnv};
-use super::member::{Member, MemberBody};
-use super::removal::{Removal, RemoveError};
-use super::state::{ManagerInner, ManagerPhase, ManagerState};
+use super::member::{Member, MemberBody, Removal, RemoveError};
+use super::state::{ComponentEntry, ManagerInner, ManagerPhase, ManagerState};
+use crate::base::end::EndHook;
 use crate::base::error::StartError;
-use crate::base::running::{EndHook, Runnable};
+use crate::base::running::Runnable;
 use crate::base::thread::panic_message;
 use crate::run::pool::WorkerPool;
 
@@ -67,24 +67,21 @@ impl ManagerInner {
             if state.is_closed() {
                 return Err(self.is_stopping());
             }
-            if let Some(other) = state.names.get(&name) {
-                let (kind, fault) = (component.kind, "is the name of another component of the manager");
-                let named = |fault: Cow<'static, str>| StartError::named("name", &name, fault);
-                return Err(match *other {
-                    other if other == kind => named(fault.into()),
-                    other => named(format!("{fault}, a {other}: give the {kind} another name").into()),
-                });
+            let kind = component.kind;
+            if let Some(other) = state.components.get(&name).map(|entry| entry.kind) {
+                let fault = "is the name of another component of the manager";
+                let advice = || format!("{fault}, a {other}: give the {kind} another name");
+                let fault: Cow<'static, str> = if other == kind { fault.into() } else { advice().into() };
+                return Err(StartError::named("name", &name, fault));
             }
-            state.names.insert(name.clone(), component.kind);
-            if let Some(source) = component.source.take() {
-                state.sources.insert(name.clone(), source.named(&name));
+            let controller = component.controller.clone();
+            if let Some(controller) = controller.as_ref().filter(|_| state.records_runs) {
+                controller.record_runs();
             }
-            if let Some(entry) = component.controller.take() {
-                if state.records_runs {
-                    (entry.record_runs)();
-                }
-                state.controllers.insert(name.clone(), Arc::new(entry));
-            }
+            let source = component.source.take().map(|source| source.named(&name));
+            state
+                .components
+                .insert(name.clone(), ComponentEntry { kind, number: None, controller, source, watch: None });
             let running = state.pool.clone().filter(|_| state.phase == ManagerPhase::Running);
             let Some(pool) = running else {
                 state.pending.push_back(component);
@@ -112,7 +109,7 @@ impl ManagerInner {
         if state.is_closed() {
             return Err(RemoveError::Stopping);
         }
-        if !state.names.contains_key(name) {
+        if !state.components.contains_key(name) {
             return Err(RemoveError::NotFound(name.to_owned()));
         }
         let Some(number) = state.pending.iter().position(|component| component.name == name) else {
@@ -122,31 +119,21 @@ impl ManagerInner {
             return Removal::wait(&answer);
         };
         let pending = state.pending.remove(number);
-        let controller = state.controllers.get(name).cloned();
         drop(state);
         self.forget(name);
-        // Without the lock: the drop may be user code.
+        // Without the lock: the drop may be user code. A controller closes its queue.
         drop(pending);
-        if let Some(controller) = controller {
-            (controller.stop)();
-        }
         Ok(())
     }
 
     /// Forgets a component, and frees its name.
     pub(super) fn forget(&self, name: &str) {
-        let mut state = self.state.lock();
-        state.names.remove(name);
-        state.sources.remove(name);
-        state.watches.remove(name);
-        let entry = state.controllers.remove(name);
-        drop(state);
+        let entry = self.state.lock().components.remove(name);
         drop(entry);
     }
 
     fn start_component(self: &Arc<Self>, component: Component, pool: &WorkerPool) -> Result<Member, StartError> {
-        let Component { name, start, waits_to_lead, .. } = component;
-        let controller = self.state.lock().controllers.get(&name).cloned();
+        let Component { name, start, waits_to_lead, controller, .. } = component;
         let number = self.next_number();
         let body = if waits_to_lead && self.elector.is_some() {
             MemberBody::WaitsToLead(Some(start))
@@ -209,17 +196,9 @@ impl ManagerInner {
         }
     }
 
-    /// Drops the components that were never started. Stops their controllers, which wakes blocked callers.
+    /// Drops the components that were never started. The drop of a controller wakes blocked callers.
     pub(super) fn drop_pending(&self) {
-        let (pending, controllers) = {
-            let mut state = self.state.lock();
-            (std::mem::take(&mut state.pending), state.controllers.values().cloned().collect::<Vec<_>>())
-        };
-        for component in pending {
-            drop(component);
-        }
-        for controller in controllers {
-            (controller.stop)();
-        }
+        let pending = std::mem::take(&mut self.state.lock().pending);
+        drop(pending);
     }
 }

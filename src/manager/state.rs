@@ -10,13 +10,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::{Component, ControllerEntry};
+use super::component::{Component, ManagedController};
 use super::election::Elector;
-use super::error::ManagerError;
-use super::member::Member;
-use super::removal::Removal;
+use super::member::{Member, Removal};
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
+use crate::base::end::End;
+use crate::base::error::EndError;
 use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
@@ -47,9 +47,9 @@ pub(super) struct ManagerInner {
     pub(super) resign: CancellationToken,
     pub(super) state: Mutex<ManagerState>,
     /// The outcome of the driver thread, until it is taken.
-    pub(super) outcome: Mutex<Option<Result<(), ManagerError>>>,
-    /// Set when the driver thread has finished.
-    pub(super) ended: Arc<Latch>,
+    pub(super) outcome: Mutex<Option<Result<(), EndError>>>,
+    /// Its part is the driver thread.
+    pub(super) end: Arc<End>,
 }
 
 #[derive(Default)]
@@ -63,19 +63,16 @@ pub(super) struct ManagerState {
     pub(super) started: Vec<Member>,
     /// Removals that the driver has not begun yet.
     pub(super) removals: Vec<Removal>,
-    /// The names of all components, with their kinds.
-    pub(super) names: HashMap<String, &'static str>,
+    /// All components, by name.
+    pub(super) components: HashMap<String, ComponentEntry>,
+    /// Watches that callers are starting, by name. A latch is set when the start has succeeded or failed.
+    pub(super) starting_watches: HashMap<String, Arc<Latch>>,
     /// The number of components that were ever started.
     pub(super) numbers: u64,
     /// The numbers of components that may have ended or failed. The driver asks them.
     pub(super) heard: BTreeSet<u64>,
-    pub(super) controllers: HashMap<String, Arc<ControllerEntry>>,
-    /// Watches that were requested by name.
-    pub(super) watches: HashMap<String, KnownWatch>,
     pub(super) pool: Option<Arc<Running<WorkerPool>>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
-    /// The pollers and watches that list, by component.
-    pub(super) sources: HashMap<String, SourceHandle>,
     pub(super) failure: Option<ComponentFailure>,
     pub(super) leading: bool,
     /// Whether all controllers record their last runs.
@@ -109,12 +106,18 @@ pub(super) enum ManagerPhase {
     Ended,
 }
 
-/// A watch that was requested by name.
-pub(super) enum KnownWatch {
-    /// A caller is starting it. The latch is set when the start has succeeded or failed.
-    Starting(Arc<Latch>),
-    /// A [`Watch`](crate::Watch) with any type of keys and values.
-    Started(Box<dyn Any + Send>),
+/// The facts about a component, until it has ended or is removed.
+pub(super) struct ComponentEntry {
+    /// Its kind, for errors.
+    pub(super) kind: &'static str,
+    /// Its number in the driver, once the driver has taken it over.
+    pub(super) number: Option<u64>,
+    /// Present for a controller.
+    pub(super) controller: Option<Arc<dyn ManagedController>>,
+    /// The source of a poller or watch that lists.
+    pub(super) source: Option<SourceHandle>,
+    /// The [`Watch`](crate::Watch) that was requested by this name, with any type of keys and values.
+    pub(super) watch: Option<Box<dyn Any + Send>>,
 }
 
 /// The name of the hooks of [`Manager::at_end`](crate::Manager::at_end) in log lines.

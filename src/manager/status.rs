@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::component::ControllerEntry;
+use super::component::ManagedController;
 use super::election::Holder;
 use super::handle::Manager;
 use super::state::ManagerPhase;
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
-#[cfg(feature = "serve")]
-use crate::controller::KeyStatus;
 #[cfg(feature = "metrics")]
 use crate::controller::export_removed;
 use crate::controller::{ControllerPhase, ControllerStatus};
@@ -86,7 +84,6 @@ pub struct ManagerStatus {
 pub struct Health {
     reasons: Vec<String>,
     /// The name of the part of each reason.
-    #[cfg(feature = "serve")]
     names: Vec<String>,
 }
 
@@ -102,18 +99,14 @@ impl Health {
     pub fn reasons(&self) -> &[String] {
         &self.reasons
     }
-}
 
-impl Health {
-    /// Returns the reasons with the names of their components.
-    #[cfg(feature = "serve")]
-    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Returns the name of a component, or of the manager, with each reason.
+    pub fn by_name(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names.iter().zip(&self.reasons).map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
 
     /// Adds one line. Control characters are escaped.
     fn add(&mut self, name: &str, reason: &dyn fmt::Display) {
-        #[cfg(feature = "serve")]
         self.names.push(name.to_owned());
         self.reasons.push(format!("{}: {}", OneLine(name), OneLine(reason)));
     }
@@ -126,12 +119,44 @@ impl fmt::Display for Health {
 }
 
 impl Manager {
-    /// Returns the status of the manager. For each controller, visits the suspended keys and the failed keys whose errors are kept, but no
-    /// other keys.
+    /// Returns the status of the manager. Visits only the suspended keys and the failed keys of each controller.
     #[must_use]
     pub fn status(&self) -> ManagerStatus {
-        let doing = self.doing();
-        let controllers = self.entries().iter().map(|(_, entry)| (entry.status)()).collect();
+        self.status_with(self.all_managed().iter().map(|(_, controller)| controller.status()).collect())
+    }
+
+    /// Returns the same status, but no keys: each controller shows its phase, counts, measurements and sources. Visits no keys, so
+    /// frequent calls are cheap.
+    #[must_use]
+    pub fn summary(&self) -> ManagerStatus {
+        self.status_with(self.controllers())
+    }
+
+    /// Returns the status of each controller without its keys, by name; see [`summary`](Self::summary).
+    #[must_use]
+    pub fn controllers(&self) -> Vec<ControllerStatus<String>> {
+        let controllers = self.all_managed().into_iter();
+        let summary = |(name, controller): (String, Arc<dyn ManagedController>)| {
+            let health = controller.health();
+            ControllerStatus {
+                name,
+                phase: health.phase,
+                running: Vec::new(),
+                oldest_waiting: None,
+                next_due: None,
+                failing: Vec::new(),
+                parked: Vec::new(),
+                suspended: Vec::new(),
+                shards: None,
+                recent_runs: Vec::new(),
+                sources: health.sources,
+                metrics: controller.metrics(),
+            }
+        };
+        controllers.map(summary).collect()
+    }
+
+    fn status_with(&self, controllers: Vec<ControllerStatus<String>>) -> ManagerStatus {
         let leader = self.leader();
         let since = leader.as_ref().and_then(Holder::since);
         let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
@@ -139,7 +164,7 @@ impl Manager {
             name: self.inner.name.clone(),
             taken_at: self.inner.clock.now(),
             time_of_day: self.inner.clock.time_of_day(),
-            doing,
+            doing: self.doing(),
             leader,
             leader_for,
             leading: self.is_leading(),
@@ -157,8 +182,9 @@ impl Manager {
     }
 
     /// Returns the names of the components, sorted.
-    pub(crate) fn components(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.inner.state.lock().names.keys().cloned().collect();
+    #[must_use]
+    pub fn components(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.inner.state.lock().components.keys().cloned().collect();
         names.sort_unstable();
         names
     }
@@ -168,13 +194,6 @@ impl Manager {
         let failure = self.inner.state.lock().failure.clone()?;
         // Without the lock: formatting an error is user code.
         Some((failure.component, bounded(Chain(&**failure.error).to_string())))
-    }
-
-    /// Returns the status of the key that `Debug` formats as `shown`, if this controller knows it.
-    #[cfg(feature = "serve")]
-    pub(crate) fn find_key(&self, controller: &str, shown: &str) -> Option<KeyStatus<String>> {
-        let entry = self.inner.state.lock().controllers.get(controller).cloned()?;
-        (entry.find_key)(shown)
     }
 
     fn doing(&self) -> &'static str {
@@ -198,8 +217,8 @@ impl Manager {
     /// The gauges of controllers that were removed since the last call become zero, and those of removed sources show no fault.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        let entries = self.entries().into_iter();
-        let mut exported: HashMap<_, _> = entries.map(|(name, entry)| (name, (entry.export)())).collect();
+        let controllers = self.all_managed().into_iter();
+        let mut exported: HashMap<_, _> = controllers.map(|(name, controller)| (name, controller.export())).collect();
         let sources = self.sources();
         for source in &sources {
             source.export("");
@@ -241,19 +260,12 @@ impl Manager {
         metrics::gauge!("homeostat_leader_since_seconds", "name" => name).set(since.unwrap_or_default().as_secs_f64());
     }
 
-    /// Returns the controllers, to be queried without the lock: formatting a key is user code.
-    pub(super) fn entries(&self) -> Vec<(String, Arc<ControllerEntry>)> {
-        let state = self.inner.state.lock();
-        let mut entries: Vec<_> =
-            state.controllers.iter().map(|(name, entry)| (name.clone(), Arc::clone(entry))).collect();
-        drop(state);
-        entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        entries
-    }
-
     /// Returns the status of the components that list, by name.
     pub(super) fn sources(&self) -> Vec<SourceStatus> {
-        let handles: Vec<_> = self.inner.state.lock().sources.values().cloned().collect();
+        let handles: Vec<_> = {
+            let state = self.inner.state.lock();
+            state.components.values().filter_map(|entry| entry.source.clone()).collect()
+        };
         let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
         sources.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         sources
@@ -275,8 +287,8 @@ impl Manager {
         for source in self.sources().iter().filter(|source| source.overdue) {
             health.add(&source.name, &source.overdue_text());
         }
-        for (name, entry) in self.entries() {
-            let controller = (entry.health)();
+        for (name, controller) in self.all_managed() {
+            let controller = controller.health();
             for run in &controller.overdue {
                 health.add(&name, &format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
             }
@@ -289,7 +301,7 @@ impl Manager {
 
     /// Returns whether the manager runs and all its sources work.
     ///
-    /// All first listings must be complete, also those of sources that were added later. No source may have been failing for longer
+    /// All first listings must be complete, including the listings of sources that were added later. No source may have been failing for longer
     /// than [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). Each reason names a controller with its
     /// source, or a poller or watch. A process that waits to lead is ready.
     ///
@@ -310,8 +322,8 @@ impl Manager {
                 health.add(&source.name, &fault);
             }
         }
-        for (name, entry) in self.entries() {
-            let controller = (entry.health)();
+        for (name, controller) in self.all_managed() {
+            let controller = controller.health();
             // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
             let is_stopped = controller.phase == ControllerPhase::Stopped;
             let (known, missing): (Vec<_>, Vec<_>) =

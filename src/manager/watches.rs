@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::component::Component;
 use super::handle::Manager;
-use super::state::{KnownWatch, ManagerInner};
+use super::state::ManagerInner;
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::time::Nanos;
@@ -25,12 +25,11 @@ impl Drop for WatchStarter<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.inner.state.lock();
+            state.starting_watches.remove(self.name);
             // The watch may already have ended by itself.
-            let known = state.names.contains_key(self.name);
-            match self.watch.take().filter(|_| known) {
-                Some(watch) => state.watches.insert(self.name.to_owned(), KnownWatch::Started(watch)),
-                None => state.watches.remove(self.name),
-            };
+            if let (Some(entry), Some(watch)) = (state.components.get_mut(self.name), self.watch.take()) {
+                entry.watch = Some(watch);
+            }
         }
         self.latch.set(true);
     }
@@ -75,19 +74,16 @@ impl Manager {
         let latch = loop {
             let starting = {
                 let mut state = inner.state.lock();
-                match state.watches.get(name) {
-                    Some(KnownWatch::Started(known)) => {
-                        let watch = known.downcast_ref::<Watch<K, T>>().cloned();
-                        return watch
-                            .ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
-                    }
-                    Some(KnownWatch::Starting(latch)) => Arc::clone(latch),
-                    None => {
-                        let latch = Latch::new(inner.clock.clone());
-                        state.watches.insert(name.to_owned(), KnownWatch::Starting(Arc::clone(&latch)));
-                        break latch;
-                    }
+                if let Some(known) = state.components.get(name).and_then(|entry| entry.watch.as_ref()) {
+                    let watch = known.downcast_ref::<Watch<K, T>>().cloned();
+                    return watch.ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
                 }
+                let Some(latch) = state.starting_watches.get(name) else {
+                    let latch = Latch::new(inner.clock.clone());
+                    state.starting_watches.insert(name.to_owned(), Arc::clone(&latch));
+                    break latch;
+                };
+                Arc::clone(latch)
             };
             starting.wait_until(Nanos::NEVER);
         };

@@ -58,7 +58,7 @@
 //! }
 //! vms.delete(&vm.key(), &DeleteOptions::default())?;
 //! manager.stop();
-//! running.wait()?;
+//! running.join()?;
 //! # Ok::<_, BoxError>(())
 //! ```
 //!

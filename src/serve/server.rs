@@ -130,9 +130,8 @@ impl Server {
         };
         let listeners = addresses.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
         let bound = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>();
-        let bound =
-            bound.map_err(|error| StartError::unavailable("cannot read the address of a socket".into(), error))?;
-        let refused = |error| StartError::unavailable("cannot create a socket to wake threads".to_owned(), error);
+        let bound = bound.map_err(|error| StartError::unavailable("cannot read the address of a socket", error))?;
+        let refused = |error| StartError::unavailable("cannot create a socket to wake threads", error);
         let ServerVitals { registry, counts } = vitals;
         let idle = IdleSockets::new(clock.clone(), Arc::clone(&registry)).map_err(refused)?;
         let accept = Poll::new(clock.clone()).map_err(refused)?;

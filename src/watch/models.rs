@@ -348,7 +348,7 @@ fn a_stop_that_races_with_a_change_ends_the_subscription_after_the_last_event() 
         let changing = thread::spawn(move || set(&other, 1));
         core.stop();
         assert!(!subscription.wait_synced(std::time::Duration::MAX), "the initial list never comes");
-        subscription.join();
+        drop(subscription.join());
         assert_eq!(Arc::strong_count(&believed), 1, "the mapping still exists");
         let stored = changing.join().unwrap() == PushOutcome::Created;
         assert_eq!(believed.lock().unwrap().value, stored.then_some(1));

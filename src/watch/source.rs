@@ -185,7 +185,7 @@ impl SourceHandle {
     /// let poller = hourly.start(&queue)?;
     /// poller.trigger();
     /// assert_eq!(*queue.dequeue()?, "vm-1");
-    /// poller.shutdown(Duration::from_secs(1));
+    /// poller.shutdown(Duration::from_secs(1))?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
@@ -211,7 +211,7 @@ impl SourceHandle {
     /// poller.set_period(Duration::from_secs(10))?;
     /// clock.advance(Duration::from_secs(10));
     /// assert_eq!(*queue.dequeue()?, "vm-1");
-    /// poller.shutdown(Duration::ZERO);
+    /// poller.shutdown(Duration::ZERO)?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {

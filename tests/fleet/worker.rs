@@ -95,7 +95,7 @@ impl Worker {
         let running = manager.start()?;
         stdin().read_to_end(&mut Vec::new())?;
         manager.stop();
-        Ok(running.wait()?)
+        Ok(running.join()?)
     }
 
     fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {

@@ -245,7 +245,7 @@ fn a_primary_controller_makes_secondaries_of_the_types() {
     assert_eq!(settled(), [5]);
     assert_eq!(updates.load(Ordering::SeqCst), 1);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The parent is a derived type, and its child is a type of k8s-openapi.
@@ -275,5 +275,5 @@ fn sub_reconcilers_work_on_the_types() {
     assert!(child.meta().is_controlled_by(&garden.meta().uid));
     assert_eq!(sites.get(&garden.key()).unwrap().status, Some(SiteStatus { served: "default/colours".to_owned() }));
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }

@@ -120,7 +120,7 @@ fn follow(namespace: &str, split: Split) {
     assert!(!calls.has("gone purge free") && !calls.has("gone purge held"));
 
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     cluster.delete(&NAMESPACE, &ObjectKey::cluster(namespace), &DeleteOptions::default()).unwrap();
 }
 

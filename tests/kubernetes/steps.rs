@@ -165,7 +165,7 @@ fn steps_keep_children_in_a_cluster_in_step_until_their_parent_is_deleted() {
         "the finalizers hold the thing until its pages are gone"
     );
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     for kind in [Thing::KIND, Page::KIND] {
         let name = format!("{}.{}", kind.plural(), kind.group());
         things.client().delete(&kinds::DEFINITION, &ObjectKey::cluster(&name), &DeleteOptions::default()).unwrap();

@@ -99,7 +99,7 @@ impl Process {
 
     fn stop(&mut self) {
         self.manager.stop();
-        self.running.take().unwrap().wait().unwrap();
+        self.running.take().unwrap().join().unwrap();
     }
 }
 

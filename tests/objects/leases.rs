@@ -69,7 +69,7 @@ fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     // The driver waits up to a second for the controller, then five for the elector's thread, which never ends.
     until!(clock.next_alarm().is_some_and(|alarm| alarm - clock.now() > SECOND));
     clock.advance(5 * SECOND);
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     let expected = "elector: the leadership is lost: its check does not return; still running: manager-elector-0";
     assert_eq!(error.to_string(), expected);
     drop(release);
@@ -94,7 +94,7 @@ fn no_run_begins_after_the_machine_has_slept_through_the_term() {
     assert_eq!(begins.recv(), Ok("before"));
     clock.suspend(3600 * SECOND);
     handle.enqueue("after");
-    assert_eq!(running.wait().unwrap_err().to_string(), "elector: the leadership of default/test is lost");
+    assert_eq!(running.join().unwrap_err().to_string(), "elector: the leadership of default/test is lost");
     assert!(begins.is_empty());
 }
 
@@ -143,7 +143,7 @@ fn a_stop_during_a_slow_call_is_not_a_failure() {
     until!(clock.next_alarm().is_some_and(|alarm| alarm - clock.now() > SECOND));
     clock.advance(SECOND);
     drop(answer);
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The lease is released after all work has ended, even if that takes long. Until then it is renewed.
@@ -183,7 +183,7 @@ fn a_slow_end_of_work_keeps_the_lease() {
         assert!(matches!(other.try_lead(&cx), Ok(Candidacy::TryAgain(_))));
     }
     drop(finish);
-    running.wait().unwrap();
+    running.join().unwrap();
     theirs.advance(SECOND);
     assert!(matches!(other.try_lead(&cx), Ok(Candidacy::Elected(_))));
 }

@@ -71,7 +71,7 @@ impl Process {
 
     fn stop(&mut self) {
         self.manager.stop();
-        self.running.take().unwrap().wait().unwrap();
+        self.running.take().unwrap().join().unwrap();
     }
 }
 
@@ -220,7 +220,7 @@ fn a_process_that_stops_keeps_its_lease_until_its_last_run_has_ended() {
     assert_eq!((b.members.status().waits_for, b.owned()), (vec![of_a], Vec::new()));
     assert!(of_b.is_empty());
     drop(release);
-    a.running.take().unwrap().wait().unwrap();
+    a.running.take().unwrap().join().unwrap();
     shares(&[&b]);
     let mut ran = BTreeSet::new();
     until!({
@@ -385,7 +385,7 @@ fn members_join_once_at_a_time() {
     let running = members.start().unwrap();
     let error = members.clone().start().unwrap_err();
     assert_eq!(error.to_string(), "group \"numbers\" has been joined by these members already");
-    running.shutdown(Duration::from_secs(30));
+    running.shutdown(Duration::from_secs(30)).unwrap();
     drop(members.start().unwrap());
 }
 
@@ -416,7 +416,7 @@ fn a_member_does_not_take_its_cleared_lease_again() {
     assert_ne!(members.status().name, first);
     let left = store.get(&LEASE, &ObjectKey::new("default", &first)).ok();
     assert!(left.is_none_or(|lease| lease.pointer("/spec/holderIdentity").unwrap().to_value() == ""));
-    running.shutdown(Duration::from_secs(30));
+    running.shutdown(Duration::from_secs(30)).unwrap();
 }
 
 /// Another member is expelled only in the version that was seen unchanged, because it may have renewed its lease since.
@@ -452,5 +452,5 @@ fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
     // It no longer renews its lease.
     client.heal();
     until!(is_gone());
-    running.shutdown(Duration::from_secs(30));
+    running.shutdown(Duration::from_secs(30)).unwrap();
 }

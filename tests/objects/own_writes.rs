@@ -165,7 +165,7 @@ fn the_objects_of_a_source_that_was_removed_are_dropped_with_its_watch() {
         for source in ["cluster", "cluster-2"] {
             assert_eq!(handle.remove_source(source, LONG), Ok(true));
         }
-        watch.shutdown(Duration::ZERO);
+        watch.shutdown(Duration::ZERO).unwrap();
         assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

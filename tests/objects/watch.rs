@@ -359,7 +359,7 @@ fn a_stopped_watch_requests_no_further_page() {
     listed.recv().unwrap();
     things.stop();
     drop((listed, go_on));
-    things.shutdown(Duration::MAX);
+    things.shutdown(Duration::MAX).unwrap();
     assert_eq!(*pages.lock(), [(Some(1), false)]);
 }
 
@@ -575,7 +575,7 @@ fn controllers_share_the_watch_of_a_manager() {
     until!(seen.iter().all(|seen| *seen.lock() == ["default/a"]));
     until!(counts(&client) == [1, 1]);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// Writers change objects, and a stream keeps breaking. In the end, the store equals the client, and the size of each
@@ -660,7 +660,7 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
     assert!(manager.ready().is_ok() && source.status().last_error.unwrap().contains("the line is cut"));
     assert!(!source.trigger(), "it follows a stream");
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -680,7 +680,7 @@ fn live_names_a_listing_of_objects_that_hangs() {
     until!(manager.live().is_ok());
     until!(manager.ready().is_ok());
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -706,7 +706,7 @@ fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
         clock.advance(SECOND);
         assert!(manager.ready().is_ok());
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
         assert_eq!((source.status().failures, source.status().failures_in_a_row), (3, 0), "a stop is no failure");
     }
 }

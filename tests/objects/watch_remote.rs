@@ -186,7 +186,7 @@ fn a_remote_watch_stops_in_each_state() {
             let running = watch(client, clock);
             until!(is_reached(running.watch()));
             clock.wait_for_sleepers(2);
-            running.shutdown(Duration::MAX);
+            running.shutdown(Duration::MAX).unwrap();
         };
     // Before the end marker.
     let clock = ManualClock::new();
@@ -211,7 +211,7 @@ fn a_remote_watch_stops_in_each_state() {
     });
     running.stop();
     drop(go_on);
-    running.shutdown(Duration::MAX);
+    running.shutdown(Duration::MAX).unwrap();
     assert_eq!(counts(&client), [0, 1]);
 }
 

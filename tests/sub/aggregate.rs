@@ -205,7 +205,7 @@ fn a_controller_keeps_the_object() {
     world.pages().delete(&key(), &DeleteOptions::default()).unwrap();
     until_named("a");
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]

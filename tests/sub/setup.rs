@@ -201,7 +201,7 @@ fn tracks_of_all_configs_enqueue_the_object() {
     config_maps.create(&DynamicObject::new(&CONFIG_MAP, "default", "b")).unwrap();
     assert_eq!(report(&seen), ["a true", "b true"]);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert!(seen.is_empty(), "each of them once");
 }
 

@@ -293,7 +293,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);
     assert_eq!(reported.recv_timeout(seconds(60)).unwrap().1, 4);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(asked.iter().collect::<Vec<_>>(), [true; 4]);
 }
 

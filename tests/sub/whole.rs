@@ -156,7 +156,7 @@ impl World {
 
     fn stop(self) {
         self.manager.stop();
-        self.running.wait().unwrap();
+        self.running.join().unwrap();
     }
 }
 

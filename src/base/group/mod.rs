@@ -3,7 +3,6 @@
 //! Stopping has two phases. *Stop* ends the taking of new work. *Abort* cancels the contexts of active work. Both are requests: a
 //! thread ends when its code returns.
 
-mod handle;
 #[cfg(all(test, loom))]
 mod models;
 mod slot;
@@ -16,20 +15,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::handle::Handle;
 pub(crate) use self::slot::{Look, WorkerSlot};
 pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::error::BoxError;
-use crate::base::running::EndHooks;
+use crate::base::end::{End, EndHook};
+use crate::base::error::{BoxError, EndError, StillRunning};
+use crate::base::running::{RunPhase, RunStatus, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Monitor};
+use crate::base::wait::AutoResetEvent;
 
 /// The threads of one part of a program, such as a source: what they share, and how they are stopped.
 ///
@@ -77,8 +76,8 @@ pub struct ThreadGroup {
     stopping: AtomicBool,
     /// Cancelled when active calls are to end.
     pub abort: CancellationToken,
-    /// The number of threads that have not ended.
-    present: Arc<Monitor<usize>>,
+    /// Its parts are the threads. The hooks are called once the last thread has ended.
+    end: Arc<End>,
     /// Threads that started later. They are joined with the others.
     adopted: Mutex<Vec<Joiner>>,
     /// The time until which the watchdog sleeps. Never if it has nothing to watch.
@@ -86,8 +85,6 @@ pub struct ThreadGroup {
     watchdog: Arc<AutoResetEvent>,
     /// The kind of group, for the log.
     kind: ThreadGroupKind,
-    /// Called once the last thread has ended. They keep the failure.
-    end_hooks: EndHooks,
 }
 
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
@@ -122,8 +119,6 @@ impl Overrun<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadGroupKind {
-    /// A controller.
-    Controller,
     /// An elector.
     Elector,
     /// A pool.
@@ -144,7 +139,7 @@ impl ThreadGroupKind {
     /// Returns the field name for the group in log lines.
     pub(crate) fn field(self) -> &'static str {
         match self {
-            Self::Controller | Self::Workers => "controller",
+            Self::Workers => "controller",
             Self::Elector => "elector",
             Self::Pool => "pool",
             Self::Poller | Self::Watch => "source",
@@ -158,15 +153,13 @@ impl ThreadGroupKind {
         let field = self.field();
         match self {
             // A poller logs its own end, because its threads may be named after a controller.
-            Self::Controller | Self::Elector | Self::Poller => {}
+            Self::Elector | Self::Poller => {}
             Self::Watch => log::info!((field) = name; "{name}: the watch has ended"),
             Self::Workers => log::info!((field) = name; "{name}: the workers have ended"),
             _ => log::info!((field) = name; "{name}: the {field} has ended"),
         }
     }
 }
-
-pub(crate) use crate::base::running::EndHook as Ended;
 
 /// Handles an overrun.
 pub(crate) type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
@@ -225,24 +218,18 @@ impl ThreadGroup {
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             abort: CancellationToken::new(),
-            present: Monitor::of(clock.clone(), 0),
+            end: End::new(clock.clone()),
             adopted: Mutex::new(Vec::new()),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: AutoResetEvent::new(clock.clone()),
             clock,
             kind,
-            end_hooks: EndHooks::default(),
         })
-    }
-
-    /// Calls `hook` when the last thread has ended, and now if no thread is present.
-    pub(crate) fn on_end(&self, hook: &Ended) {
-        self.end_hooks.add(hook, || self.is_empty());
     }
 
     /// Keeps the first failure. The caller's thread ends next, which calls the hooks.
     pub(crate) fn fail(&self, error: BoxError) {
-        self.end_hooks.fail(&Arc::new(error));
+        self.end.fail(Arc::new(error));
     }
 
     /// Starts a thread with `start`. It is joined with the others.
@@ -311,13 +298,120 @@ impl ThreadGroup {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.present.with(|threads| *threads == 0)
+        self.end.is_empty()
     }
 
     /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether all have
     /// ended.
     pub(crate) fn wait_until_empty(&self, deadline: Nanos) -> bool {
-        self.present.wait_for_some(deadline, |threads| (*threads == 0).then_some(())).is_some()
+        self.end.wait_until_empty(deadline)
+    }
+}
+
+/// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is dropped.
+///
+/// The module [`rt`](crate::rt) has an example.
+pub struct Handle {
+    pub(crate) group: Arc<ThreadGroup>,
+    /// The joiners of the slots in order, then of the watchdog.
+    joiners: Vec<Joiner>,
+    /// Wakes the group's threads, so that they check whether to stop.
+    wake: Box<dyn Fn() + Send + Sync>,
+    may_end: bool,
+}
+
+impl Handle {
+    /// Creates the handle of a group. `wake` wakes its threads, so that they check whether to stop.
+    #[must_use]
+    pub fn new(group: Arc<ThreadGroup>, joiners: Vec<Joiner>, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { group, joiners, wake: Box::new(wake), may_end: false }
+    }
+
+    /// Allows the threads to end without a stop.
+    #[must_use]
+    pub fn that_may_end(mut self) -> Self {
+        self.may_end = true;
+        self
+    }
+
+    /// Adds threads to be joined.
+    pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
+        self.joiners.extend(joiners);
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.group).finish()
+    }
+}
+
+impl Runnable for Handle {
+    fn stop(&self) {
+        self.group.stop();
+        (self.wake)();
+    }
+
+    /// Lets pollers and workers begin no more work. Wakes no thread.
+    fn close(&self) {
+        self.group.close();
+    }
+
+    fn abort(&self) {
+        self.stop();
+        self.group.abort.cancel();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
+        let group = &self.group;
+        if !group.wait_until_empty(group.clock.nanos().after(timeout)) {
+            let threads = group.threads();
+            if !threads.is_empty() {
+                return Err(StillRunning::new(threads).into());
+            }
+        }
+        self.join()
+    }
+
+    /// Joins all threads. On a thread of the group, joins only the threads of the other slots: the watchdog ends last.
+    fn join(&mut self) -> Result<(), EndError> {
+        let mut joiners = std::mem::take(&mut self.joiners);
+        let mut adopted = std::mem::take(&mut *self.group.adopted.lock());
+        if joiners.iter().chain(&adopted).any(Joiner::is_current) {
+            joiners.truncate(self.group.size);
+        }
+        joiners.append(&mut adopted);
+        // The watchdog may start another thread until it ends.
+        while !joiners.is_empty() {
+            joiners.drain(..).for_each(Joiner::join);
+            joiners.append(&mut self.group.adopted.lock());
+        }
+        Ok(StillRunning::unless_empty(self.group.threads())?)
+    }
+
+    /// Does nothing: the threads outlive this handle.
+    fn detach(&mut self) {}
+
+    fn status(&self) -> RunStatus {
+        let threads = self.group.threads();
+        let phase = RunPhase::of(self.group.is_stopping(), &threads);
+        RunStatus::new(self.group.name.as_str(), phase, threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.group.end.add_hook(&hook, || self.group.is_empty());
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        self.group.end.failure()
+    }
+
+    fn may_end(&self) -> bool {
+        self.may_end
+    }
+
+    fn kind(&self) -> &'static str {
+        self.group.kind.field()
     }
 }
 

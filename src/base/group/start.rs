@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use super::watchdog::Watchdog;
 use super::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
-use crate::base::clock::{Clock, Wake};
+use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
-use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{Joiner, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -48,7 +47,7 @@ impl ThreadGroup {
         };
         if let Err(error) = start() {
             handle.abort();
-            handle.join();
+            drop(handle.join());
             return Err(error);
         }
         Ok(handle)
@@ -98,18 +97,6 @@ impl ThreadGroup {
         self.or_stop(&slot.name, options.spawn(slot.name.clone(), body))
     }
 
-    /// Runs `task` on the thread of `waker` instead of the group's only thread. The group ends when the task leaves.
-    pub(crate) fn start_task(
-        self: &Arc<Self>,
-        waker: &TaskWaker,
-        task: impl Task + 'static,
-    ) -> Result<Joiner, StartError> {
-        StartError::check_name(&self.name)?;
-        let slot = &self.slots[0];
-        let added = waker.add(&slot.name, self.attending(slot, task));
-        self.or_stop(&slot.name, added)
-    }
-
     fn start_watchdog(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -154,7 +141,7 @@ pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
 
 impl Attendance {
     pub(super) fn new(group: Arc<ThreadGroup>, slot: Arc<WorkerSlot>) -> Self {
-        group.present.with(|threads| *threads += 1);
+        group.end.begin_part();
         slot.come();
         Self(group, slot)
     }
@@ -197,15 +184,10 @@ impl Drop for Attendance {
     fn drop(&mut self) {
         let Self(group, slot) = self;
         slot.leave();
-        let last = group.present.with(|threads| {
-            *threads -= 1;
-            *threads == 0
-        });
-        if last {
-            group.present.wake();
+        if group.end.end_part() {
             group.watchdog.set();
             group.kind.log_end(&group.name);
-            group.end_hooks.call();
+            group.end.call_hooks();
         }
     }
 }

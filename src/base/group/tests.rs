@@ -83,7 +83,7 @@ fn a_panic_that_ends_a_thread_is_the_failure_of_its_group() {
     let event = AutoResetEvent::new(group.clock.clone());
     let joiners = group.start_one(&ThreadOptions::new(), Panics, &event, None).unwrap();
     let mut handle = Handle::new(group, joiners, || {});
-    handle.join();
+    handle.join().unwrap();
     assert_eq!(handle.failure().unwrap().to_string(), "thread poller-0 panicked: out of luck");
 }
 

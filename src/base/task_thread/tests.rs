@@ -8,7 +8,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::base::clock::ManualClock;
-use crate::base::group::{ThreadGroup, ThreadGroupKind};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -184,20 +183,4 @@ fn a_task_does_not_wait_for_its_own_thread() {
     });
     waker.add("task", task).unwrap().join();
     assert_eq!(seen.recv().unwrap().unwrap_err(), ["other", "task"]);
-}
-
-#[test]
-fn the_group_of_a_task_ends_when_the_task_leaves() {
-    let clock = ManualClock::new();
-    let thread = start(&clock);
-    let group = ThreadGroup::new(ThreadGroupKind::Controller, "group".to_owned(), clock.clock(), 1);
-    let (waker, stopping) = (thread.waker(), Arc::clone(&group));
-    let task = Steps(move |_| if stopping.is_stopping() { Next::Finished } else { Next::At(Nanos::NEVER) });
-    let joiner = group.start_task(&waker, task).unwrap();
-    assert_eq!(thread.tasks(), ["group-0"]);
-    assert!(!group.is_empty());
-    group.stop();
-    waker.set();
-    joiner.join();
-    assert!(group.is_empty());
 }

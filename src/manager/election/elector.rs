@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::error::{ElectorError, LeadershipLost};
+use super::error::ElectorError;
 use super::holder::Holder;
 use crate::base::cancel::CancellationToken;
 use crate::base::process::OwnerProcess;
@@ -189,7 +189,7 @@ pub enum Candidacy {
 
 /// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
 ///
-/// A term never calls it in a process that was forked from the leader, except for [`drop_copy`](Self::drop_copy).
+/// In a process that was forked from the leader, a term calls only [`drop_copy`](Self::drop_copy).
 pub trait Leadership: Send {
     /// Checks that the leadership still holds, and renews it if necessary.
     ///
@@ -221,7 +221,7 @@ pub trait Leadership: Send {
 /// with the next leader's before the drop. A panic that unwinds through the term also resigns.
 ///
 /// In a process that was forked from the leader without `exec`, the copy of a term is worth nothing: its check fails, and its drop
-/// gives nothing back. The parent still leads. So fork before the campaign, or only to call `exec`.
+/// gives nothing back. The parent still leads. Fork before the campaign, or only to call `exec`.
 ///
 /// A term does not check itself. Call [`check`](Self::check) every [`check_interval`](Self::check_interval): otherwise a loss
 /// goes unnoticed.
@@ -256,7 +256,7 @@ pub struct Term {
     owner: OwnerProcess,
 }
 
-/// The cause of the loss of a term that was not renewed in time.
+/// Why a term is lost that was not renewed in time.
 pub(crate) const RAN_OUT: &str = "it was not renewed in time";
 
 impl Term {
@@ -302,10 +302,10 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// Returns [`LeadershipLost`] from the first failed check on, and in a process that was forked from the leader.
-    pub fn check(&mut self) -> Result<(), LeadershipLost> {
+    /// Returns [`ElectorError`] ([`is_lost`](ElectorError::is_lost)) from the first failed check on, and in a process that was forked from the leader.
+    pub fn check(&mut self) -> Result<(), ElectorError> {
         if self.lost().is_cancelled() {
-            return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
+            return Err(ElectorError::lost(&self.elector, "its token is cancelled".into()));
         }
         let leadership = self.leadership.as_mut();
         let checked = self.owner.check().map_err(BoxError::from);
@@ -315,7 +315,7 @@ impl Term {
             self.lost().cancel();
             let (elector, shown) = (self.elector.as_str(), Chain(&*cause));
             log::error!(elector, error:% = shown; "{elector}: the leadership is lost: {shown}");
-            LeadershipLost::new(&self.elector, cause)
+            ElectorError::lost(&self.elector, cause)
         })
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::run::error::{BoxError, Cancelled};
 
-/// The error of a [campaign](crate::Elector::campaign): it was cancelled, or the election failed.
+/// The error of a [campaign](crate::Elector::campaign) or a [term](crate::manager::Term::check).
+///
+/// The campaign was cancelled, the election failed, or the leadership was lost.
 ///
 /// # Examples
 ///
@@ -25,6 +27,7 @@ pub struct ElectorError(ElectorCause);
 enum ElectorCause {
     Cancelled(Cancelled),
     Lock { path: PathBuf, source: io::Error },
+    Lost { elector: String, cause: BoxError },
     Other(BoxError),
 }
 
@@ -36,6 +39,16 @@ impl ElectorError {
 
     pub(super) fn lock(path: &Path, source: io::Error) -> Self {
         Self(ElectorCause::Lock { path: path.to_owned(), source })
+    }
+
+    pub(super) fn lost(elector: &str, cause: BoxError) -> Self {
+        Self(ElectorCause::Lost { elector: elector.to_owned(), cause })
+    }
+
+    /// Returns whether this process led, and has lost the leadership. The source is the cause.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.0, ElectorCause::Lost { .. })
     }
 
     /// Returns whether the campaign was cancelled. In that case nothing is wrong.
@@ -55,6 +68,7 @@ impl fmt::Display for ElectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ElectorCause::Cancelled(_) => f.write_str("the campaign was cancelled"),
+            ElectorCause::Lost { elector, .. } => write!(f, "the leadership of {elector} is lost"),
             ElectorCause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
             ElectorCause::Other(error) => error.fmt(f),
         }
@@ -66,32 +80,8 @@ impl Error for ElectorError {
         match &self.0 {
             ElectorCause::Cancelled(cancelled) => Some(cancelled),
             ElectorCause::Lock { source, .. } => Some(source),
+            ElectorCause::Lost { cause, .. } => Some(&**cause),
             ElectorCause::Other(error) => error.source(),
         }
-    }
-}
-
-/// The error of [`Term::check`](crate::manager::Term::check): the leadership was lost. The source is the cause.
-#[derive(Debug)]
-pub struct LeadershipLost {
-    elector: String,
-    cause: BoxError,
-}
-
-impl LeadershipLost {
-    pub(super) fn new(elector: &str, cause: BoxError) -> Self {
-        Self { elector: elector.to_owned(), cause }
-    }
-}
-
-impl fmt::Display for LeadershipLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the leadership of {} is lost", self.elector)
-    }
-}
-
-impl Error for LeadershipLost {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.cause)
     }
 }

@@ -16,7 +16,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Returns the [name](crate::FileElector::name) of the leader's elector, or the identity of the holder of a lease.
+    /// Returns the [name](crate::FileElector::name) of the leader's elector, or the identity in a lease.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -34,10 +34,10 @@ impl Holder {
         self.since
     }
 
-    /// Names the leader of a lease.
-    #[cfg(feature = "objects")]
-    pub(crate) fn named(name: String, since: Option<SystemTime>) -> Self {
-        Self { name: Some(name), pid: None, since }
+    /// Names the leader according to an elector of your own, and the time of its election if known.
+    #[must_use]
+    pub fn named(name: impl Into<String>, since: Option<SystemTime>) -> Self {
+        Self { name: Some(name.into()), pid: None, since }
     }
 
     /// Parses the content of a lock file. Returns an empty value for a file of another program.

@@ -6,6 +6,6 @@ pub(crate) mod file;
 pub(crate) mod holder;
 
 pub use self::elector::{AlwaysLeader, Candidacy, Candidate, Elector, Leadership, Term};
-pub use self::error::{ElectorError, LeadershipLost};
+pub use self::error::ElectorError;
 pub use self::file::FileElector;
 pub use self::holder::Holder;

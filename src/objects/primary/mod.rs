@@ -93,7 +93,7 @@ const LIST_RETRY: Duration = Duration::from_secs(30);
 /// controller.wait(&shop.key(), Duration::from_secs(10))?;
 /// assert_eq!(secondary.list(&shop)?[0].key(), ObjectKey::new("pages", "shop-tea"));
 /// manager.stop();
-/// running.wait()?;
+/// running.join()?;
 /// # Ok::<_, BoxError>(())
 /// ```
 #[must_use = "a controller does nothing until it is added to a manager"]

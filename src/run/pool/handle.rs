@@ -41,7 +41,7 @@ use crate::base::thread::ThreadOptions;
 /// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
 /// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
 /// vms.enqueue("vm-1");
-/// vms.shutdown(Duration::from_secs(30));
+/// vms.shutdown(Duration::from_secs(30))?;
 /// # Ok::<_, BoxError>(())
 /// ```
 #[doc(alias = "thread pool")]

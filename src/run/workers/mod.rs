@@ -195,7 +195,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 /// let workers = Workers::new(reconcile).threads(2).start(&queue)?;
 /// queue.enqueue("vm-1");
 /// assert!(queue.drain(Duration::MAX).is_drained());
-/// workers.shutdown(Duration::from_secs(1));
+/// workers.shutdown(Duration::from_secs(1))?;
 /// # Ok::<_, BoxError>(())
 /// ```
 pub struct WorkersControl {

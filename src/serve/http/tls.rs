@@ -127,7 +127,7 @@ impl TlsFiles {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| StartError::unavailable("cannot set up TLS".to_owned(), error))?;
+            .map_err(|error| StartError::unavailable("cannot set up TLS", error))?;
         let builder = match (&self.clients, &contents.clients) {
             (Some(path), Some(pem)) => {
                 let mut roots = RootCertStore::empty();

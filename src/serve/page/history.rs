@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::base::sync::Mutex;
 use crate::base::{Running, StartError};
-use crate::manager::{Manager, NamedMetrics, WeakManager};
+use crate::controller::ControllerStatus;
+use crate::manager::{Manager, WeakManager};
 use crate::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 
 /// The interval of samples.
@@ -80,10 +81,10 @@ impl History {
     }
 
     /// Adds a sample of each controller. Forgets removed controllers.
-    fn add(&self, controllers: &[NamedMetrics], now: Nanos) {
+    fn add(&self, controllers: &[ControllerStatus<String>], now: Nanos) {
         let mut known = self.controllers.lock();
         known.retain(|name, _| controllers.iter().any(|controller| controller.name == *name));
-        for NamedMetrics { name, metrics, .. } in controllers {
+        for ControllerStatus { name, metrics, .. } in controllers {
             let totals = Totals {
                 at: now,
                 runs: metrics.runs.runs(),
@@ -135,7 +136,7 @@ impl Task for Sampler {
         }
         if now >= self.due {
             let Some(manager) = self.manager.upgrade() else { return Next::Finished };
-            self.history.add(&manager.controller_metrics(), now);
+            self.history.add(&manager.controllers(), now);
             self.due = now.after(PERIOD);
         }
         Next::At(self.due)

@@ -207,7 +207,7 @@ impl StatusPages {
             ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
             ["metrics"] => {
                 let server = self.server.as_ref().map(|server| &server.vitals);
-                let text = metrics_text(&manager.metrics(), server, &ProcessFacts::read());
+                let text = metrics_text(&manager.summary(), server, &ProcessFacts::read());
                 Reply::new(StatusCode::OK, CONTENT_TYPE, text)
             }
             ["statusz"] => self.status(request, manager),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::{EndHook, RunPhase, RunStatus, Runnable, StillRunning};
+use crate::base::{EndError, EndHook, RunPhase, RunStatus, Runnable};
 use crate::serve::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, value};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
@@ -130,8 +130,8 @@ impl Runnable for ServerThreads {
         self.shared.registry.abort();
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.roster.join_timeout(timeout)
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
+        Ok(self.roster.join_timeout(timeout)?)
     }
 
     fn detach(&mut self) {}

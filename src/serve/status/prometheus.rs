@@ -4,8 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::exposition::{Exposition, FamilyType, Labels};
 use super::process::ProcessFacts;
-use crate::controller::ControllerMetrics;
-use crate::manager::{Holder, ManagerMetrics, NamedMetrics};
+use crate::controller::{ControllerMetrics, ControllerStatus};
+use crate::manager::{Holder, ManagerStatus};
 use crate::run::Histogram;
 use crate::serve::http::value;
 use crate::serve::server::ServerVitals;
@@ -14,7 +14,7 @@ use crate::watch::SourceStatus;
 pub(crate) use super::exposition::CONTENT_TYPE;
 
 /// Returns the metrics of a manager, of the server that shows them, and of the process.
-pub(crate) fn metrics_text(manager: &ManagerMetrics, server: Option<&ServerVitals>, process: &ProcessFacts) -> String {
+pub(crate) fn metrics_text(manager: &ManagerStatus, server: Option<&ServerVitals>, process: &ProcessFacts) -> String {
     let mut text = Exposition::default();
     let controllers = &manager.controllers;
     queues(&mut text, controllers);
@@ -33,7 +33,7 @@ pub(crate) fn metrics_text(manager: &ManagerMetrics, server: Option<&ServerVital
     text.into_text()
 }
 
-type Controllers = [NamedMetrics];
+type Controllers = [ControllerStatus<String>];
 
 /// Writes one histogram for each controller.
 fn histograms(text: &mut Exposition, controllers: &Controllers, of: fn(&ControllerMetrics) -> &Histogram, both: bool) {
@@ -45,7 +45,7 @@ fn histograms(text: &mut Exposition, controllers: &Controllers, of: fn(&Controll
 
 fn queues(text: &mut Exposition, controllers: &Controllers) {
     text.family("workqueue_depth", FamilyType::Gauge, "Keys ready to run.");
-    for NamedMetrics { name, metrics, .. } in controllers {
+    for ControllerStatus { name, metrics, .. } in controllers {
         let queue = &metrics.queue;
         for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
             text.size(&[("name", name), ("controller", name), ("priority", priority)], depth);
@@ -82,7 +82,7 @@ fn queues(text: &mut Exposition, controllers: &Controllers) {
 
 fn runs(text: &mut Exposition, controllers: &Controllers) {
     text.family("controller_runtime_reconcile_total", FamilyType::Counter, "Runs by result.");
-    for NamedMetrics { name, metrics, .. } in controllers {
+    for ControllerStatus { name, metrics, .. } in controllers {
         let runs = &metrics.runs;
         let results = [("success", runs.successes), ("requeue_after", runs.requeues), ("error", runs.errors())];
         for (result, count) in results {
@@ -152,7 +152,7 @@ fn source_metrics(text: &mut Exposition, sources: &[(&str, &SourceStatus)]) {
 }
 
 /// Writes the leadership, if there is an elector.
-fn leadership(text: &mut Exposition, manager: &ManagerMetrics) {
+fn leadership(text: &mut Exposition, manager: &ManagerStatus) {
     if !manager.elected {
         return;
     }

@@ -46,7 +46,7 @@ fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
     assert!(poller.synced().wait_for(Duration::MAX));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(reported.try_recv(), Ok((true, 1)));
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
     assert!(reported.recv().is_err(), "the callback runs once");
 }
 
@@ -63,7 +63,7 @@ fn waiting_for_the_first_listing_fails_when_the_poller_ends() {
         let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
         // The poll, the watchdog, and the waiting thread.
         clock.wait_for_sleepers(3);
-        poller.shutdown(Duration::ZERO);
+        poller.shutdown(Duration::ZERO).unwrap();
         assert!(!waiting.join().unwrap());
     });
     assert!(!listed.is_open() && queue.is_empty());
@@ -82,7 +82,7 @@ fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     clock.wait_for_sleepers(IDLE);
     assert!(SourceHandle::status(&poller).failures == 1 && poller.synced().is_open());
     let listed = Arc::clone(poller.synced());
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
     assert!(listed.is_open());
 }
 
@@ -106,7 +106,7 @@ fn a_closed_poller_lists_no_more_and_ends_when_it_is_stopped() {
         clock.wait_for_sleepers(IDLE);
     }
     assert_eq!((polls.load(SeqCst), poller.run_status().phase), (1, RunPhase::Running));
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
     assert_eq!(polls.load(SeqCst), 1);
 }
 

@@ -40,7 +40,7 @@ impl<I: 'static> Poller<I> {
     /// let queue = WorkQueue::<String>::new();
     /// let subscription = vms.subscribe(Subscriber::to_itself(&queue))?;
     /// assert_eq!(*queue.dequeue()?, "vm-1");
-    /// vms.shutdown(Duration::from_secs(1));
+    /// vms.shutdown(Duration::from_secs(1))?;
     /// # drop(subscription);
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```

@@ -91,8 +91,8 @@ fn thread_options_of_a_controller_reach_its_sources() {
     let running = vms.build().unwrap().start(&pool).unwrap();
     assert_eq!(sorted(&reported, 4), [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "vm")]);
     assert_eq!(sorted(&heard_names, THREADS).len(), THREADS);
-    running.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn a_source_with_thread_options_of_its_own_keeps_them() {
         .start(&pool)
         .unwrap();
     assert_eq!(sorted(&reported, 2), [("mapping", "subscriber"), ("poller", "poller")]);
-    running.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     let threads = sorted(&heard_names, 5 + THREADS);
     assert!(threads.iter().any(|name| name == "vm-timer"), "{threads:?}");
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// Twenty controllers with two watches each need no thread of their own, whether they share the watches or not.
@@ -194,7 +194,7 @@ fn controllers_of_a_manager_share_all_its_threads() {
                 }
             }
         }
-        running.shutdown(SECOND);
+        running.shutdown(SECOND).unwrap();
         let mut threads: Vec<_> = started.try_iter().collect();
         threads.sort_unstable();
         let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer", "pool-watchdog"];
@@ -214,5 +214,5 @@ fn a_controller_with_thread_options_of_its_own_keeps_them_in_a_manager() {
     let expected = [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "manager")];
     assert_eq!(sorted(&reported, 4), expected);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }

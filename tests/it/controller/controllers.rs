@@ -66,9 +66,9 @@ fn enqueued_keys_are_run() {
     let mut seen = keys(&reported);
     seen.sort_unstable();
     assert_eq!(seen, ["early", "late"]);
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
     assert_eq!((vms.enqueue("vm"), vms.status().phase), (EnqueueOutcome::Closed, ControllerPhase::Stopped));
-    pool.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]

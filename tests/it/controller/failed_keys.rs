@@ -244,7 +244,7 @@ fn a_stopped_controller_keeps_no_dropped_keys() {
     let (handle, running) = (controller.handle(), controller.start(&pool).unwrap());
     let key = Arc::new(1);
     running.queue().enqueue_after(Arc::clone(&key), HOUR);
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
     assert_eq!(Arc::strong_count(&key), 1, "{handle:?}");
 }
 

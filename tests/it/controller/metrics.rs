@@ -90,7 +90,7 @@ fn metrics_of_sources_show_failures_and_hangs() {
         until_listed(&source, 3, false);
         see(["3", "2", "1", "0", "0"], "controller=vm,source=inventory");
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     });
 }
 
@@ -144,7 +144,7 @@ fn gauges_of_removed_controllers_and_sources_show_no_fault() {
         assert_eq!(last[0], "0");
         assert_eq!(last[2..], ["0"; 4]);
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     });
 }
 
@@ -224,6 +224,6 @@ fn every_metric_moves() {
         assert_eq!(value("workqueue_work_duration_seconds{name=vm,controller=vm}"), "[5.0, 0.0]");
         assert_eq!(value("controller_runtime_reconcile_time_seconds{controller=vm}"), "[5.0, 0.0]");
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     });
 }

@@ -17,11 +17,11 @@ type Own = Running<ControllerHandle<u32>>;
 
 /// The ways to end a controller.
 const ENDS: [fn(Own); 3] = [
-    |own| own.shutdown(Duration::ZERO),
+    |own| drop(own.shutdown(Duration::ZERO)),
     drop,
     |own| {
         own.stop();
-        own.join();
+        drop(own.join());
     },
 ];
 

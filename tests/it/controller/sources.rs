@@ -70,7 +70,7 @@ fn a_source_that_is_added_feeds_the_controller_and_is_resynced() {
     clock.advance(HOUR);
     let (key, reasons) = ran.recv_timeout(LONG).unwrap();
     assert!(key == "vm-1" && reasons.contains(Reasons::RESYNC), "{key} {reasons}");
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_source_that_is_removed_feeds_the_controller_no_more_and_its_name_is_free() 
         assert_eq!(ran.try_recv().ok(), None);
     }
     assert_eq!(running.remove_source("disks", LONG), Ok(false));
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_removal_of_the_last_unsynced_source_lets_the_controller_run_keys() {
     running.wait_synced(LONG).unwrap();
     assert_eq!(ran.recv_timeout(LONG), Ok("vm-1"));
     assert_eq!(running.failure().map(|error| error.to_string()), None);
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_poll_that_does_not_end_is_aborted_and_named_when_its_source_is_removed() {
     assert_eq!(names(&running.sources()), ["none"]);
     running.stop();
     let still = running.join_timeout(Duration::ZERO).unwrap_err();
-    assert!(still.threads().contains(&"vm-source-1-0".to_owned()), "{still}");
+    assert!(still.still_running().contains(&"vm-source-1-0".to_owned()), "{still}");
     drop(go_on);
     running.join_timeout(Duration::MAX).unwrap();
 }
@@ -179,7 +179,7 @@ fn the_drop_of_a_mapping_may_ask_the_controller_that_ends_or_removes_its_source(
             _ => running.abort(),
         }
         assert_eq!(answered.try_recv(), Ok((left, left)), "{end}");
-        running.shutdown(Duration::ZERO);
+        running.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -193,7 +193,7 @@ fn a_controller_that_does_not_run_takes_no_source() {
     let error = handle.add_sources(watching(disks.watch())).unwrap_err();
     assert_eq!(error.to_string(), "controller \"vm\" has not been started");
     let running = controller.start(&pool).unwrap();
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
     let error = handle.add_sources(watching(disks.watch())).unwrap_err();
     assert_eq!(error.to_string(), "controller \"vm\" has been stopped");
     assert_eq!(disks.watch().subscriptions(), 0);
@@ -226,7 +226,7 @@ fn sources_that_are_added_and_removed_while_a_controller_stops_end_with_it() {
             if abort {
                 running.abort();
             }
-            running.shutdown(Duration::MAX);
+            running.shutdown(Duration::MAX).unwrap();
         });
         assert_eq!(disks.watch().subscriptions(), 0);
     }

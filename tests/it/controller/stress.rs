@@ -248,10 +248,10 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
     }
     for (controller, checker) in controllers {
         let runs = checker.runs.load(SeqCst);
-        controller.shutdown(Duration::ZERO);
+        controller.shutdown(Duration::ZERO).unwrap();
         assert_eq!(checker.runs.load(SeqCst), runs);
     }
-    pool.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO).unwrap();
 }
 
 /// The threads may be in any state at the suspension. Once `suspend_all` has returned and no key is in process, no

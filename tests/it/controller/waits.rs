@@ -337,7 +337,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
         assert_eq!(waiting.join().unwrap(), Ok(()));
     });
     assert!(handle.has_synced());
-    running.shutdown(Duration::ZERO);
+    running.shutdown(Duration::ZERO).unwrap();
     assert_eq!(handle.wait_synced(Duration::ZERO), Ok(()), "the listings have completed");
 }
 

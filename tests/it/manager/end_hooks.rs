@@ -51,7 +51,7 @@ fn a_hook_on_a_poller_does_not_keep_its_manager_from_noticing_the_end() {
     until("the driver waits for the grace period", || clock.next_alarm() == Some(clock.now() + SECOND));
     assert_eq!(calls.load(SeqCst), 0);
     drop(go_on);
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(calls.load(SeqCst), 1);
 }
 
@@ -67,7 +67,7 @@ fn a_hook_on_a_controller_is_called_although_a_manager_has_its_own() {
     manager.add(Component::running("vm", vms)).unwrap();
     let running = manager.start().unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     // An idle pool thread that looks for keys as the controller stops is another part that ends.
     assert!(calls.load(SeqCst) > before);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
+use homeostat::base::{EndError, EndHook, RunStatus, Runnable, StillRunning};
 use homeostat::manager::RemoveError;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Manager, ManualClock, Running,
@@ -78,7 +78,7 @@ fn the_failure_of_a_nested_manager_fails_all_around_it_with_its_cause() {
     outer.add(Component::running("inner", inner.start().unwrap())).unwrap();
     let running = outer.start().unwrap();
     drop(go);
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     assert_eq!(error.component(), Some("inner"));
     assert_eq!(chain(&error), ["inner: innermost: broken: no such device", "unplugged"]);
     assert_eq!(*notes.lock(), ["ended"]);
@@ -103,20 +103,20 @@ fn a_nested_manager_that_fails_before_the_start_or_after_a_stop_is_heard() {
     manager.add(fails_at_its_stop()).unwrap();
     let running = manager.start().unwrap();
     manager.stop();
-    assert_eq!(running.wait().unwrap_err().to_string(), text, "stopped");
+    assert_eq!(running.join().unwrap_err().to_string(), text, "stopped");
 
     let manager = Manager::builder().build().unwrap();
     manager.add(fails_at_its_stop()).unwrap();
     let running = manager.start().unwrap();
     manager.remove("inner", HOUR).unwrap();
-    assert_eq!(running.wait().unwrap_err().to_string(), text, "removed");
+    assert_eq!(running.join().unwrap_err().to_string(), text, "removed");
 
     let inner = Manager::builder().name("inner").build().unwrap();
     let (broken, go) = breaking();
     inner.add(broken).unwrap();
     let mut failed = inner.start().unwrap();
     drop(go);
-    failed.join_timeout(Duration::MAX).unwrap();
+    assert_eq!(failed.join_timeout(Duration::MAX).unwrap_err().to_string(), "broken: no such device");
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::running("inner", failed)).unwrap();
     manager.add(Component::function("never", |_: &Context| -> Result<(), BoxError> { panic!("it starts") })).unwrap();
@@ -134,7 +134,7 @@ fn a_nested_manager_that_is_stopped_alone_is_no_failure() {
         outer.status().components.iter().all(|name| name != "inner")
     });
     outer.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// Waits until the next alarm is in `time`, and advances to it.
@@ -175,7 +175,7 @@ fn threads_that_a_nested_manager_gives_up_are_still_running_for_the_outer_one() 
     for _ in 0..2 {
         advance_to_alarm(&clock, HOUR);
     }
-    assert_eq!(running.wait().unwrap_err().still_running(), ["stuck-0"]);
+    assert_eq!(running.join().unwrap_err().still_running(), ["stuck-0"]);
     drop(go_on);
 }
 
@@ -199,6 +199,60 @@ fn the_failure_of_a_nested_controller_keeps_its_cause() {
     assert_eq!((error.component(), error.to_string().as_str()), (Some("nested"), cause));
 }
 
+/// The ways to wait for an end.
+fn ways<T: 'static>() -> [fn(Running<T>) -> Result<(), EndError>; 4] {
+    [
+        Running::join,
+        |mut running| running.join_timeout(Duration::MAX),
+        |running| running.shutdown(HOUR),
+        |running| running.shutdown(Duration::MAX),
+    ]
+}
+
+#[test]
+fn each_way_to_wait_for_the_end_of_a_manager_returns_its_failure() {
+    for wait in ways() {
+        let manager = Manager::builder().build().unwrap();
+        let (broken, go) = breaking();
+        manager.add(broken).unwrap();
+        let running = manager.start().unwrap();
+        drop(go);
+        let error = wait(running).unwrap_err();
+        assert_eq!(error.component(), Some("broken"));
+        assert_eq!(error.failure().unwrap().to_string(), "no such device");
+        assert_eq!(chain(&error), ["broken: no such device", "unplugged"]);
+    }
+}
+
+#[test]
+fn each_way_to_wait_for_the_end_of_a_controller_returns_its_failure() {
+    let pool = WorkerPool::builder().start().unwrap();
+    for wait in ways() {
+        let vms = failing_controller(&pool);
+        while vms.failure().is_none() {
+            std::thread::yield_now();
+        }
+        let error = wait(vms).unwrap_err();
+        assert_eq!(error.component(), Some("vm"));
+        assert_eq!(error.to_string(), "vm: controller vm: disks has ended before its initial listing was in");
+    }
+}
+
+#[test]
+fn a_shutdown_names_the_threads_that_a_manager_gives_up() {
+    let (go_on, gate) = bounded::<()>(0);
+    let manager = Manager::builder().shutdown_grace(Duration::ZERO).abort_grace(Duration::ZERO).build().unwrap();
+    manager
+        .add(Component::function("stuck", move |_: &Context| {
+            let _ = gate.recv();
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    let error = manager.start().unwrap().shutdown(Duration::ZERO).unwrap_err();
+    assert_eq!((error.component(), error.still_running()), (None, &["stuck-0".to_owned()][..]));
+    drop(go_on);
+}
+
 /// A user-defined component that contains another one.
 struct Wrapper<R>(R);
 
@@ -207,7 +261,7 @@ impl<R: Runnable> Runnable for Wrapper<R> {
         self.0.stop();
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         self.0.join_timeout(timeout)
     }
 
@@ -263,9 +317,9 @@ impl Runnable for Panicking {
         self.at("close");
     }
 
-    fn join_timeout(&mut self, _timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, _timeout: Duration) -> Result<(), EndError> {
         self.at("join_timeout");
-        if self.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["panicking"])) }
+        if self.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["panicking"]).into()) }
     }
 
     fn detach(&mut self) {
@@ -302,7 +356,7 @@ fn a_panic_in_a_method_of_a_component_keeps_no_other_component_from_its_stop() {
         manager.add(Component::running("panicking", part)).unwrap();
         let running = manager.start().unwrap();
         manager.stop();
-        let ended = running.wait();
+        let ended = running.join();
         if panics_in == "join_timeout" {
             assert!(ended.unwrap_err().still_running().contains(&"panicking".to_owned()));
         } else {
@@ -333,6 +387,6 @@ fn a_panic_of_an_elector_at_the_start_is_a_failure() {
 fn the_log_line_of_a_stop_promises_no_grace_period_that_its_caller_has_cut_short() {
     let logs = crate::stages::logs::Logs::of("appliance-of-a-short-shutdown");
     let manager = Manager::builder().name("appliance-of-a-short-shutdown").build().unwrap();
-    manager.start().unwrap().shutdown(SECOND);
+    manager.start().unwrap().shutdown(SECOND).unwrap();
     logs.wait_for(log::Level::Info, "stopping; the grace period is at most 30s");
 }

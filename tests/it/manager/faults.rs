@@ -153,7 +153,7 @@ fn a_watch_that_has_ended_by_itself_can_be_started_again() {
     let (_sender, receiver) = unbounded();
     until("the watch is started again", || !ask(receiver.clone()).unwrap().is_stopped());
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn components_added_during_the_start_come_after_the_earlier_ones() {
     assert_eq!(manager.status().doing, "running");
     until("both components have started", || notes.lock().len() >= 2);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(notes.lock()[2..], ["third is told", "second is told"]);
 }
 
@@ -231,7 +231,7 @@ fn a_panic_during_the_start_of_a_component_is_a_failure_of_that_component() {
     let vms = manager.controller::<Key>("vm").unwrap();
     vms.wait(&"vm-1", Duration::MAX).unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The manager waits for it within its grace period.
@@ -251,7 +251,7 @@ fn a_component_that_is_being_started_as_the_manager_stops_ends_before_it() {
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| manager.add(slow));
         seen.recv().unwrap();
-        let waiting = scope.spawn(|| running.wait());
+        let waiting = scope.spawn(|| running.join());
         manager.stop();
         until_doing(&manager, "stopping");
         assert!(end.is_empty());
@@ -279,7 +279,7 @@ fn a_component_whose_start_does_not_return_is_named_and_ends_later() {
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| manager.add(slow));
         seen.recv().unwrap();
-        let waiting = scope.spawn(|| running.wait());
+        let waiting = scope.spawn(|| running.join());
         manager.stop();
         until_doing(&manager, "stopping");
         // These are the manager's driver, the idle pool thread and the idle watchdog.
@@ -343,7 +343,7 @@ fn a_started_manager_ends_without_a_waiter() {
     drop(fail);
     until_doing(&manager, "ended");
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
-    assert_eq!(running.wait().unwrap_err().component(), Some("broken"));
+    assert_eq!(running.join().unwrap_err().component(), Some("broken"));
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_second_run_changes_nothing_about_the_first() {
     assert_eq!(error.to_string(), "manager \"manager\" has already been started");
     manager.add(noting("second", &notes)).unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn display_and_debug_of_user_types_may_query_the_manager() {
     until("the manager is not live", || !manager.live().is_ok());
     assert_eq!(manager.live().to_string(), "broken: bad Some(true)");
     manager.abort();
-    assert!(running.wait().is_err());
+    assert!(running.join().is_err());
     *ASKED.lock() = None;
 }
 
@@ -481,9 +481,9 @@ fn a_join_of_a_controller_names_a_source_that_has_not_ended() {
     running.abort();
     let still = until("only the source is left", || {
         let still = running.join_timeout(Duration::ZERO).unwrap_err();
-        (still.threads().len() == 1).then_some(still)
+        (still.still_running().len() == 1).then_some(still)
     });
-    assert_eq!(still.threads(), ["vm-source-0-0"]);
+    assert_eq!(still.still_running(), ["vm-source-0-0"]);
     drop(go);
     running.join_timeout(Duration::MAX).unwrap();
 }
@@ -510,7 +510,7 @@ fn a_component_that_has_been_started_too_late_is_aborted() {
     });
     let error = manager.add(late.build().unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "manager \"manager\" is stopping");
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// This holds even if no part of the controller has been started.
@@ -526,7 +526,7 @@ fn a_controller_that_cannot_be_started_takes_no_keys() {
         (EnqueueOutcome::Closed, Err(WaitError::Stopped))
     );
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// A key that is enqueued before the start runs after it.
@@ -548,7 +548,7 @@ fn keys_that_are_enqueued_before_the_start_run_after_it() {
     let running = manager.start().unwrap();
     assert!(matches!(vms.wait(&"vm-1", Duration::MAX), Ok(None | Some(RunOutcome::Succeeded))));
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), ["vm-1"]);
 }
 
@@ -647,7 +647,7 @@ fn a_panic_of_the_control_thread_fails_the_manager() {
     assert!(manager.live().is_ok());
     panics.store(true, SeqCst);
     clock.advance(SECOND);
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     assert_eq!(error.to_string(), "vm: controller vm: its thread panicked: out of luck");
     assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its thread panicked: out of luck");
     assert_eq!(vms.enqueue(Resynced(panics)), EnqueueOutcome::Closed);
@@ -673,7 +673,7 @@ fn each_of_several_tokens_aborts_a_manager() {
         let running = manager.start().unwrap();
         entered.recv().unwrap();
         tokens[number].cancel();
-        running.wait().unwrap();
+        running.join().unwrap();
         assert_eq!(tokens.each_ref().map(CancellationToken::is_cancelled), [0, 1, 2].map(|other| other == number));
     }
 }

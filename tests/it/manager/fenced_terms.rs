@@ -119,6 +119,6 @@ fn a_manager_gives_the_number_to_runs_and_fails_when_the_term_runs_out() {
     // No check is needed: the watchdog ends the term.
     clock.suspend(TERM);
     clock.advance(2 * SECOND);
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     assert!(error.to_string().contains("elector"), "{error}");
 }

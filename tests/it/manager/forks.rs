@@ -140,7 +140,7 @@ fn a_forked_process_drops_a_running_manager_without_a_wait() {
         ensure(another_leads(&elector).is_none(), "the parent still leads")
     });
     assert!(another_leads(&elector).is_none());
-    running.unwrap().shutdown(60 * SECOND);
+    running.unwrap().shutdown(60 * SECOND).unwrap();
     assert!(ran.load(SeqCst));
     assert!(another_leads(&elector).is_some());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::base::{EndHook, RunPhase, RunStatus, Runnable, StillRunning};
+use homeostat::base::{EndError, EndHook, RunPhase, RunStatus, Runnable, StillRunning};
 use homeostat::{BoxError, Component, Manager, ManualClock};
 use parking_lot::Mutex;
 
@@ -44,9 +44,9 @@ impl Runnable for PartBody {
         }
     }
 
-    fn join_timeout(&mut self, _timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, _timeout: Duration) -> Result<(), EndError> {
         self.0.questions.fetch_add(1, SeqCst);
-        if self.0.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["part"])) }
+        if self.0.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["part"]).into()) }
     }
 
     fn detach(&mut self) {}
@@ -101,7 +101,7 @@ fn removals_and_ends_ask_no_other_component() {
     }
     assert_eq!(questions(), before);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     let after = questions();
     let asked = after.iter().zip(&before).map(|(after, before)| after - before);
     assert!(asked.clone().all(|times| times <= 4), "a stop asks each a few times: {:?}", asked.collect::<Vec<_>>());
@@ -122,6 +122,6 @@ fn a_component_that_tells_no_end_is_asked_at_the_stop_and_at_the_abort() {
             part.has_ended.store(true, SeqCst);
             clock.advance(HOUR);
         }
-        running.wait().unwrap();
+        running.join().unwrap();
     }
 }

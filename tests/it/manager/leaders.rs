@@ -110,7 +110,7 @@ fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
         *lost.lock() = true;
         until("the manager stops without leading", || !manager.is_leading() && manager.status().doing == "stopping");
         drop(go);
-        let error = running.wait().unwrap_err();
+        let error = running.join().unwrap_err();
         assert_eq!(error.component(), Some("elector"));
         let expected =
             if panics { "elector: it panicked: out of luck" } else { "elector: the leadership of told is lost" };
@@ -134,7 +134,7 @@ fn a_run_that_does_not_end_keeps_the_leadership() {
     let running = manager.start().unwrap();
     seen.recv().unwrap();
     manager.stop();
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     assert!(error.still_running()[0].starts_with("manager-pool-"), "{error}");
     assert!(manager.is_leading());
     drop(go);
@@ -163,7 +163,7 @@ fn a_loss_between_two_checks_takes_effect_at_once() {
     let running = manager.start().unwrap();
     seen.recv().unwrap();
     token.lock().take().unwrap().cancel();
-    assert_eq!(running.wait().unwrap_err().to_string(), "elector: the leadership of told is lost");
+    assert_eq!(running.join().unwrap_err().to_string(), "elector: the leadership of told is lost");
     assert_eq!(*notes.lock(), ["the run ends", "given back"]);
 }
 
@@ -185,7 +185,7 @@ fn components_added_to_a_leader_start_to_lead_too() {
     manager.add(working(&notes, run, bounded(0).1)).unwrap();
     begun.recv().unwrap();
     manager.abort();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(*notes.lock(), ["the run ends", "given back"]);
 }
 
@@ -216,7 +216,7 @@ fn an_elector_that_does_not_end_is_named() {
     seen.recv().unwrap();
     manager.stop();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| running.wait());
+        let waiting = scope.spawn(|| running.join());
         // No other thread sets an alarm: only the driver is left.
         until("the driver waits", || clock.next_alarm().is_some());
         clock.advance(SECOND);
@@ -253,7 +253,7 @@ fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let running = manager.start().unwrap();
     until("the manager leads", || manager.is_leading());
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(*notes.lock(), ["Some(false)"]);
     assert!(!manager.is_leading());
     *leads.lock() = None;
@@ -385,17 +385,17 @@ fn only_one_of_two_managers_over_one_file_works_at_a_time() {
         let Candidate { manager, running, lost, .. } = leader;
         if who % 2 == 0 {
             manager.stop();
-            running.wait().unwrap();
+            running.join().unwrap();
         } else {
             lost.store(true, SeqCst);
-            let error = running.wait().unwrap_err();
+            let error = running.join().unwrap_err();
             assert_eq!(error.to_string(), "elector: the leadership of lossy is lost");
         }
         leader = follower;
         wait_for_entries(&record, who);
     }
     leader.manager.stop();
-    leader.running.wait().unwrap();
+    leader.running.join().unwrap();
     assert_eq!(record.check(), (0..=12).collect::<Vec<_>>());
 }
 
@@ -408,10 +408,10 @@ fn a_manager_is_aborted_after_its_lock_file_was_deleted() {
     let first = Candidate::start(&path, 0, &record);
     wait_for_entries(&record, 0);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(first.running.wait().unwrap_err().to_string(), "elector: the leadership of lossy is lost");
+    assert_eq!(first.running.join().unwrap_err().to_string(), "elector: the leadership of lossy is lost");
     let next = Candidate::start(&path, 1, &record);
     wait_for_entries(&record, 1);
     next.manager.stop();
-    next.running.wait().unwrap();
+    next.running.join().unwrap();
     assert_eq!(record.check(), [0, 1]);
 }

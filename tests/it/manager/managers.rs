@@ -64,7 +64,7 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     manager.stop();
     until("three components have noted their stop", || notes.lock().len() >= 3);
     drop(go);
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(*notes.lock(), ["third", "second", "first", "one ends", "one ends", "one ends", "the end"]);
     assert_eq!(manager.status().doing, "ended");
 }
@@ -109,7 +109,7 @@ fn all_components_stop_at_once_and_each_has_its_own_grace_period() {
     clock.advance(10 * SECOND);
     clock.wait_for_sleepers(5);
     clock.advance(SECOND);
-    let error = running.wait().unwrap_err();
+    let error = running.join().unwrap_err();
     assert_eq!((error.component(), error.still_running()), (None, &["hang-0".to_owned()][..]));
     drop(free);
 }
@@ -132,7 +132,7 @@ fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
     let running = manager.start().unwrap();
     first.wait(&"vm-1", Duration::MAX).unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     manager.add(third).unwrap_err();
     is_closed(&handles[1]);
 
@@ -232,7 +232,7 @@ fn invalid_requests_are_refused_by_name() {
     disk.enqueue("disk-1");
     disk.wait(&"disk-1", Duration::MAX).unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert!(disks.is_stopped());
     let error = manager.add(controller("late")).unwrap_err();
     assert_eq!(error.to_string(), "manager \"manager\" is stopping");
@@ -320,7 +320,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
     manager.enqueue("vm", "vm-1").unwrap();
     let running = manager.start().unwrap();
     std::thread::scope(|scope| {
-        let run = scope.spawn(move || running.wait());
+        let run = scope.spawn(move || running.join());
         // These are the manager's driver, the pool thread, its watchdog and the control thread.
         clock.wait_for_sleepers(4);
         assert_eq!((reported.len(), manager.is_leading()), (0, false));
@@ -358,7 +358,7 @@ fn the_leadership_is_given_back_at_the_end() {
         }))
         .unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert!(*resigned.lock());
 }
 
@@ -391,7 +391,7 @@ fn a_campaign_without_a_limit_ends_with_the_manager() {
     manager.at_end(move || ends.send(()).unwrap());
     let running = manager.start().unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!((ended.len(), manager.status().doing), (1, "ended"));
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use homeostat::manager::ManagerError;
+use homeostat::base::EndError;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Poller,
     Running, Subscriber,
@@ -164,7 +164,7 @@ fn end_by(
     stop: &CancellationToken,
     abort: &CancellationToken,
     fail: &Sender<()>,
-) -> Result<(), ManagerError> {
+) -> Result<(), EndError> {
     if cause == Cause::Drop {
         drop(running);
         return Ok(());
@@ -172,7 +172,7 @@ fn end_by(
     let stopping = manager.clone();
     let _stopped = stop.on_cancel(move || stopping.stop());
     thread::scope(|scope| {
-        let waiting = scope.spawn(move || running.wait());
+        let waiting = scope.spawn(move || running.join());
         match cause {
             Cause::Token => stop.cancel(),
             Cause::SecondSignal => {
@@ -186,7 +186,7 @@ fn end_by(
     })
 }
 
-fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> {
+fn end(state: State, cause: Cause, grace: Duration) -> Result<(), EndError> {
     let over = AtomicBool::new(false);
     let Scene { clock, manager, stop, abort, under_way, release, fail } = scene(state, grace);
     let running = manager.start().expect("it starts");
@@ -215,7 +215,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     outcome
 }
 
-fn check(state: State, cause: Cause, outcome: &Result<(), ManagerError>) {
+fn check(state: State, cause: Cause, outcome: &Result<(), EndError>) {
     let seen = format!("{state:?}, {cause:?}: {outcome:?}");
     if cause == Cause::Drop {
         return;
@@ -273,7 +273,7 @@ fn a_run_that_ends_within_the_grace_is_not_aborted() {
     under_way.recv().expect("a run");
     manager.stop();
     thread::scope(|scope| {
-        let waiting = scope.spawn(move || running.wait());
+        let waiting = scope.spawn(move || running.join());
         until("the manager stops", || manager.status().doing == "stopping");
         drop(release);
         waiting.join().expect("it does not panic").expect("it ends well");

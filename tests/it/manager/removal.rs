@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
+use homeostat::base::{EndError, EndHook, RunStatus, Runnable, StillRunning};
 use homeostat::manager::RemoveError;
 use homeostat::run::WorkersControl;
 use homeostat::{
@@ -66,7 +66,7 @@ fn a_component_of_each_kind_can_be_removed_and_added_again_under_its_name() {
         assert!(manager.status().controllers.is_empty() && manager.live().is_ok());
     }
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_component_can_be_removed_before_the_start() {
     manager.add(controller("vm")).unwrap();
     let running = manager.start().unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(manager.remove("vm", Duration::ZERO), Err(RemoveError::Stopping));
 }
 
@@ -103,7 +103,7 @@ fn a_removed_component_that_does_not_end_is_named_and_awaited() {
     assert_eq!(manager.remove("stuck", LONG), Ok(()), "the new component of this name");
     ended.try_recv().unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The second caller comes while the component is being removed.
@@ -142,7 +142,7 @@ fn two_removals_of_one_component_get_the_same_answer() {
         let expected = if ends { Ok(()) } else { still() };
         assert_eq!(answers, [expected.clone(), expected]);
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     }
 }
 
@@ -173,7 +173,7 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
             } else {
                 manager.stop();
             }
-            running.wait().unwrap();
+            running.join().unwrap();
         });
     }
 }
@@ -216,7 +216,7 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
     });
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// A controller `vm` with one active run, which ends at its abort once it may.
@@ -284,7 +284,7 @@ fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
             stuck.assert_given_up(&clock, removal);
         });
         drop(stuck.go_on);
-        running.wait().unwrap();
+        running.join().unwrap();
     }
 }
 
@@ -313,7 +313,7 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
         stuck.assert_given_up(&clock, removal);
     });
     drop(stuck.go_on);
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The start of a controller calls the function that makes the subscriber.
@@ -340,7 +340,7 @@ fn removing_a_component_whose_start_never_ends_returns_its_name() {
         manager.abort();
         wait_for_alarm(&clock, clock.now() + HOUR);
         clock.advance(HOUR);
-        let error = running.wait().unwrap_err();
+        let error = running.join().unwrap_err();
         assert_eq!(error.still_running(), ["vm"]);
         let answer = removal.join().unwrap();
         assert_eq!(answer, Err(RemoveError::StillRunning(StillRunning::new(["vm"]))));
@@ -357,7 +357,7 @@ impl Runnable for Pair {
         self.0.iter().for_each(Running::stop);
     }
 
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         let first = self.0[0].join_timeout(timeout);
         self.0[1].join_timeout(timeout).and(first)
     }
@@ -398,5 +398,5 @@ fn a_user_defined_component_is_stopped_removed_and_may_end() {
     // It ends by itself, so its name becomes free.
     until("the name is free", || manager.add(Component::running("pair", pair(&queues))).is_ok());
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }

@@ -90,7 +90,7 @@ fn settings_of_a_manager() {
     let running = manager.start().unwrap();
     refused(manager.add(plain("vm").build().unwrap()), taken);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     refused(manager.add(plain("disk").build().unwrap()), "manager \"manager\" is stopping");
 }
 
@@ -110,7 +110,7 @@ fn settings_of_a_component_that_is_started_later() {
         "period is 0ns, but must be longer than zero",
     );
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
     let phases = Arc::clone(&seen);
     add_function(&manager, "function", move || phases.lock().push(handle.status().phase), bounded(0).1);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(*seen.lock(), [ControllerPhase::Stopped]);
 }
 
@@ -76,7 +76,7 @@ fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped(
     };
     add_function(&manager, "function", hook, bounded(0).1);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(reports.try_iter().collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -102,7 +102,7 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     );
     manager.add(watch).unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// The hook acts like slow user code, for example the drop of a queued key.
@@ -121,5 +121,5 @@ fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
         clock.next_alarm() == Some(start + 11 * SECOND) || running.run_status().phase == RunPhase::Ended
     });
     drop(ends);
-    running.wait().unwrap();
+    running.join().unwrap();
 }

@@ -216,7 +216,7 @@ fn a_run_that_ends_for_another_cause_is_no_overrun() {
         if key != "aborted" {
             vms.wait(&key, Duration::MAX).unwrap();
         }
-        vms.shutdown(Duration::ZERO);
+        vms.shutdown(Duration::ZERO).unwrap();
         rig.clock.advance(10 * SECOND);
         let runs = handle.metrics().runs;
         assert_eq!((runs.overruns, runs.timeouts, runs.runs(), runs.active), (0, 0, 1, 0), "{key}");

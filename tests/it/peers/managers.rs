@@ -98,7 +98,7 @@ fn no_key_is_run_before_the_initial_listing_even_of_a_watch_added_later() {
         until("the manager is ready", || manager.ready().is_ok());
     }
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// "should return an error if any Components fail to Start", "… and wait for runnables to stop".
@@ -141,7 +141,7 @@ fn a_stop_waits_for_slow_components() {
         clock.advance(HOUR);
         assert_eq!(ended.recv().unwrap(), number);
     }
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// "should refuse to add runnable if stop procedure is already engaged".
@@ -165,7 +165,7 @@ fn no_component_is_added_during_the_stop() {
     let start = || Poller::new(HOUR, |_: &Context| Ok::<_, Infallible>([("disk", 1)])).watch();
     assert!(manager.watch::<Key, i32>("late", start).is_err());
     drop(go);
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// "should not return runnables context.Canceled errors".
@@ -191,7 +191,7 @@ fn a_component_that_returns_its_own_cancellation_has_not_failed() {
     seen.recv().unwrap();
     seen.recv().unwrap();
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 
     // A `Cancelled` error without a cancellation is an ordinary failure.
     let manager = Manager::builder().build().unwrap();
@@ -259,7 +259,7 @@ fn the_error_names_the_failed_and_the_stuck_component() {
             clock.wait_for_sleepers(3);
             clock.advance(SECOND);
         }
-        let error = running.wait().unwrap_err();
+        let error = running.join().unwrap_err();
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.component(), fails.then_some("peer-fails"));
         assert_eq!(error.still_running().len(), usize::from(stuck));
@@ -297,7 +297,7 @@ fn a_lost_leadership_leaves_no_grace() {
     clock.wait_for_sleepers(5);
     std::fs::remove_file(&path).unwrap();
     clock.advance(SECOND);
-    assert_eq!(running.wait().unwrap_err().component(), Some("elector"));
+    assert_eq!(running.join().unwrap_err().component(), Some("elector"));
 }
 
 /// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when shutting down
@@ -334,7 +334,7 @@ fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     let other = homeostat::Elector::campaign(&elector, &Context::detached()).unwrap();
     assert_eq!((manager.status().doing, manager.is_leading()), ("stopping", false));
     drop(go);
-    running.wait().unwrap();
+    running.join().unwrap();
     drop(other);
     assert!(!*led.lock());
 }
@@ -357,7 +357,7 @@ fn components_are_added_before_during_and_after_the_start() {
         scope.spawn(|| manager.start()).join().unwrap().unwrap()
     });
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(ended.load(SeqCst), 20);
 }
 
@@ -385,7 +385,7 @@ fn components_are_added_or_refused_during_the_stop() {
             let running = manager.start().unwrap();
             until("some components are added", || added.load(SeqCst) > 20);
             manager.stop();
-            running.wait().unwrap();
+            running.join().unwrap();
         });
     });
     // A component that was started and then refused, because the manager began to stop, has ended too.

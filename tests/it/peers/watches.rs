@@ -157,5 +157,5 @@ fn a_reconciler_that_changes_its_watched_value_and_fails_backs_off() {
         clock.advance(2_u32.pow(tries - 1) * SECOND);
         until("the next run changes the value", || push.watch().store().get("vm-1").as_deref() != Some(&tries));
     }
-    workers.shutdown(SECOND);
+    workers.shutdown(SECOND).unwrap();
 }

@@ -10,7 +10,7 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use homeostat::base::OnCancel;
-use homeostat::manager::{AlwaysLeader, ElectorError, Holder, LeadershipLost, Term};
+use homeostat::manager::{AlwaysLeader, ElectorError, Holder, Term};
 use homeostat::queue::{
     DequeueError, DequeueTimeoutError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastHasher, FastState,
     KeyState, PendingRerun, QueueBuilder, STARVATION_BOUND, Tally, TryDequeueError, View,
@@ -71,7 +71,7 @@ fn public_types_are_send_and_sync() {
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, Poller<Vec<(u32, u64)>>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
-    shared::<(ElectorError, LeadershipLost)>();
+    shared::<ElectorError>();
     sent::<Term>();
     shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
     shared::<CrashLoopGuard<u32>>();

@@ -50,7 +50,7 @@ fn threads_have_the_name_of_their_workers_and_the_given_options() {
     let mut hooked: Vec<_> = hooked.try_iter().collect();
     hooked.sort();
     assert_eq!(hooked, ["vm-0", "vm-1", "vm-2", "vm-watchdog"]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn workers_serve_keys_although_their_start_hooks_panic() {
     queue.enqueue("vm");
     assert_eq!(seen.recv().unwrap(), "vm");
     workers.stop();
-    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    workers.join_timeout(Duration::MAX).unwrap();
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn awaiting_a_change_leaves_the_key_idle() {
     assert_eq!(queue.state("vm"), KeyState::Idle);
     let metrics = workers.metrics();
     assert_eq!((metrics.successes, metrics.runs(), metrics.errors()), (1, 1, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_requeue_comes_after_its_delay_and_not_before() {
     }
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().requeues, workers.metrics().errors()), (4, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_requeue_without_a_delay_goes_to_the_tail_of_the_queue() {
     let workers = Workers::new(reconcile).start(&queue).unwrap();
     clock.wait_for_sleepers(1);
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["a", "b", "a"]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_run_knows_its_reasons_its_priority_and_the_queue_time_of_its_key() {
     let (why, lane, queued, attempt, deadline, remaining) = seen.recv().unwrap();
     assert_eq!((why, lane, queued, attempt), (reasons, Priority::High, Some(3 * SECOND), 1));
     assert_eq!((deadline, remaining), (None, None));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// Workers turn on the timing of their queue.
@@ -192,7 +192,7 @@ fn workers_turn_on_the_queue_time_of_their_queue() {
     go_on.send(()).unwrap();
     assert_eq!(seen.recv().unwrap(), ("meanwhile", Some(3 * SECOND)));
     go_on.send(()).unwrap();
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn workers_log_each_event_at_its_level() {
     }
     let workers = Workers::new(reconcile).name("talking-workers").retry(NoRetry).start(&queue).unwrap();
     clock.wait_for_sleepers(1);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
     let report = logs.all();
     let report: Vec<_> = report.iter().map(|line| (line.level, line.message.as_str(), line.field("key"))).collect();
     assert_eq!(

@@ -50,7 +50,7 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     director.cue();
     clock.wait_for_sleepers(3);
     assert_eq!((workers.overdue(), workers.metrics().overruns, workers.metrics().successes), (vec![], 1, 1));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn every_thread_that_overruns_is_named() {
     }
     assert_eq!(workers.overdue(), ["all-0", "all-1", "all-2"]);
     drop(director);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
     clock.wait_for_sleepers(IDLE);
     // A run that passes its deadline and returns an error has failed.
     assert_eq!((workers.metrics().drops, workers.metrics().panics, workers.metrics().aborted), (1, 0, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_token_asked_for_after_the_deadline_is_cancelled() {
     director.cue();
     assert_eq!((seen.recv().unwrap(), seen.recv().unwrap()), (true, true));
     clock.wait_for_sleepers(IDLE);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn the_token_of_an_ended_run_ignores_the_deadline_of_a_later_run() {
     // An abort cancels a token that outlives its run.
     workers.abort();
     assert!(in_time.is_cancelled());
-    workers.join();
+    workers.join().unwrap();
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn without_a_timeout_a_run_sleeps_for_its_full_time() {
     clock.advance(Duration::from_nanos(1));
     assert_eq!(seen.recv().unwrap(), (Ok(()), None, None));
     clock.wait_for_sleepers(1);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn an_aborted_run_sees_the_abort_and_its_key_returns_unchanged() {
     workers.abort();
     let aborted = Err(Cancelled::Aborted);
     assert_eq!(seen.recv().unwrap(), (aborted, aborted, 3));
-    workers.join();
+    workers.join().unwrap();
     assert_eq!(queue.state("vm"), KeyState::Ready(homeostat::Priority::Normal));
     let claim = queue.try_dequeue().unwrap();
     assert_eq!((claim.failures(), claim.reasons()), (2, homeostat::Reasons::RETRY));
@@ -266,7 +266,7 @@ fn an_aborted_run_may_still_succeed() {
     director.next();
     workers.abort();
     director.cue();
-    workers.join();
+    workers.join().unwrap();
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!(clock.sleepers(), 0);
 }

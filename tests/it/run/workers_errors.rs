@@ -71,7 +71,7 @@ fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: f
     assert_eq!((line.field("key"), line.field("after")), ("\"vm\"", "5s"));
     assert!(line.field("error").contains("it still boots"), "{line:?}");
     assert_eq!(logs.at(Level::Warn), []);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// Runs `reconcile` once, and asserts that it fails.
@@ -86,7 +86,7 @@ fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn()
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle, "{name}");
     assert_eq!((workers.metrics().requeues, workers.metrics().drops), (0, 1), "{name}");
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_terminal_anyhow_error_is_not_retried_and_shown_unchanged() {
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (0, 1));
     assert_eq!(logs.wait_for(Level::Warn, "for good").field("error"), "the store says no: no such port");
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_muted_error_at_the_root_of_an_anyhow_error_is_retried_without_a_warning() {
     );
     assert_eq!(logs.wait_for(Level::Debug, "to be retried").field("error"), "the store says no: no answer");
     assert_eq!(logs.at(Level::Warn), []);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// An aborted run usually ends by `cx.check()?`, here in a reconciler that returns `anyhow::Result`.
@@ -281,7 +281,7 @@ fn a_requeue_sets_the_failures_to_zero() {
     }
     let (none, retry, requeue) = (Reasons::NONE, Reasons::RETRY, Reasons::REQUEUE);
     assert_eq!(attempts.try_iter().collect::<Vec<_>>(), [(1, none), (2, retry), (3, retry), (1, requeue)]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(attempts.try_iter().collect::<Vec<_>>(), [1, 2, 3, 1]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn terminal_takes_precedence_over_the_error_that_it_marks() {
         clock.wait_for_sleepers(1);
         assert_eq!(queue.state("vm"), KeyState::Idle);
         assert_eq!((workers.metrics().terminal_errors, workers.metrics().runs()), (1, 1));
-        workers.shutdown(Duration::ZERO);
+        workers.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -340,7 +340,7 @@ fn an_abort_error_without_an_abort_is_a_failure() {
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().drops, workers.metrics().aborted), (1, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn a_muted_error_is_retried_as_usual_and_logs_a_warning_only_when_it_is_dropped(
     step(&clock, &queue);
     assert_eq!((queue.state("vm"), workers.metrics().retries, workers.metrics().drops), (KeyState::Idle, 1, 1));
     assert_eq!(logs.wait_for(Level::Warn, "not retried").field("error"), "the store says no: no answer");
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]

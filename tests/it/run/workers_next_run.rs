@@ -62,7 +62,7 @@ fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
     }
     let metrics = workers.metrics();
     assert_eq!((metrics.successes, metrics.drops, metrics.panics, metrics.active), (6, 2, 1, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_token_of_a_run_is_dropped_when_the_run_ends() {
         queue.enqueue("vm");
         clock.wait_for_sleepers(1 + usize::from(timeout.is_some()));
         assert!(seen.recv().unwrap().upgrade().is_none());
-        workers.shutdown(Duration::ZERO);
+        workers.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -121,7 +121,7 @@ fn an_overdue_run_leaves_the_next_one_alone() {
     director.cue();
     clock.wait_for_sleepers(IDLE);
     assert_eq!((workers.metrics().overruns, workers.metrics().successes), (1, 2));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// A thread that a run has started may be the first one to use the token.
@@ -153,5 +153,5 @@ fn a_token_requested_on_another_thread_belongs_to_the_run() {
     clock.wait_for_sleepers(IDLE);
     clock.advance(TIMEOUT);
     assert_eq!((workers.metrics().timeouts, workers.metrics().successes), (1, 2));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }

@@ -60,7 +60,7 @@ fn throws(name: &'static str, key: &'static str, panics: u64, seen: &str) -> Log
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().successes, queue.contains(key)), (1, false));
     assert_eq!(*policy.0.lock(), [seen]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
     logs
 }
 
@@ -91,7 +91,7 @@ fn a_panic_without_retries_is_not_tried_again() {
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().panics, workers.metrics().drops), (1, 1));
     assert!(!queue.contains("str"));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_panic_displayed_as_an_error_names_the_panic() {
     queue.enqueue("str");
     clock.wait_for_sleepers(1);
     assert_eq!(panicked.lock().as_ref().unwrap().to_string(), "the reconciler panicked: out of luck");
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 struct Keep(Arc<Mutex<Option<Panicked>>>);
@@ -137,7 +137,7 @@ fn a_policy_that_panics_leaves_the_key_to_the_queues_own_backoff() {
     clock.advance(SECOND);
     clock.wait_for_sleepers(1);
     assert_eq!(workers.metrics().successes, 1);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// A key with a `Clone` that panics on demand.
@@ -189,7 +189,7 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
     }
     assert_eq!((workers.metrics().overruns, workers.metrics().successes), (2, 2));
     assert!(CLONES.load(SeqCst) >= 4);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// A key with a `Debug` that panics.

@@ -47,7 +47,7 @@ fn failed_runs_back_off_exponentially_up_to_the_maximum() {
     let seen: Vec<_> = tries.try_iter().map(|(at, attempt)| ((at - start).as_secs(), attempt)).collect();
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3), (7, 4), (12, 5), (17, 6)]);
     assert_eq!((workers.metrics().retries, workers.metrics().drops), (6, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// The least delay of an error replaces shorter backoffs. The failures count on.
@@ -69,7 +69,7 @@ fn a_retry_waits_for_the_least_delay_that_the_error_states() {
     let seen: Vec<_> = tries.try_iter().map(|(at, attempt)| ((at - start).as_secs(), attempt)).collect();
     assert_eq!(seen, [(0, 1), (4, 2), (8, 3), (12, 4), (20, 5), (36, 6)]);
     assert_eq!((workers.metrics().retries, workers.metrics().requeues), (6, 0));
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_backoff_is_never_early() {
     clock.advance(Duration::from_nanos(1));
     clock.wait_for_sleepers(1);
     assert_eq!(tries.len(), 2);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_key_is_dropped_after_exactly_its_retries_and_starts_over_when_it_is_enqueue
             let metrics = workers.metrics();
             assert_eq!((metrics.retries, metrics.drops), (round * u64::from(retries), round));
         }
-        workers.shutdown(Duration::ZERO);
+        workers.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -124,7 +124,7 @@ fn a_success_in_between_sets_the_failures_to_zero() {
         step(&clock, &queue);
     }
     assert_eq!(tries.try_iter().collect::<Vec<_>>(), [1, 2, 3, 1, 2]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn failed_runs_back_off_exponentially_by_default() {
         previous = next;
     }
     assert_eq!(workers.metrics().drops, 0);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn without_retries_a_failed_key_waits_for_its_feeder() {
     assert_eq!(queue.enqueue_if_absent("vm"), EnqueueOutcome::Queued);
     clock.wait_for_sleepers(1);
     assert_eq!(workers.metrics().drops, 2);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_failure_that_is_not_retried_keeps_the_pending_rerun() {
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), [Reasons::NONE, Reasons::EVENT]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 /// Retries timeouts, and records its calls.
@@ -229,7 +229,7 @@ fn a_user_defined_policy_sees_key_failures_and_error() {
     let not_found = io::Error::from(io::ErrorKind::NotFound).to_string();
     assert_eq!(*policy.0.lock(), [("vm", 1, timed_out.clone()), ("vm", 2, timed_out), ("vm", 3, not_found)]);
     assert_eq!(queue.state("vm"), KeyState::Idle);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
     clock.advance(2 * SECOND);
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -271,5 +271,5 @@ fn a_retried_key_keeps_its_priority_and_has_the_reason_retry() {
     step(&clock, &queue);
     let seen: Vec<_> = seen.try_iter().collect();
     assert_eq!(seen, [(Priority::High, Reasons::EVENT), (Priority::High, Reasons::RETRY)]);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
 }

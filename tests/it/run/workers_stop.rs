@@ -62,7 +62,7 @@ fn stopped_workers_finish_their_runs_and_take_no_further_key() {
     workers.stop();
     director.cue();
     director.cue();
-    workers.join();
+    workers.join().unwrap();
     assert!(director.is_quiet());
     assert_eq!(queue.state("c"), KeyState::Ready(Priority::Normal));
     assert_eq!((queue.len(), queue.processing_count(), clock.sleepers()), (1, 0, 0));
@@ -74,7 +74,7 @@ fn idle_workers_end_as_soon_as_they_are_stopped() {
     let (mut workers, _director) = staged(&queue, "idle", 3);
     clock.wait_for_sleepers(3);
     workers.stop();
-    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    workers.join_timeout(Duration::MAX).unwrap();
     assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
     queue.enqueue("vm");
     assert_eq!(queue.len(), 1);
@@ -98,13 +98,13 @@ fn joining_for_a_time_names_the_threads_that_are_stuck_and_can_be_tried_again() 
             assert!(!joining.is_finished());
             clock.advance(Duration::from_nanos(1));
             let still = joining.join().unwrap().unwrap_err();
-            assert_eq!(still.threads(), ["stuck-0", "stuck-1"]);
+            assert_eq!(still.still_running(), ["stuck-0", "stuck-1"]);
             assert_eq!(still.to_string(), "still running: stuck-0, stuck-1");
         });
     }
     workers.abort();
     drop(director);
-    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    workers.join_timeout(Duration::MAX).unwrap();
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn joining_workers_that_have_not_been_stopped_names_them_all() {
     let (mut workers, _director) = staged(&queue, "busy-waiting", 2);
     clock.wait_for_sleepers(2);
     let still = workers.join_timeout(Duration::ZERO).unwrap_err();
-    assert_eq!(still.threads(), ["busy-waiting-0", "busy-waiting-1"]);
-    workers.shutdown(SECOND);
+    assert_eq!(still.still_running(), ["busy-waiting-0", "busy-waiting-1"]);
+    workers.shutdown(SECOND).unwrap();
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
         clock.wait_for_sleepers(2);
         assert!(seen.is_empty() && !shutting_down.is_finished());
         clock.advance(Duration::from_nanos(1));
-        shutting_down.join().unwrap();
+        shutting_down.join().unwrap().unwrap();
     });
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [Err(Cancelled::Aborted)]);
     assert_eq!(queue.state("vm"), KeyState::Ready(Priority::Normal));
@@ -145,7 +145,7 @@ fn a_shutdown_without_grace_of_idle_workers_is_no_cause_for_a_warning() {
     let (clock, queue) = held();
     let (workers, _director) = staged(&queue, "calm", 4);
     clock.wait_for_sleepers(4);
-    workers.shutdown(Duration::ZERO);
+    workers.shutdown(Duration::ZERO).unwrap();
     assert_eq!(logs.at(Level::Warn), []);
 }
 
@@ -198,7 +198,7 @@ fn workers_end_once_their_queue_is_shut_down_and_served() {
     director.next();
     director.cue();
     director.cue();
-    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    workers.join_timeout(Duration::MAX).unwrap();
     assert_eq!(workers.metrics().successes, 3);
     assert!(queue.drain(Duration::ZERO).is_drained());
     assert_eq!(clock.sleepers(), 0);
@@ -216,7 +216,7 @@ fn workers_end_once_the_last_handle_of_their_queue_is_dropped() {
     assert_eq!(director.next(), "later");
     drop(queue);
     drop(director);
-    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    workers.join_timeout(Duration::MAX).unwrap();
     assert_eq!(workers.metrics().successes, 2);
 }
 
@@ -227,12 +227,12 @@ fn the_remaining_set_of_workers_continues_after_the_other_one_ends() {
     clock.wait_for_sleepers(2);
     let (other, director) = staged(&queue, "other", 1);
     clock.wait_for_sleepers(3);
-    one.shutdown(SECOND);
+    one.shutdown(SECOND).unwrap();
     clock.wait_for_sleepers(1);
     assert_eq!(queue.enqueue("vm"), EnqueueOutcome::Queued);
     assert_eq!(director.next(), "vm");
     drop(director);
-    other.shutdown(SECOND);
+    other.shutdown(SECOND).unwrap();
 }
 
 /// A stopping thread must pass a wake on. With one queued key at a time, one lost wake leaves the producer waiting
@@ -253,7 +253,7 @@ fn stopping_one_set_of_workers_loses_no_wake_meant_for_the_other() {
         scope.spawn(move || {
             while is_done.try_recv() != Err(crossbeam_channel::TryRecvError::Disconnected) {
                 let comes = Workers::new(reconcile.clone()).name("comes").threads(2).start(queue).unwrap();
-                comes.shutdown(SECOND);
+                comes.shutdown(SECOND).unwrap();
                 rounds.fetch_add(1, SeqCst);
             }
         });
@@ -265,6 +265,6 @@ fn stopping_one_set_of_workers_loses_no_wake_meant_for_the_other() {
         }
         drop(done);
     });
-    stays.shutdown(SECOND);
+    stays.shutdown(SECOND).unwrap();
     assert!(queue.is_empty());
 }

@@ -168,8 +168,8 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
     queue.shutdown(Shutdown::RunDelayedNow);
     let report = queue.drain(60 * SECOND);
     assert!(report.is_drained(), "{report}");
-    one.join();
-    other.join();
+    one.join().unwrap();
+    other.join().unwrap();
     assert_eq!(checker.doubled.load(SeqCst), 0, "two runs of one key at once");
     assert_eq!(checker.forgotten(), Vec::<usize>::new());
     // Without reruns the test proves nothing, because requests for queued keys meet no run.

@@ -39,7 +39,7 @@ fn each_message_is_applied() {
     drop(sender);
     watch.join_timeout(Duration::MAX).unwrap();
     assert!(watch.watch().is_stopped());
-    subscription.join();
+    subscription.join().unwrap();
     let mut keys = serve(&queue);
     keys.sort_unstable();
     assert_eq!(keys, ["a", "b", "c"]);
@@ -56,10 +56,10 @@ fn a_stop_wakes_the_watch_from_an_open_empty_channel() {
         sender.send(PushMessage::Set("a", 1)).unwrap();
         match how {
             0 => drop(watch),
-            1 => watch.shutdown(Duration::MAX),
+            1 => watch.shutdown(Duration::MAX).unwrap(),
             2 => {
                 watch.stop();
-                watch.join();
+                watch.join().unwrap();
             }
             _ => {
                 assert!(watch.join_timeout(Duration::ZERO).is_err());
@@ -81,7 +81,7 @@ fn a_stopped_watch_leaves_the_rest_of_the_channel_unread() {
     watch.stop();
     sender.send(PushMessage::Set("late", 1)).unwrap();
     let store = watch.watch().store();
-    watch.join();
+    watch.join().unwrap();
     assert!(store.is_empty());
     assert!(rest.len() <= 1);
 }
@@ -116,8 +116,8 @@ fn a_full_channel_does_not_deadlock_with_buffered_subscribers() {
     // The mapping holds a sender, which is dropped with its subscription.
     drop((sender, echo));
     drop(director);
-    blocked.join();
-    watch.join();
+    blocked.join().unwrap();
+    watch.join().unwrap();
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_detached_watch_ends_with_its_channel() {
     assert_eq!(*queue.dequeue().unwrap(), "a");
     assert!(!handle.is_stopped());
     drop(sender);
-    subscription.join();
+    subscription.join().unwrap();
     assert!(handle.is_stopped());
 }
 
@@ -195,9 +195,9 @@ fn many_threads_may_send_while_it_is_stopped() {
             }
             queue.dequeue().unwrap().done();
             drop(sender);
-            watch.shutdown(Duration::MAX);
+            watch.shutdown(Duration::MAX).unwrap();
         });
-        subscription.join();
+        subscription.join().unwrap();
     }
 }
 

@@ -103,7 +103,7 @@ fn joining_a_subscription_waits_for_the_delivering_thread() {
         let still = subscription.join_timeout(Duration::ZERO).unwrap_err();
         assert_eq!(still.to_string(), "still running: vms-subscription-1");
         let joining = scope.spawn(|| {
-            subscription.join();
+            subscription.join().unwrap();
             Arc::strong_count(&alive)
         });
         director.cue();

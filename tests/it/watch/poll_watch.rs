@@ -176,9 +176,9 @@ fn a_listing_that_returns_after_the_stop_is_discarded() {
     let (handle, store) = (watch.watch().clone(), watch.watch().store());
     watch.stop();
     assert!(handle.is_stopped() && handle.subscribe(Subscriber::to_itself(&queue)).is_err());
-    subscription.join();
+    subscription.join().unwrap();
     director.cue();
-    watch.join();
+    watch.join().unwrap();
     assert!(store.is_empty() && !store.has_synced() && queue.is_empty());
     assert_eq!(clock.sleepers(), 0);
 }
@@ -193,7 +193,7 @@ fn the_watch_stops_with_its_handle_unless_it_is_detached() {
     clock.wait_for_sleepers(IDLE);
     drop(watch);
     assert!(handle.is_stopped());
-    subscription.join();
+    subscription.join().unwrap();
     assert_eq!(clock.sleepers(), 0);
 
     let watch = vms(&clock, &world).watch().unwrap();
@@ -220,10 +220,10 @@ fn a_listing_that_blocks_is_cancelled_by_an_abort_and_after_the_grace() {
     let watch = asleep(&clock);
     clock.wait_for_sleepers(2);
     watch.abort();
-    watch.join();
+    watch.join().unwrap();
     let watch = asleep(&clock);
     clock.wait_for_sleepers(2);
-    watch.shutdown(Duration::ZERO);
+    watch.shutdown(Duration::ZERO).unwrap();
     let mut watch = asleep(&clock);
     clock.wait_for_sleepers(2);
     assert!(watch.join_timeout(Duration::ZERO).is_err());

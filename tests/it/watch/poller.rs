@@ -49,7 +49,7 @@ fn the_first_poll_comes_at_once_and_the_others_at_multiples_of_the_period() {
         assert!(starts.is_empty());
         clock.advance(Duration::from_nanos(1));
     }
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_first_poll_may_wait_for_one_period() {
     assert_eq!(poller.status().listings, 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(starts.recv().unwrap() - start, PERIOD);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_poll_that_takes_long_does_not_put_off_the_next() {
         clock.advance(6 * SECOND);
     }
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn polls_that_would_begin_during_another_are_skipped_and_never_piled_up() {
     clock.advance(PERIOD);
     assert_eq!(director.next() - start, 40 * SECOND);
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn jitter_puts_a_poll_off_within_its_share_and_does_not_move_the_plan() {
     // The chance that this fails is 1 in 10^20.
     assert!(offsets.iter().any(|offset| *offset < PERIOD / 4), "{offsets:?}");
     assert!(offsets.iter().any(|offset| *offset >= PERIOD / 4), "{offsets:?}");
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
             let offset = starts.recv().unwrap() - (start + n * PERIOD);
             assert!(offset <= PERIOD.mul_f64(share), "{offset:?}");
         }
-        poller.shutdown(Duration::ZERO);
+        poller.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -174,7 +174,7 @@ fn a_trigger_polls_at_once_and_does_not_shift_the_plan() {
     assert_eq!(starts.recv().unwrap() - start, PERIOD);
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.status().listings, 3);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn triggers_during_a_poll_cause_exactly_one_more() {
     assert_eq!(poller.status().listings, 2);
     assert!(director.is_quiet());
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_planned_poll_that_would_begin_during_a_triggered_one_is_skipped() {
     clock.advance(8 * SECOND);
     assert_eq!(director.next() - start, 20 * SECOND);
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn an_endless_period_polls_once_and_when_triggered() {
     assert_eq!(poller.status().listings, 1);
     poller.trigger();
     assert_eq!(deadlines.recv().unwrap(), (None, None));
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn an_endless_first_period_never_polls() {
     clock.advance(Duration::MAX);
     clock.wait_for_sleepers(IDLE);
     assert!(starts.is_empty());
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<SourceHandle> {

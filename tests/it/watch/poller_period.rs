@@ -53,7 +53,7 @@ fn a_new_period_counts_from_the_call_that_sets_it() {
         for _ in 0..3 {
             next_poll_is_in(&clock, &starts, period);
         }
-        poller.shutdown(Duration::ZERO);
+        poller.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -70,7 +70,7 @@ fn a_poll_that_is_due_is_not_put_off() {
     poller.set_period(7 * SECOND).unwrap();
     assert_eq!(starts.recv().unwrap(), clock.now());
     next_poll_is_in(&clock, &starts, 7 * SECOND);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_last_of_several_periods_counts() {
         poller.set_period(period).unwrap();
     }
     next_poll_is_in(&clock, &starts, 6 * SECOND);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_poll_under_way_keeps_its_deadline_and_the_next_has_the_new_one() {
     clock.advance(Duration::from_nanos(1));
     assert_eq!(director.next(), (start + 17 * SECOND, Some(5 * SECOND)));
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_trigger_does_not_shift_the_new_plan() {
     poller.trigger();
     assert_eq!(starts.recv().unwrap(), clock.now());
     next_poll_is_in(&clock, &starts, 3 * SECOND);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn an_endless_period_can_be_ended_and_begun() {
     clock.advance(1000 * PERIOD);
     clock.wait_for_sleepers(IDLE);
     assert!(starts.is_empty());
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn the_jitter_is_a_share_of_the_new_period() {
         let offset = starts.recv().unwrap() - (start + n * PERIOD);
         assert!(offset < PERIOD / 2, "{offset:?}");
     }
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -184,6 +184,6 @@ fn a_period_of_zero_is_refused_and_changes_nothing() {
     next_poll_is_in(&clock, &starts, 6 * SECOND);
     poller.stop();
     poller.set_period(SECOND).unwrap();
-    poller.join();
+    poller.join().unwrap();
     assert_eq!(clock.sleepers(), 0);
 }

@@ -42,7 +42,7 @@ fn the_deadline_of_a_poll_is_one_period_after_it_began() {
     poller.abort();
     assert_eq!(look(), (Some(Duration::ZERO), true, Err(Cancelled::Aborted)));
     drop(ask);
-    poller.join();
+    poller.join().unwrap();
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_poll_past_its_deadline_is_reported_and_cancelled_while_it_still_blocks() {
     clock.wait_for_sleepers(IDLE);
     assert_eq!((poller.status().overruns, poller.status().overdue), (1, false));
     drop(director);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn the_next_poll_comes_as_planned_after_any_failure() {
     let again: Vec<_> = failures(Level::Info);
     assert_eq!(again.len(), 1);
     assert_eq!((again[0].field("failures"), again[0].field("source")), ("6", "unlucky-poller"));
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_poll_enqueues_only_absent_keys_unless_it_is_an_edge() {
         assert_eq!(queue.state("vm"), KeyState::Processing(wish));
         claim.done();
         assert_eq!(queue.contains("vm"), edge);
-        poller.shutdown(Duration::ZERO);
+        poller.shutdown(Duration::ZERO).unwrap();
     }
 }
 
@@ -151,7 +151,7 @@ fn polled_keys_have_the_given_priority_and_the_reason_poll() {
     assert_eq!(seen.recv().unwrap(), (Reasons::POLL, 1, None));
     claim.done();
     clock.wait_for_sleepers(IDLE);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_listing_of_several_thousand_keys_arrives_whole() {
         Poller::new(PERIOD, |_cx: &Context| Ok::<_, BoxError>(0..5000_u32)).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     assert_eq!(queue.len(), 5000);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -176,5 +176,5 @@ fn a_poller_survives_the_shutdown_of_its_queue() {
     clock.wait_for_sleepers(IDLE);
     assert_eq!((poller.status().listings, poller.status().failures), (2, 0));
     assert!(!queue.contains("vm"));
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }

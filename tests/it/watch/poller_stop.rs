@@ -37,7 +37,7 @@ fn a_stopped_poller_finishes_its_poll_and_polls_no_more() {
     poller.trigger();
     assert_eq!(poller.status().listings, 1);
     director.cue();
-    poller.join();
+    poller.join().unwrap();
     assert_eq!(reported.recv(), Ok(Ok(())));
     assert!(director.is_quiet());
     assert_eq!(clock.sleepers(), 0);
@@ -49,7 +49,7 @@ fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
     let mut poller = polling(&queue, |_| {});
     clock.wait_for_sleepers(IDLE);
     poller.stop();
-    assert_eq!(poller.join_timeout(Duration::MAX), Ok(()));
+    poller.join_timeout(Duration::MAX).unwrap();
     assert_eq!(clock.sleepers(), 0);
     assert_eq!(clock.next_alarm(), None);
 }
@@ -60,7 +60,8 @@ fn a_poll_may_shut_its_own_poller_down() {
     let (give, take) = unbounded::<Running<SourceHandle>>();
     let (report, seen) = unbounded();
     let poller = polling(&queue, move |_| {
-        take.recv().unwrap().shutdown(Duration::ZERO);
+        let own = take.recv().unwrap().shutdown(Duration::ZERO).unwrap_err();
+        assert_eq!(own.still_running(), ["poller-0"]);
         report.send(()).unwrap();
     });
     give.send(poller).unwrap();
@@ -76,7 +77,7 @@ fn an_aborted_poll_is_cancelled_and_told_why() {
     clock.wait_for_sleepers(2);
     poller.abort();
     assert_eq!(seen.recv().unwrap(), Err(Cancelled::Aborted));
-    poller.join();
+    poller.join().unwrap();
 }
 
 #[test]
@@ -96,11 +97,11 @@ fn joining_for_a_time_names_the_thread_that_is_still_polling() {
         clock.wait_for_sleepers(2);
         clock.advance(5 * SECOND);
         let still = joining.join().unwrap().unwrap_err();
-        assert_eq!(still.threads(), ["stuck-0"]);
+        assert_eq!(still.still_running(), ["stuck-0"]);
         assert_eq!(still.to_string(), "still running: stuck-0");
     });
     director.cue();
-    assert_eq!(poller.join_timeout(Duration::MAX), Ok(()));
+    poller.join_timeout(Duration::MAX).unwrap();
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
         clock.wait_for_sleepers(3);
         assert!(!aborted.load(SeqCst) && !shutting_down.is_finished());
         clock.advance(Duration::from_nanos(1));
-        shutting_down.join().unwrap();
+        shutting_down.join().unwrap().unwrap();
         assert!(aborted.load(SeqCst));
     });
     assert_eq!(clock.sleepers(), 0);
@@ -189,7 +190,7 @@ fn the_threads_are_made_as_asked() {
     let mut names: Vec<_> = names.try_iter().collect();
     names.sort();
     assert_eq!(names, ["made-0", "made-watchdog"]);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn a_start_hook_that_panics_does_not_keep_a_poller_from_polling() {
     let poller = Poller::new(PERIOD, list).thread_options(options).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.status().listings, 1);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
 }
 
 /// A stack larger than any address space.
@@ -224,7 +225,7 @@ fn start_and_end_are_logged_at_info_and_each_poll_at_debug() {
     let list = |_cx: &Context| -> Keys { Ok(vec!["a", "b"]) };
     let poller = Poller::new(PERIOD, list).name("talking-poller").clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
-    poller.shutdown(Duration::ZERO);
+    poller.shutdown(Duration::ZERO).unwrap();
     let report: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
     let report: Vec<_> = report.iter().map(|(level, message)| (*level, message.as_str())).collect();
     assert_eq!(

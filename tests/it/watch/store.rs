@@ -231,7 +231,7 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
         let stored: HashMap<_, _> = store.snapshot().into_iter().map(|(key, value)| (key, *value)).collect();
         assert_eq!(believed, stored);
         assert_eq!(by_parity.get(&0).len() + by_parity.get(&1).len(), stored.len());
-        workers.shutdown(Duration::MAX);
+        workers.shutdown(Duration::MAX).unwrap();
     }
 }
 
@@ -260,6 +260,6 @@ fn a_reconciler_may_be_called_with_the_value_of_its_key() {
     queue.enqueue("b");
     let workers = Workers::new(reconciler).start(&queue).unwrap();
     assert!(queue.drain(Duration::MAX).is_drained());
-    workers.shutdown(Duration::MAX);
+    workers.shutdown(Duration::MAX).unwrap();
     assert_eq!(calls.lock().last(), Some(&("b", Some(7))));
 }

@@ -134,9 +134,9 @@ fn the_last_change_of_each_key_is_always_run() {
         }
     });
     push.stop();
-    subscription.join();
+    subscription.join().unwrap();
     assert!(queue.drain(Duration::MAX).is_drained());
-    workers.shutdown(Duration::MAX);
+    workers.shutdown(Duration::MAX).unwrap();
     for (key, value) in seen.lock().iter() {
         assert_eq!(store.get(key).map(|value| *value), *value, "key {key}");
     }

@@ -152,8 +152,8 @@ fn a_subscription_can_be_resynced_alone() {
     push.stop();
     beside.resync();
     assert_eq!((subscription.pending(), beside.pending()), (0, 0));
-    subscription.join();
-    beside.join();
+    subscription.join().unwrap();
+    beside.join().unwrap();
     assert!(queue.is_empty() && other.is_empty());
 }
 

@@ -56,7 +56,7 @@ fn a_primary_controller_keeps_its_secondaries_across_a_server_restart() {
     writer.delete(&WIDGET, &key("a"), &DeleteOptions::default()).unwrap();
     until_listed(&[]);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]
@@ -103,5 +103,5 @@ fn a_controller_runs_for_each_change_of_an_object() {
         until("run for the change", || (counted.load(Ordering::SeqCst) == size).then_some(()));
     }
     assert!(runs.load(Ordering::SeqCst) >= 18);
-    running.shutdown(LONG);
+    running.shutdown(LONG).unwrap();
 }

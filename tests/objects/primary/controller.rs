@@ -235,7 +235,7 @@ fn does_not_collect_an_object_that_has_a_new_owner() {
         world.until_pages(&[("b-x", "two")]);
         assert_eq!((uid, world.recorded("a").len()), (bald.metadata.uid, 1));
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
     }
 }
 
@@ -417,7 +417,7 @@ fn controllers_share_the_watches_of_each_client() {
     assert_eq!(sorted(), ["one here", "three there", "two here"]);
     assert_eq!(lists.load(Ordering::SeqCst), 1);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 #[test]

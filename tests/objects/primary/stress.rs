@@ -156,7 +156,7 @@ fn storm(clients: usize, seed: u64) {
     let foreign = pages.get(&homeostat::objects::ObjectKey::new("pages", "foreign")).unwrap();
     assert_eq!(foreign.metadata.labels, ObjectMeta::default().labels);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     // If two runs of one site overlap, they panic.
     assert_eq!(handle.metrics().runs.panics, 0);
 }

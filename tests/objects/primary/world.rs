@@ -217,7 +217,7 @@ impl Started {
 
     pub(crate) fn stop(self) {
         self.manager.stop();
-        self.running.wait().unwrap();
+        self.running.join().unwrap();
     }
 }
 

@@ -105,7 +105,7 @@ fn a_controller_survives_restarts(history: usize) {
         while deleted.recv().unwrap() != name {}
     }
     assert_eq!(widgets(&objects).len(), 7);
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_process_becomes_ready_when_its_manager_runs() {
     let running = manager.start().unwrap();
     let after = site.get("/readyz");
     assert_eq!((after.status, after.body.as_str()), (200, "ok"));
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
     assert_eq!(site.get("/readyz").status, 503);
 }
 
@@ -42,7 +42,7 @@ fn the_failure_of_a_component_fails_its_check() {
     manager.add(Component::function("door", |_cx: &Context| Err::<(), _>("the port is\nin use"))).unwrap();
     // If a component fails early, the start itself fails.
     if let Ok(running) = manager.start() {
-        running.wait().unwrap_err();
+        running.join().unwrap_err();
     }
     let answer = site.get("/livez/door");
     assert_eq!((answer.status, answer.body.as_str()), (503, "[-]door failed: the port is\\nin use\n"));
@@ -182,5 +182,5 @@ fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
     assert!(site.get("/readyz").body.contains("[-]objects failed: reads of the store"));
     assert_eq!(site.get(THINGS).status, 200);
     assert_eq!(site.get("/readyz").body, "ok");
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }

@@ -70,7 +70,7 @@ fn the_text_has_what_usual_dashboards_read() {
     ] {
         assert!(value(&families[name], "", &[]) >= 0.0, "{name}");
     }
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
 #[test]
@@ -176,5 +176,5 @@ fn the_names_types_and_labels_are_those_of_the_facade() {
     }
     assert!(served.len() > 25);
     assert_eq!(served, exported);
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }

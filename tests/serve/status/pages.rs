@@ -60,7 +60,7 @@ fn the_page_of_a_key_is_found_by_any_text() {
         assert!(answer.body.contains("<dt>Why it ran</dt><dd>manual"));
         assert!(!answer.body.contains("<b>") && !answer.body.contains("<x>"));
     }
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_server_can_be_a_component_of_the_manager_that_it_shows() {
     let (ended, is_gone) = std::sync::mpsc::channel();
     manager.at_end(move || ended.send(()).unwrap());
     let running = manager.start().unwrap();
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
     is_gone.recv().unwrap();
 }
 

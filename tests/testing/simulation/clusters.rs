@@ -100,7 +100,7 @@ impl<'a> Program<'a> {
 
     fn stop(self) {
         self.manager.stop();
-        self.running.wait().unwrap();
+        self.running.join().unwrap();
     }
 }
 

@@ -148,9 +148,9 @@ fn a_component_that_has_not_run_is_stopped_and_joined_at_once() {
         .clock(queue.clock())
         .start(&queue)
         .unwrap();
-    poller.shutdown(SECOND);
+    poller.shutdown(SECOND).unwrap();
     queue.enqueue("vm-1");
-    workers.shutdown(SECOND);
+    workers.shutdown(SECOND).unwrap();
     assert_eq!((sim.elapsed(), queue.len(), notes.all().len()), (Duration::ZERO, 1, 0));
 }
 
@@ -207,7 +207,7 @@ fn a_shutdown_of_a_controller_with_a_run_beneath_panics() {
     let beneath = Mutex::new(Some(beneath));
     let shut_down = move |_cx: &Context, _key: &Key| -> Outcome {
         if let Some(beneath) = beneath.lock().take() {
-            beneath.shutdown(SECOND);
+            beneath.shutdown(SECOND).unwrap();
         }
         Ok(Action::await_change())
     };
@@ -231,7 +231,7 @@ fn a_join_of_a_run_that_waits_beneath_panics() {
     let beneath = Mutex::new(Some(Workers::new(sleep).name("beneath").start(&one).unwrap()));
     let join = move |_cx: &Context, _key: &Key| -> Outcome {
         if let Some(beneath) = beneath.lock().take() {
-            beneath.shutdown(SECOND);
+            beneath.shutdown(SECOND).unwrap();
         }
         Ok(Action::await_change())
     };
@@ -338,7 +338,7 @@ fn a_component_that_waits_for_something_other_than_the_clock_is_refused() {
     let function = Component::function("serve", |_cx: &Context| Ok::<_, BoxError>(()));
     assert_refused("serve-0", manager.add(function));
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 
     let client = HookedClient::new(MemoryClient::new());
     // The hook replaces a pollable stream with one that may block.
@@ -385,8 +385,8 @@ fn no_thread_is_started() {
         push.synced();
         sim.run_for(DAY);
         assert!(vms.metrics().runs.runs() >= 24);
-        vms.shutdown(SECOND);
-        pool.shutdown(SECOND);
+        vms.shutdown(SECOND).unwrap();
+        pool.shutdown(SECOND).unwrap();
         assert_eq!((started.load(SeqCst), most.load(SeqCst)), (0, before));
     });
 }

@@ -68,12 +68,12 @@ fn a_stop_in_order_lets_another_process_lead_within_a_second() {
         one.manager.stop();
         let stopped = sim.now();
         sim.run_until(SECOND, || other.manager.is_leading());
-        one.running.wait().unwrap();
+        one.running.join().unwrap();
         assert!(sim.now() - stopped <= SECOND);
         sim.run_for(MINUTE);
         assert_eq!(leaders(&notes), ["one 0", "other 1"]);
         other.manager.stop();
-        other.running.wait().unwrap();
+        other.running.join().unwrap();
     });
 }
 
@@ -88,12 +88,12 @@ fn a_leader_that_is_cut_off_stops_before_another_process_leads() {
         assert!(!other.manager.is_leading());
         sim.run_until(MINUTE, || other.manager.is_leading());
         assert!(sim.now() - cut_off <= 16 * SECOND, "{:?}", sim.now() - cut_off);
-        let error = one.running.wait().unwrap_err();
+        let error = one.running.join().unwrap_err();
         assert_eq!(error.to_string(), "elector: the leadership of default/test is lost");
         sim.run_for(MINUTE);
         assert_eq!(leaders(&notes), ["one 0", "other 1"]);
         other.manager.stop();
-        other.running.wait().unwrap();
+        other.running.join().unwrap();
     });
 }
 
@@ -109,7 +109,7 @@ fn a_short_partition_does_not_end_the_term() {
         assert_eq!(leaders(&notes), ["one 0"]);
         for process in [other, one] {
             process.manager.stop();
-            process.running.wait().unwrap();
+            process.running.join().unwrap();
         }
     });
 }
@@ -137,9 +137,9 @@ fn slow_renewals_that_succeed_keep_the_term_and_do_not_delay_a_stop() {
         sim.run_until(MINUTE, || updates.load(SeqCst).is_multiple_of(6));
         one.manager.stop();
         sim.run_until(10 * SECOND, || other.manager.is_leading());
-        one.running.wait().unwrap();
+        one.running.join().unwrap();
         other.manager.stop();
-        other.running.wait().unwrap();
+        other.running.join().unwrap();
     });
 }
 
@@ -150,12 +150,12 @@ fn a_leader_whose_lease_is_deleted_stops() {
     let (one, other) = Process::pair(&sim, &store, &notes);
     store.delete(&LEASE, &ObjectKey::new("default", "test"), &DeleteOptions::default()).unwrap();
     sim.run_for(MINUTE);
-    let error = one.running.wait().unwrap_err();
+    let error = one.running.join().unwrap_err();
     assert_eq!(error.component(), Some("elector"));
     // The other process has seen the number of the deleted lease.
     assert_eq!(leaders(&notes), ["one 0", "other 1"]);
     other.manager.stop();
-    other.running.wait().unwrap();
+    other.running.join().unwrap();
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_status_names_the_leader_and_the_time_for_which_it_has_led() {
     assert!(line.ends_with(", for 60s"), "{line}");
     for process in [other, one] {
         process.manager.stop();
-        process.running.wait().unwrap();
+        process.running.join().unwrap();
     }
 }
 
@@ -209,5 +209,5 @@ fn the_lease_of_another_program_is_respected_and_taken_over_once_it_runs_out() {
     sim.run_for(SECOND);
     assert_eq!(leaders(&notes), ["one 42"]);
     process.manager.stop();
-    process.running.wait().unwrap();
+    process.running.join().unwrap();
 }

@@ -146,7 +146,7 @@ fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<SimulatedTurn>) {
     assert!(resynced.iter().all(|(_, what)| what == "team blue"), "{resynced:?}");
 
     world.manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     assert_eq!(sim.elapsed(), 6 * RESYNC);
     let steps = sim.turns();
     sim.run_for(6 * RESYNC);
@@ -240,7 +240,7 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
         assert_eq!(*queue.dequeue().unwrap(), key(name));
     }
     assert_eq!((notes.all().len(), sim.elapsed()), (5, MINUTE), "it continued where it had stopped");
-    watch.shutdown(Duration::MAX);
+    watch.shutdown(Duration::MAX).unwrap();
     drop(subscription);
     assert_eq!(sim.elapsed(), MINUTE);
 }
@@ -312,7 +312,7 @@ fn controllers_run_once_their_manager_leads() {
         assert!(manager.is_leading());
         assert_eq!(notes.times(), [0, 7].map(Duration::from_secs));
         manager.stop();
-        running.wait().unwrap();
+        running.join().unwrap();
         assert_eq!(sim.elapsed(), 10 * SECOND);
     });
 }
@@ -321,7 +321,7 @@ fn controllers_run_once_their_manager_leads() {
 fn a_manager_wins_the_leadership_late_and_loses_it() {
     Simulation::seeds(0..20, |sim| {
         let (manager, notes) = led(sim, Late { after: MINUTE, checks: 2 });
-        let error = manager.start().unwrap().wait().unwrap_err();
+        let error = manager.start().unwrap().join().unwrap_err();
         assert_eq!(error.component(), Some("elector"));
         // Leadership is checked at the start, after ten seconds, and after twenty.
         assert_eq!(sim.elapsed(), MINUTE + 20 * SECOND);
@@ -365,7 +365,7 @@ fn primaries(sim: &Simulation) -> Vec<SimulatedTurn> {
     world.teams.delete(&key("red"), &DeleteOptions::default()).unwrap();
     sim.run_until(MINUTE, || there() == ["blue-0"]);
     world.manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     sim.trace()
 }
 
@@ -448,7 +448,7 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
     Api::<Team>::new(Arc::new(within)).create(&team("red", 1)).unwrap();
     sim.run_for(MINUTE);
     assert!(watch.watch().store().get(&key("red")).is_some());
-    watch.shutdown(Duration::MAX);
+    watch.shutdown(Duration::MAX).unwrap();
     notes.times()
 }
 
@@ -496,7 +496,7 @@ fn a_slow_client_gets_the_whole_backoff() {
     let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
     sim.run_for(30 * SECOND);
     assert_eq!(notes.times(), [0, 11, 23].map(Duration::from_secs));
-    watch.shutdown(Duration::MAX);
+    watch.shutdown(Duration::MAX).unwrap();
 }
 
 #[test]
@@ -522,5 +522,5 @@ fn a_run_does_not_wake_the_driver_of_a_manager() {
     let of_driver = turns.iter().filter(|turn| turn.task == "manager-driver").count();
     assert_eq!((runs, of_driver), (1000, 0));
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }

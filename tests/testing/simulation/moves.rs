@@ -85,7 +85,7 @@ impl Process {
 
     fn stop(self) {
         self.manager.stop();
-        drop(self.running.wait());
+        drop(self.running.join());
     }
 }
 

@@ -149,7 +149,7 @@ impl World {
 
     fn stop(self) {
         self.manager.stop();
-        self.running.wait().unwrap();
+        self.running.join().unwrap();
     }
 }
 
@@ -263,7 +263,7 @@ fn runs_with_writes_that_no_event_shows(sim: &Simulation, keys: usize) -> Vec<(D
     let running = manager.start().unwrap();
     sim.run_for(2 * SECOND);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     notes.all()
 }
 
@@ -322,7 +322,7 @@ fn runs_after(
     let running = manager.start().unwrap();
     sim.run_for(4 * SECOND);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     notes.all()
 }
 
@@ -416,7 +416,7 @@ fn writes_that_no_watch_of_the_controller_shows_are_not_waited_for() {
     sim.run_for(SECOND);
     assert_eq!(notes.all().len(), 11);
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
 }
 
 /// Whether the next clone of a [`Hostile`] key panics.
@@ -475,7 +475,7 @@ fn a_run_that_wrote_may_panic_although_the_clone_of_its_key_panics_too() {
             assert_eq!((notes.all().len(), runs.panics), expected, "{runs:?}");
             assert!(!NEXT_CLONE_PANICS.load(SeqCst), "the key was cloned");
             manager.stop();
-            running.wait().unwrap();
+            running.join().unwrap();
         }
     });
 }

@@ -61,7 +61,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
         assert_eq!(app.pointer("/status/sky").map(ValueRef::to_value), Some(json!("blue")), "{}", app.key());
     }
     manager.stop();
-    running.wait().unwrap();
+    running.join().unwrap();
     (notes.whats(), sim.trace())
 }
 

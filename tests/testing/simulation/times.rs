@@ -57,7 +57,7 @@ fn workers_back_off_as_controllers_do() {
     queue.enqueue("vm-1");
     sim.run_for(HOUR);
     assert_eq!(notes.times(), backed_off(3600));
-    workers.shutdown(SECOND);
+    workers.shutdown(SECOND).unwrap();
     assert_eq!(sim.elapsed(), HOUR, "nobody was in a run");
 }
 
@@ -335,5 +335,5 @@ fn a_poll_watch_by_another_clock_than_the_simulation_is_refused() {
     start(inside.watch()).unwrap();
     let error = start(outside.watch()).unwrap_err();
     assert_eq!(error.to_string(), "watch \"vms\" polls by another clock than its simulation");
-    outside.shutdown(SECOND);
+    outside.shutdown(SECOND).unwrap();
 }

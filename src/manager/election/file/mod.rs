@@ -21,7 +21,7 @@ use crate::run::error::{BoxError, Chain};
 
 /// Elects a leader among the processes of one machine with a file lock: `flock` on Unix, `LockFileEx` on Windows.
 ///
-/// The system releases the lock when the process ends, also after a crash or `kill -9`. Another candidate then leads after at
+/// The system releases the lock when the process ends, even by a crash or `kill -9`. Another candidate then leads after at
 /// most its [interval](Self::interval). The lock does not expire: a leader that hangs or is halted still leads. The order of the
 /// candidates is random.
 ///
@@ -33,7 +33,7 @@ use crate::run::error::{BoxError, Chain};
 /// in the temporary directory: many systems delete old files there, also locked ones. The directory must exist.
 ///
 /// An error at the first try ends the candidacy: the path is probably wrong. After that, an error is logged as a warning (in a
-/// series the first, second, fourth and so on), and the candidate tries again after its interval. So a standby survives a process
+/// series the first, second, fourth and so on), and the candidate tries again after its interval. A standby thus survives a process
 /// that runs out of file descriptors.
 ///
 /// While a process leads, the file names it; see [`holder`](Self::holder). Afterwards the file names the last leader. The text is

@@ -314,7 +314,7 @@ fn runs_are_recorded_once_there_are_pages_and_not_before() {
     manager.add(second).unwrap();
     assert_eq!((run(&one), run(&other)), (1, 1));
     drop(pages);
-    running.shutdown(Duration::from_secs(10));
+    running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
 #[test]

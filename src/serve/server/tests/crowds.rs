@@ -100,7 +100,7 @@ fn a_thousand_watches_are_idle() {
     assert_eq!(RawClient::with(&server, get("/watch").replace("GET", "HEAD")).head().status, 200, "others are served");
     let clock = Clock::system();
     let begin = clock.nanos();
-    server.shutdown(LONG);
+    server.shutdown(LONG).unwrap();
     println!("a stop of {count} watches took {:?}", clock.nanos().since(begin));
     assert_eq!(ended.try_iter().count(), count);
     for client in &mut clients {

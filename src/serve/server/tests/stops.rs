@@ -118,7 +118,7 @@ fn a_stop_lets_a_handler_finish() {
     let (mut server, mut client, go) = with_running_handler();
     server.stop();
     let still = server.join_timeout(Duration::from_millis(100)).unwrap_err();
-    assert!(still.threads().iter().any(|name| name.starts_with("serve-connection-")), "{still}");
+    assert!(still.still_running().iter().any(|name| name.starts_with("serve-connection-")), "{still}");
     go.send(()).unwrap();
     let reply = client.reply();
     assert!(reply.body == "done" && reply.head.contains("connection: close"), "{reply:?}");
@@ -143,7 +143,7 @@ fn a_manager_stops_its_server() {
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::running("door", server)).unwrap();
     let running = manager.start().unwrap();
-    running.shutdown(LONG);
+    running.shutdown(LONG).unwrap();
     assert_eq!(ended.recv_timeout(LONG), Ok("ended"));
     assert!(std::net::TcpStream::connect(address).is_err());
 }
@@ -194,6 +194,6 @@ fn a_thread_of_the_server_does_not_wait_for_itself() {
     );
     let mut client = RawClient::with(&server, get("/stop"));
     give.send(server).unwrap();
-    assert_eq!(reported.recv_timeout(LONG), Ok(Ok(())));
+    reported.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(client.reply().body, "done");
 }

@@ -103,8 +103,8 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     hostile.wait(&traps.key(1), Duration::MAX).unwrap();
     assert_eq!((hostile.failing().len(), hostile.parked().len(), pool.overdue().len()), (0, 0, 0), "{place}");
     assert_eq!(counts(hostile.queue()), [0; 3], "{place}");
-    hostile.shutdown(Duration::ZERO);
-    honest.shutdown(Duration::ZERO);
+    hostile.shutdown(Duration::ZERO).unwrap();
+    honest.shutdown(Duration::ZERO).unwrap();
     drop(reported);
     assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{place}: remaining keys");
 }
@@ -147,9 +147,9 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
         traps.disarm();
         director.cue();
         assert_eq!(reported.recv().unwrap(), 1);
-        hostile.shutdown(Duration::ZERO);
-        honest.shutdown(Duration::ZERO);
-        pool.shutdown(Duration::ZERO);
+        hostile.shutdown(Duration::ZERO).unwrap();
+        honest.shutdown(Duration::ZERO).unwrap();
+        pool.shutdown(Duration::ZERO).unwrap();
         assert_eq!(traps.alive.load(Ordering::Relaxed), 0);
     }
 }
@@ -192,8 +192,8 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
             vms.retry_now();
             vms.wait(&traps.key(1), Duration::MAX).unwrap();
             assert_eq!(reported.try_iter().collect::<HashSet<_>>(), HashSet::from([1, 2]), "{call}, {op:?}");
-            vms.shutdown(Duration::ZERO);
-            pool.shutdown(Duration::ZERO);
+            vms.shutdown(Duration::ZERO).unwrap();
+            pool.shutdown(Duration::ZERO).unwrap();
             assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{call}, {op:?}: remaining keys");
         }
     }
@@ -217,8 +217,8 @@ fn a_resume_that_panics_can_be_repeated() {
     vms.resume(&traps.key(1));
     assert_eq!(reported.recv_timeout(60 * SECOND), Ok(1));
     vms.wait(&traps.key(1), Duration::MAX).unwrap();
-    vms.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    vms.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
     assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "remaining keys");
 }
 
@@ -247,8 +247,8 @@ fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     clock.wait_for_sleepers(3);
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), [1, 2]);
     *traps.on_drop.lock() = None;
-    vms.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    vms.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
 }
 
 /// The next key ends the turn with a panic as it is taken. A wait for the previous key still returns.
@@ -277,6 +277,6 @@ fn a_wait_for_a_key_returns_although_the_next_key_panics() {
         assert!(waits.join().unwrap().is_ok());
     });
     assert_eq!(reported.recv().unwrap(), 1);
-    vms.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    vms.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
 }

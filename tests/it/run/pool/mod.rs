@@ -103,7 +103,7 @@ fn ten_keys_are_served_beside_a_hundred_thousand() {
     few.wait(&9, Duration::MAX).unwrap();
     // The first of the ten comes after the run that was under way and the run that was queued before it.
     assert_eq!(*seen.lock(), (2..=11).collect::<Vec<u64>>());
-    many.shutdown(Duration::ZERO);
+    many.shutdown(Duration::ZERO).unwrap();
 }
 
 /// The test uses one thread. Only the runs of the busy controller advance the clock, by `step` each.
@@ -266,7 +266,7 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     }
     // The controller does not need the pool.
     drop(blocked);
-    pool.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO).unwrap();
     own.enqueue(9);
     drop(runs.next());
     own.wait(&9, Duration::MAX).unwrap();

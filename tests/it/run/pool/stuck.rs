@@ -129,8 +129,8 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     clock.wait_for_sleepers(2);
     assert_eq!(vms.metrics().runs.overruns, 2);
     drop((third, fourth));
-    vms.shutdown(Duration::ZERO);
-    pool.shutdown(Duration::ZERO);
+    vms.shutdown(Duration::ZERO).unwrap();
+    pool.shutdown(Duration::ZERO).unwrap();
     let mut started = started.lock();
     started.sort_unstable();
     assert_eq!(*started, ["pool-0", "pool-1", "pool-control", "pool-watchdog"]);
@@ -281,12 +281,12 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
         drop(showing);
         vms.stop();
         let joining = scope.spawn(|| {
-            pool.shutdown(Duration::ZERO);
+            pool.shutdown(Duration::ZERO).unwrap();
             let _ = joined.send(());
         });
         drop(go);
         // All threads but the watchdog have ended.
-        vms.shutdown(Duration::ZERO);
+        vms.shutdown(Duration::ZERO).unwrap();
         // The joining thread gets as far as the watchdog. If it takes longer, the test shows nothing.
         let (_never, pause) = bounded::<()>(0);
         let _ = pause.recv_timeout(Duration::from_millis(50));
@@ -308,7 +308,8 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     let (report, thread) = bounded(0);
     let ender = Controller::builder("ender", move |_: &Context, _: &u32| -> Outcome {
         let pool: Running<WorkerPool> = taken.recv()?;
-        pool.shutdown(Duration::ZERO);
+        let own = pool.shutdown(Duration::ZERO).unwrap_err();
+        assert_eq!(own.still_running(), ["pool-1"]);
         report.send(std::thread::current().name().unwrap_or_default().to_owned())?;
         Ok(Action::await_change())
     });

@@ -116,7 +116,7 @@ fn run(sim: &Simulation) -> (u64, Faults, u64) {
     assert_eq!(processes.iter().filter(|process| process.manager.is_leading()).count(), 1);
     for process in processes {
         process.manager.stop();
-        drop(process.running.wait());
+        drop(process.running.join());
     }
     let (record, faults) = (record.lock(), ground.faults());
     assert_eq!(record.faults, Vec::<String>::new());

@@ -186,7 +186,7 @@ fn run(sim: &Simulation) -> ([u64; 3], Faults) {
         process.manager.stop();
     }
     for process in processes {
-        drop(process.running.map(Running::wait));
+        drop(process.running.map(Running::join));
     }
     let (record, faults) = (record.lock(), ground.faults());
     assert_eq!(record.faults, Vec::<String>::new());
@@ -230,7 +230,7 @@ fn runs_for_a_deletion(sim: &Simulation, ends: impl Fn(&mut Process)) -> BTreeSe
         process.manager.stop();
     }
     for process in processes {
-        drop(process.running.map(Running::wait));
+        drop(process.running.map(Running::join));
     }
     let starts = &record.lock().starts[before..];
     let runs = starts.iter().filter(|(process, of)| *process != number && *of == key);
@@ -266,7 +266,7 @@ fn the_next_owner_of_a_key_does_not_wait_for_the_minimum_interval() {
         sim.run_for(60 * SECOND);
         for process in [first, second] {
             process.manager.stop();
-            drop(process.running.map(Running::wait));
+            drop(process.running.map(Running::join));
         }
         let starts = &record.lock().starts;
         for key in keys {
