@@ -60,6 +60,7 @@
 //! | [`Poller`], [`Watch`], [`Store`] | [`watch`] | finds changes, maps them to keys, keeps the last known state |
 //! | [`Controller`] | [`controller`] | puts sources, queue and reconciler together |
 //! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
+//! | [`Task`](rt::Task), [`ThreadGroup`](rt::ThreadGroup) | [`rt`] | the kit for authors of engines and sources |
 //! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
 //! | `KubernetesClient` | `kubernetes` (feature) | objects on a Kubernetes API server |
 //! | `NatsClient` | `nats` (feature) | objects in a bucket of NATS |

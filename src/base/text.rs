@@ -1,6 +1,6 @@
 //! Text from errors, names and keys, as a part of one line.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The number of bytes that are kept and shown.
@@ -20,7 +20,7 @@ pub fn bounded(mut text: String) -> String {
         let kept = boundary(&text, MOST);
         let missing = text.len() - kept;
         text.truncate(kept);
-        text.push_str(&format!("… ({missing} more bytes)"));
+        let _ = write!(text, "… ({missing} more bytes)");
         text.shrink_to_fit();
     }
     text

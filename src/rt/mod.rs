@@ -1,8 +1,7 @@
 //! The kit for authors of engines and sources: tasks, threads, waiting and time, as the rest of the library uses them.
 //!
-//! A program that only uses the library needs nothing of this. A new source of keys, a client or a server does. What is
-//! built on this kit stops in two phases, follows a [held clock](crate::ManualClock), and runs in a simulation without
-//! changes.
+//! Use it to write a new source of keys, a client or a server. Other programs do not need it. Code on this kit stops in
+//! two phases, and runs on a [held clock](crate::ManualClock) and in a simulation without changes.
 //!
 //! | purpose | names |
 //! |---|---|
@@ -21,8 +20,8 @@
 //!
 //! # A source of keys
 //!
-//! This source enqueues the number of each hour. Its task does what is due, and returns the time of its next step. The
-//! event triggers a step earlier: here, when the source is stopped.
+//! This source enqueues the number of each hour. A step of its task enqueues what is due, and returns the time of the next
+//! step. The event triggers a step earlier: here, when the source is stopped.
 //!
 //! ```
 //! use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};

@@ -232,7 +232,7 @@ impl fmt::Debug for CancellationToken {
 /// The registration of a callback. Dropping it unregisters the callback.
 ///
 /// After the drop has returned, the callback does not run:
-/// - If it has not run, it is dropped without running.
+/// - If it has not run, it never runs. It is dropped now.
 /// - If it runs on another thread, the drop **blocks** until it has ended. Only that end wakes the drop.
 /// - If it runs on this thread (the callback drops its own guard), the drop returns at once.
 ///
@@ -241,7 +241,7 @@ impl fmt::Debug for CancellationToken {
 ///
 /// # Panics
 ///
-/// Dropping a guard panics only if the callback has not run and the drop of its captured values panics.
+/// Dropping a guard panics only if it drops the callback, and a captured value panics as it is dropped.
 ///
 /// ```
 /// use homeostat::CancellationToken;

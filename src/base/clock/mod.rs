@@ -55,7 +55,7 @@ pub(crate) trait Wake: Send + Sync {
 /// No thread is started for such a task, and none sleeps on such a clock. The order of equal keys, jitter and generated names come
 /// from the scheduler's numbers, so equal numbers give equal runs.
 pub trait Scheduler: Send + Sync {
-    /// Adds a task, in place of the start of a thread with this name.
+    /// Adds a task. Called instead of starting a thread with this name.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl ManualClock {
         Self::simulated(time_of_day, None)
     }
 
-    /// Creates a clock whose tasks and waits belong to this [`Scheduler`], which also advances it.
+    /// Creates a clock for a simulation. Its [`Scheduler`] runs all tasks and advances the clock.
     #[must_use]
     pub fn simulated(time_of_day: SystemTime, scheduler: Option<Arc<dyn Scheduler>>) -> Self {
         Self(Arc::new(Held {

@@ -30,7 +30,7 @@ use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
-/// The threads of one part of a program, such as a source: what they share, and how they are stopped.
+/// The threads of one part of a program, such as a source.
 ///
 /// Its [`Handle`] stops and joins them. The module [`rt`](crate::rt) has an example of a source.
 ///

@@ -247,20 +247,13 @@ struct ScheduledTask {
     presence: Presence,
 }
 
-impl ScheduledTask {
-    /// Returns the result of one step. [`Next::Finished`] if it panics.
-    fn catch(&mut self, step: impl FnOnce(&mut dyn Task) -> Next) -> Next {
-        catch_unwind(AssertUnwindSafe(|| step(&mut *self.task))).unwrap_or_else(|panic| {
+impl Task for ScheduledTask {
+    /// A panic ends this task only.
+    fn step(&mut self, now: Nanos) -> Next {
+        catch_unwind(AssertUnwindSafe(|| self.task.step(now))).unwrap_or_else(|panic| {
             log_panic(&self.presence.name(), &*panic);
             Next::Finished
         })
-    }
-}
-
-/// In a simulation, the scheduler runs each task separately.
-impl Task for ScheduledTask {
-    fn step(&mut self, now: Nanos) -> Next {
-        self.catch(|task| task.step(now))
     }
 
     fn due(&mut self, next: Nanos) -> Nanos {
@@ -272,7 +265,7 @@ impl Task for ScheduledTask {
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Presence { shared, id } = &self.presence;
         shared.state.with(|state| state.woken.remove(id));
-        self.catch(|task| task.take_turn(turn))
+        self.task.take_turn(turn)
     }
 }
 

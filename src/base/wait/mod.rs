@@ -124,7 +124,7 @@ struct MonitorState<S> {
 }
 
 impl<S: Send + 'static> Monitor<S> {
-    /// Creates a value whose waits follow `clock`.
+    /// Creates a monitor of `value`. Waits for it use `clock`.
     pub fn of(clock: Clock, value: S) -> Arc<Self> {
         let state = Mutex::new(MonitorState { value, sleepers: WaiterCounts::default() });
         Arc::new(Self { state, waiters: Waiters::new(), clock })
@@ -197,6 +197,7 @@ pub type AutoResetEvent = Monitor<bool>;
 
 impl AutoResetEvent {
     /// Creates an event that is not set.
+    #[must_use]
     pub fn new(clock: Clock) -> Arc<Self> {
         Self::of(clock, false)
     }
