@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Api, Capabilities, Client, ClientError, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, LeaseElector,
-    Members, MemoryClient, ObjectKey, ObjectList, ObjectStream, ObjectWatch, Patch, PatchTarget, Query, SharedObject,
+    Api, Capabilities, Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, Deletion, DynamicObject,
+    FieldOwner, Kind, LeaseElector, Members, MemoryClient, ObjectKey, ObjectList, ObjectStream, ObjectWatch, Patch,
+    PatchTarget, Query, ShardHash, SharedObject,
 };
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Manager, Running, Subscriber,

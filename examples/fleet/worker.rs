@@ -4,9 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::controller::ShardHash;
 use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat::objects::{Api, Client, Members, ObjectKey, ObjectWatch};
+use homeostat::objects::{Api, Client, ControllerExt, Members, ObjectKey, ObjectWatch, ShardHash};
 use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
 
 use crate::objects::{Job, JobStatus};

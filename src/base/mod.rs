@@ -6,7 +6,6 @@ pub(crate) mod clock;
 pub(crate) mod end;
 pub(crate) mod error;
 pub(crate) mod group;
-pub(crate) mod hash;
 pub(crate) mod process;
 pub(crate) mod running;
 pub(crate) mod spawn;

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
-use super::own_writes::DEFAULT_BOUND;
 use super::rate::check_rate;
-use super::shards::{ShardHash, ShardHashOf, Shards};
 use super::source::Sources;
-use super::state::{ControllerState, StateSettings};
+use super::state::{ControllerState, NewGate, StateSettings};
 use super::{Controller, Unstarted};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
@@ -18,6 +16,7 @@ use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
+use crate::run::gate::{Gate, GateHost};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
 use crate::run::runner::boxed;
@@ -53,8 +52,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     valid: Option<Validate<K>>,
     on_error: Option<ErrorHook<K>>,
     max_failed_keys: usize,
-    own_write_bound: Duration,
-    shards: Option<(Shards, ShardHashOf<K>)>,
+    gates: Vec<NewGate<K>>,
     records_runs: bool,
     own_threads: Option<usize>,
     grace: Duration,
@@ -80,8 +78,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             valid: None,
             on_error: None,
             max_failed_keys: 10_000,
-            own_write_bound: DEFAULT_BOUND,
-            shards: None,
+            gates: Vec::new(),
             records_runs: false,
             own_threads: None,
             grace: Duration::from_secs(30),
@@ -129,8 +126,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             valid: self.valid,
             on_error: self.on_error,
             max_failed_keys: self.max_failed_keys,
-            own_write_bound: self.own_write_bound,
-            shards: self.shards,
+            gates: self.gates,
             records_runs: self.records_runs,
             own_threads: self.own_threads,
             grace: self.grace,
@@ -262,29 +258,11 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Sets how long a key may wait until a watch has shown the writes of its last run. Zero ends the waits. Default: 10 s.
+    /// Adds a gate, which decides whether a key may run now. `new` creates it when the controller is built.
     ///
-    /// A run that reads from a watch must see the writes of the run before, or it repeats them. So after a run has written objects
-    /// of a kind that a watch of objects of this controller shows, its key runs again once the watch shows them. If that takes
-    /// longer than the bound, a log line says so, and the key runs.
-    ///
-    /// The writes are those of the run's own thread through an `Api` or a helper of this crate, such as `Secondary`.
-    /// Deletions of whole collections are not waited for.
-    pub fn own_write_bound(mut self, bound: Duration) -> Self {
-        self.own_write_bound = bound;
-        self
-    }
-
-    /// Divides the keys among processes: this one runs only those that belong to it in `shards`.
-    ///
-    /// `hash` returns the hash of a key: [`ShardHash::of`] of its parts, or of its namespace only to keep a namespace together. All
-    /// processes must use the same. Keys of other processes leave the queue without a run. After a change of the members, the watches
-    /// of the controller enqueue the keys that have moved, and its pollers poll.
-    ///
-    /// A context has the [fence](Context::fence) of this process, with the number of the division. Each later owner of a key has a greater
-    /// number.
-    pub fn shards(mut self, shards: &Shards, hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static) -> Self {
-        self.shards = Some((shards.clone(), Arc::new(hash)));
+    /// Gates are asked in the order in which they were added, after the suspended keys, and before a gate that a watch brings.
+    pub fn gate<G: Gate>(mut self, new: impl FnOnce(&GateHost<K>) -> Arc<G> + Send + 'static) -> Self {
+        self.gates.push(Box::new(move |host| new(host)));
         self
     }
 
@@ -365,16 +343,14 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             rate: self.rate,
             max_failed_keys: self.max_failed_keys,
             unready_after: self.unready_after,
-            own_write_bound: self.own_write_bound,
-            shards: self.shards,
+            gates: self.gates,
             records_runs: self.records_runs,
         });
         Ok(Controller {
             state: Unstarted::new(state),
             job: Box::new(move |state| {
                 let recorder = RunRecorder::new(state, on_error);
-                let own_writes = Arc::clone(&state.own_writes);
-                let reconcile = boxed(Checked { reconciler, valid, own_writes });
+                let reconcile = boxed(Checked { reconciler, valid });
                 Arc::new(ControllerJob::new(recorder, reconcile, Box::new(policy)))
             }),
             sources: self.sources.starts,

@@ -83,8 +83,8 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
-    /// The changes that the last resync of moved keys has made.
-    pub(super) moves_accepted: AcceptedChanges,
+    /// The changes that the last resync of selected keys has made.
+    pub(super) selected: AcceptedChanges,
     pub(super) synced: bool,
     /// Dropped last: the controller may end then.
     pub(super) _part: EndPart,
@@ -135,14 +135,14 @@ impl<K: Key> ControlTask<K> {
         }
         let interval = *self.state.resync.lock();
         let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
-        let is_divided = self.state.takes_resync();
-        if is_divided && let Some(gate) = &self.state.gate {
+        let is_wanted = self.state.takes_resync();
+        if is_wanted {
             self.state.sources.for_each(|source| source.trigger());
-            gate.begin_resync(self.moves_accepted.are_enqueued());
+            self.state.gates.resync_begins(self.selected.are_enqueued());
         }
-        if is_divided || is_due {
+        if is_wanted || is_due {
             let controller = self.state.name.as_str();
-            let keys = if is_due { "all keys" } else { "the keys that have moved" };
+            let keys = if is_due { "all keys" } else { "the keys that its gates select" };
             log::debug!(controller, keys; "{controller}: resync of {keys}");
             self.state.sources.for_each(|source| source.resync(!is_due));
             let took = self.state.clock.nanos().since(now);
@@ -154,8 +154,8 @@ impl<K: Key> ControlTask<K> {
                 );
             }
         }
-        if is_divided {
-            self.moves_accepted = self.state.sources.accepted();
+        if is_wanted {
+            self.selected = self.state.sources.accepted();
         }
         if is_due {
             self.resynced = now;

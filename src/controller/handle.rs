@@ -10,9 +10,10 @@ use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
-use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Key, Reasons, WorkQueue};
+use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
+use crate::run::gate::Gate;
 #[cfg(feature = "metrics")]
 use crate::watch::source::SourceStatus;
 use crate::watch::source::{SourceHandle, check_period};
@@ -80,18 +81,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.suspended.suspend(key);
     }
 
-    /// Resumes a key. If it was requested meanwhile, it is enqueued now.
+    /// Resumes a key. A run that was due meanwhile is enqueued now.
     pub fn resume(&self, key: &K) {
-        let queue = &self.state.queue;
-        // Dropped without the lock of the suspended keys.
-        let mut unused = Some(key.clone());
-        self.state.suspended.resume(key, |reasons| {
-            let request = EnqueueRequest::new(EnqueueMethod::Reschedule(Duration::ZERO)).because(reasons);
-            queue.request_or_keep(&mut unused, &request);
-            // A claim may be about to put the key aside for ever, and the run may be cancelled meanwhile. Not before the call above: the
-            // key would be ready, run, and then run again.
-            queue.bring_back(key);
-        });
+        self.state.suspended.resume(key, || self.state.queue.release(key));
     }
 
     /// Suspends all keys until [`resume_all`](Self::resume_all). Active runs continue, and keys can be enqueued.
@@ -222,11 +214,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         names
     }
 
-    /// Returns whether this process may run a key now. Always true if the keys are not
-    /// [divided](super::ControllerBuilder::shards).
+    /// Returns the [gate](super::ControllerBuilder::gate) with this type, if the controller has one.
     #[must_use]
-    pub fn owns(&self, key: &K) -> bool {
-        self.state.gate.as_ref().is_none_or(|gate| gate.owns(key))
+    pub fn gate<G: Gate>(&self) -> Option<Arc<G>> {
+        self.state.gates.find()
     }
 
     /// Records the last 256 failed runs and the last 512 other runs from now on.

@@ -6,21 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed_keys::{FailedKey, bounded};
-use super::own_writes::OwnWrites;
 use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::queue::{Key, Reasons};
+use crate::queue::{Ending, Key, Reasons};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
 use crate::run::fence::Fence;
+use crate::run::gate::{Admission, Permit};
 use crate::run::metrics::RunCounters;
 use crate::run::outcome::{Failed, RunResult};
 use crate::run::overrun::report_overrun;
-use crate::run::own_writes::RecordedWrites;
-use crate::run::permit::Admission;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
@@ -64,18 +62,19 @@ impl<K: Key> RunRecorder<K> {
         }
     }
 
-    /// Decides about a key that is divided among processes.
+    /// Asks the gates of the settings and of the watches.
     #[cold]
-    fn admit_divided(&self, key: &K, reasons: Reasons) -> Admission
+    fn ask_gates(&self, key: &K, reasons: Reasons) -> Result<Vec<Permit>, Ending>
     where
-        K: fmt::Debug,
+        K: Sync + fmt::Debug,
     {
-        let ControllerState { gate, failed, name, .. } = &*self.state;
-        let admission = gate.as_ref().map_or(Admission::Run, |gate| gate.admit(name, key, reasons));
-        if matches!(admission, Admission::Refuse) {
-            failed.forget(key);
-        }
-        admission
+        self.state.gates.admit(&self.state.taken(key), reasons).map_err(|refusal| match refusal {
+            Admission::Defer(delay) => Ending::Defer(reasons, delay),
+            _ => {
+                self.state.failed.forget(key);
+                Ending::Leave
+            }
+        })
     }
 
     fn failed(&self, key: &K, failed: &Failed<'_>) {
@@ -113,20 +112,17 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
     }
 
     #[inline]
-    fn admit(&self, key: &K, reasons: Reasons) -> Admission {
+    fn admit(&self, key: &K, reasons: Reasons) -> Result<Vec<Permit>, Ending> {
         if self.state.term().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
             self.state.set_conditions(|conditions| conditions.leading = false);
-            return Admission::PutAside(Duration::MAX);
+            return Err(Ending::Defer(reasons, Duration::MAX));
         }
-        let ControllerState { suspended, own_writes, gate, name, .. } = &*self.state;
-        if suspended.hold_back(key, reasons) {
-            return Admission::PutAside(Duration::MAX);
+        let ControllerState { suspended, gates, .. } = &*self.state;
+        if suspended.has(key) {
+            return Err(Ending::Defer(reasons, Duration::MAX));
         }
-        if let Some(delay) = own_writes.hold_back(name, key) {
-            return Admission::PutAside(delay);
-        }
-        if gate.is_some() { self.admit_divided(key, reasons) } else { Admission::Run }
+        if gates.is_empty() { Ok(Vec::new()) } else { self.ask_gates(key, reasons) }
     }
 
     fn fence(&self) -> Option<Fence> {
@@ -134,9 +130,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
     }
 
     fn refused(&self, key: K, reasons: Reasons) {
-        if let Some(gate) = &self.state.gate {
-            gate.look_again(key, reasons);
-        }
+        self.state.gates.refused(&self.state.taken(&key), reasons);
     }
 
     #[inline]
@@ -182,22 +176,6 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
 pub(super) struct Checked<K: Key, R> {
     pub(super) reconciler: R,
     pub(super) valid: Option<Validate<K>>,
-    pub(super) own_writes: Arc<OwnWrites<K>>,
-}
-
-/// Notes the writes of a run, and lets its key wait for them at the end, also after a panic.
-struct NotedRun<'a, K: Key> {
-    own_writes: &'a OwnWrites<K>,
-    key: &'a K,
-    /// Ends the record when it is dropped.
-    _recorded: RecordedWrites,
-}
-
-impl<K: Key> Drop for NotedRun<'_, K> {
-    fn drop(&mut self) {
-        // The key's code may panic, during the unwinding of a panic of the reconciler.
-        shielded("the key of a run", || self.own_writes.wait_for(self.key, &RecordedWrites::take()));
-    }
 }
 
 impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
@@ -207,9 +185,6 @@ impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
         if let Some(valid) = &self.valid {
             valid(key).map_err(terminal)?;
         }
-        let own_writes = &*self.own_writes;
-        let _noted =
-            own_writes.are_recorded().then(|| NotedRun { own_writes, key, _recorded: RecordedWrites::begin() });
         self.reconciler.reconcile(cx, key).map_err(Into::into)
     }
 }

@@ -68,7 +68,7 @@ impl<K: Key> ControllerState<K> {
             state: self.queue.state(key),
             running: self.running().into_iter().find(|run| run.key == *key),
             failed,
-            suspended: self.suspended.list().contains(key),
+            suspended: self.suspended.has(key),
             recent_runs: self.recent_runs.of_key(key),
         }
     }

@@ -10,12 +10,9 @@ mod failed_keys;
 mod handle;
 mod job;
 mod key_status;
-mod own_writes;
 mod rate;
 mod recent_runs;
 mod running;
-#[cfg_attr(not(feature = "objects"), allow(dead_code, reason = "only objects divide keys"))]
-mod shards;
 mod source;
 mod source_list;
 mod state;
@@ -42,11 +39,6 @@ pub use self::key_status::KeyStatus;
 #[cfg(feature = "serve")]
 pub(crate) use self::recent_runs::MOST_RUNS;
 pub use self::recent_runs::{RecentRun, RecentRunResult};
-#[cfg(feature = "objects")]
-pub(crate) use self::shards::{EarlierMember, ShardTable};
-#[cfg(all(test, not(loom), feature = "objects"))]
-pub(crate) use self::shards::{LostRuns, ShardEntry};
-pub use self::shards::{ShardHash, ShardStatus, Shards};
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
@@ -235,7 +227,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
-                moves_accepted: AcceptedChanges::default(),
+                selected: AcceptedChanges::default(),
                 synced: false,
                 _part: state.end.part(),
             };

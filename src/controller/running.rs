@@ -155,9 +155,9 @@ impl<K: Key> ControllerState<K> {
         let name = self.name.as_str();
         let thread_name = format!("{name}-source-{}", self.sources.next_number());
         let Started { debounce, options, control, .. } = started;
-        let (queue, own_writes) = (&self.queue, &self.own_writes);
-        let target = Target { queue, own_writes, controller: name, thread_name, debounce: *debounce, options };
-        let StartedSource { source, running, handle, view } = start(&target)?;
+        let (queue, gates) = (&self.queue, &self.gates);
+        let target = Target { queue, gates, controller: name, thread_name, debounce: *debounce, options };
+        let StartedSource { source, running, handle, gate } = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
@@ -168,7 +168,7 @@ impl<K: Key> ControllerState<K> {
             settled.set(true);
             end.notify();
         }));
-        let source = RunningSource { source, running, handle, ended, view, removed: false };
+        let source = RunningSource { source, running, handle, ended, gate, removed: false };
         self.sources.add(source, || self.is_stopped()).map_err(|refused| {
             refused.running.abort();
             drop(refused);

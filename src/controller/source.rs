@@ -1,16 +1,17 @@
 //! The sources of a controller's keys: pollers, and subscriptions to watches.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::own_writes::{OwnWrites, ViewGuard};
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
+use crate::run::gate::Gates;
 use crate::watch::source::SourceHandle;
 use crate::watch::source_state::KeySource;
 use crate::watch::{Event, Poller, Subscriber, Watch};
@@ -67,7 +68,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
                 poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
             let (source, running) = poller.or_thread_options(target.options).start_source(target.queue)?;
             let handle = SourceHandle::clone(&running);
-            Ok(StartedSource { source, running: Box::new(running), handle, view: None })
+            Ok(StartedSource { source, running: Box::new(running), handle, gate: None })
         }));
     }
 
@@ -102,11 +103,11 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             if watch.polls_outside(&target.queue.clock()) {
                 return Err(StartError::named("watch", watch.name(), "polls by another clock than its simulation"));
             }
-            let view = watch.write_view().and_then(|view| target.own_writes.add_view(view));
+            let gate = watch.gate_source().and_then(|source| Arc::clone(source).open(target.gates));
             let subscription = watch.subscribe(subscriber)?;
             let handle = watch.source().named(&name).synced_by(&subscription.synced);
             let source = Arc::clone(&subscription.source);
-            Ok(StartedSource { source, running: Box::new(subscription), handle, view })
+            Ok(StartedSource { source, running: Box::new(subscription), handle, gate })
         }));
     }
 
@@ -137,14 +138,14 @@ pub(super) struct StartedSource {
     pub(super) running: Box<dyn Runnable>,
     /// Synced once the initial listing is in the queue.
     pub(super) handle: SourceHandle,
-    /// Kept while the source reads a watch that shows writes.
-    pub(super) view: Option<ViewGuard>,
+    /// Kept while the source reads a watch that brings a gate.
+    pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The queue and settings for a source.
 pub(super) struct Target<'a, K: Key> {
     pub(super) queue: &'a WorkQueue<K>,
-    pub(super) own_writes: &'a Arc<OwnWrites<K>>,
+    pub(super) gates: &'a Gates,
     /// The name of the controller.
     pub(super) controller: &'a str,
     /// The base of the source's thread names.

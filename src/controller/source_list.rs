@@ -1,9 +1,9 @@
 //! The sources of a running controller.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::own_writes::ViewGuard;
 use crate::base::running::{RunPhase, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::wait::Latch;
@@ -31,8 +31,8 @@ pub(super) struct RunningSource {
     pub(super) handle: SourceHandle,
     /// Set when the source has ended.
     pub(super) ended: Arc<Latch>,
-    /// Kept while the source reads a watch that shows writes.
-    pub(super) view: Option<ViewGuard>,
+    /// Kept while the source reads a watch that brings a gate.
+    pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
     pub(super) removed: bool,
 }
 
@@ -97,12 +97,12 @@ impl SourceList {
             let found = entries.running.iter_mut().find(|source| Arc::ptr_eq(&source.ended, &ended));
             let removed = found.map(|source| {
                 source.removed = true;
-                (Arc::clone(&source.source), source.view.take())
+                (Arc::clone(&source.source), source.gate.take())
             });
             (ended, removed)
         };
         // Without the lock: the end drops the source's values and its mapping, which may use the controller.
-        if let Some((source, _view)) = removed {
+        if let Some((source, _gate)) = removed {
             source.end(false);
         }
         Some(ended)

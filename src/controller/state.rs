@@ -4,15 +4,14 @@
 //!
 //! - No key runs before the run conditions hold: synced, leading, not suspended. Once `stop` has returned, no key is taken.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
-use super::own_writes::OwnWrites;
 use super::rate::RateLimiter;
 use super::recent_runs::RecentRuns;
-use super::shards::{ShardGate, ShardHashOf, ShardListener, Shards};
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
 use super::waiters::{KeyWaiters, WaitError};
@@ -23,14 +22,18 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::{ThreadOptions, shielded};
+use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
+use crate::run::gate::{Gate, GateHost, Gates, TakenKey};
 use crate::run::histogram::Counter;
 use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
+
+/// Creates a gate for its controller.
+pub(super) type NewGate<K> = Box<dyn FnOnce(&GateHost<K>) -> Arc<dyn Gate> + Send>;
 
 /// The settings that the state keeps.
 pub(super) struct StateSettings<K: Key> {
@@ -44,10 +47,7 @@ pub(super) struct StateSettings<K: Key> {
     pub(super) max_failed_keys: usize,
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
-    /// The time after which a key runs although no watch has shown its own writes.
-    pub(super) own_write_bound: Duration,
-    /// Divides the keys among processes.
-    pub(super) shards: Option<(Shards, ShardHashOf<K>)>,
+    pub(super) gates: Vec<NewGate<K>>,
     /// Whether the last runs are recorded.
     pub(super) records_runs: bool,
 }
@@ -61,10 +61,9 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
     pub(super) recent_runs: RecentRuns<K>,
-    pub(super) own_writes: Arc<OwnWrites<K>>,
-    /// The keys of other processes, if keys are divided.
-    pub(super) gate: Option<ShardGate<K>>,
-    /// Whether a resync is due because keys have moved to this process.
+    /// The gates of the settings and of the watches.
+    pub(super) gates: Gates,
+    /// Whether a gate has asked for a resync.
     resync_wanted: AtomicBool,
     pub(super) waiters: Arc<KeyWaiters<K>>,
     pub(super) timeout: Option<Duration>,
@@ -103,11 +102,11 @@ pub(super) struct Started {
     pub(super) options: ThreadOptions,
 }
 
-impl<K: Key> ControllerState<K> {
+impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
         let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
-        let state = Arc::new_cyclic(|state: &Weak<Self>| {
-            let [ready, cancelled, moved] = std::array::from_fn(|_| Weak::clone(state));
+        Arc::new_cyclic(|state: &Weak<Self>| {
+            let [ready, cancelled, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));
             let queue = queue
                 .on_ready(move || {
                     if let Some(state) = ready.upgrade()
@@ -121,15 +120,22 @@ impl<K: Key> ControllerState<K> {
                         state.cancelled(key);
                     }
                 }))
-                .has_moved(Box::new(move |key| {
-                    let state = moved.upgrade();
-                    state.is_none_or(|state| state.gate.as_ref().is_none_or(|gate| gate.has_moved(key)))
-                }))
+                .selects(Box::new(move |key| moved.upgrade().is_none_or(|state| state.gates.select(&state.taken(key)))))
                 .build();
+            let host = GateHost::new(
+                queue.clone(),
+                Arc::new(move || {
+                    if let Some(state) = resynced.upgrade() {
+                        // On the control thread, because mappings are user code.
+                        state.resync_wanted.store(true, SeqCst);
+                        state.wake_control();
+                    }
+                }),
+            );
+            let gates = settings.gates.into_iter().map(|new| new(&host)).collect();
             Self {
                 name,
-                own_writes: OwnWrites::new(clock.clone(), queue.clone(), settings.own_write_bound),
-                gate: settings.shards.map(|(shards, hash)| ShardGate::new(shards, hash, clock.clone(), queue.clone())),
+                gates: Gates::new(clock.clone(), gates),
                 resync_wanted: AtomicBool::new(false),
                 queue,
                 abort: CancellationToken::new(),
@@ -155,16 +161,17 @@ impl<K: Key> ControllerState<K> {
                 joined: AtomicBool::new(false),
                 term: OnceLock::new(),
             }
-        });
-        if let Some(gate) = &state.gate {
-            let listener: Weak<dyn ShardListener> = Arc::downgrade(&state) as _;
-            gate.shards().listen(listener);
-            gate.record();
-        }
-        state
+        })
     }
 
-    /// Returns whether the sources are to be resynced, once for each change of the division.
+    /// Returns a key of this controller for its gates.
+    pub(super) fn taken<'a>(&'a self, key: &'a K) -> TakenKey<'a, K> {
+        TakenKey { controller: &self.name, key, queue: &self.queue }
+    }
+}
+
+impl<K: Key> ControllerState<K> {
+    /// Returns whether a gate has asked for a resync since the last call.
     pub(super) fn takes_resync(&self) -> bool {
         self.resync_wanted.swap(false, SeqCst)
     }
@@ -295,36 +302,16 @@ impl<K: Key> ControllerState<K> {
         self.rate.next(|| self.queue.shared.has_ready())
     }
 
-    /// Forgets the failure of a key after its scheduled run was cancelled. Also forgets the run that a suspended key was held
-    /// back from. Keeps both if the key was requested since.
+    /// Forgets the failure of a key after its scheduled run was cancelled, unless the key was requested since.
     fn cancelled(&self, key: &K) {
-        let is_idle = || self.queue.state(key) == KeyState::Idle;
-        self.failed.cancel(key, is_idle);
-        if !self.suspended.is_empty() {
-            self.suspended.cancel(key, is_idle);
-        }
-        self.own_writes.cancel(key, is_idle);
+        self.failed.cancel(key, || self.queue.state(key) == KeyState::Idle);
         self.waiters.settle(Some(key));
     }
 
     /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run is left.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
-        let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, || self.own_writes.cancel(key, cancel)));
+        let dismissed = self.failed.dismiss(key, cancel);
         self.waiters.settle(Some(key));
         dismissed
-    }
-}
-
-impl<K: Key> ShardListener for ControllerState<K> {
-    fn divided(&self, is_new: bool) {
-        if let Some(gate) = &self.gate {
-            gate.record();
-            shielded("the key of a controller", || gate.divided(is_new));
-        }
-        if is_new {
-            // On the control thread, because mappings are user code.
-            self.resync_wanted.store(true, SeqCst);
-            self.wake_control();
-        }
     }
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKey;
 use super::recent_runs::RecentRun;
-use super::shards::ShardStatus;
 use super::state::ControllerState;
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::ShownKey;
@@ -98,8 +97,8 @@ pub struct ControllerStatus<K> {
     pub parked: Vec<FailedKey<K>>,
     /// Suspended keys.
     pub suspended: Vec<K>,
-    /// The members among which the keys are divided. `None` if they are not.
-    pub shards: Option<ShardStatus>,
+    /// The states of the gates that show one, as lines of text. With divided keys, the members of the group.
+    pub gates: Vec<String>,
     /// The last runs, the oldest first. Empty unless runs are recorded; see
     /// [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
     pub recent_runs: Vec<RecentRun<K>>,
@@ -282,7 +281,7 @@ impl<K: Key> ControllerState<K> {
             failing: self.failing(),
             parked: self.failed.list(true),
             suspended: self.suspended.list(),
-            shards: self.gate.as_ref().map(|gate| gate.shards().status()),
+            gates: self.gates.statuses(),
             recent_runs: self.recent_runs.list(),
             sources: self.source_statuses(),
             metrics: self.metrics(),
@@ -304,7 +303,7 @@ impl<K: fmt::Debug> ControllerStatus<K> {
             next_due: self.next_due.map(|(key, due)| (show(&key), due)),
             failing: failed(self.failing),
             parked: failed(self.parked),
-            shards: self.shards,
+            gates: self.gates,
             suspended: self.suspended.iter().map(show).collect(),
             recent_runs: self.recent_runs.into_iter().map(|run| run.with_key(show)).collect(),
             sources: self.sources,

@@ -9,10 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::base::thread::ThreadOptions;
-#[cfg(feature = "objects")]
-use crate::controller::{ShardHash, Shards};
 use crate::queue::{Ending, KeyState};
-use crate::until::until;
 use crate::{Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Running, WorkQueue, WorkerPool};
 
 /// The time limit of a failed test.
@@ -121,32 +118,10 @@ fn a_key_resumed_and_cancelled_while_its_claim_waits_does_not_wait_forever() {
     handle.suspend('k');
     handle.enqueue('k');
     let claim = handle.queue().try_dequeue().unwrap();
-    assert!(handle.state.suspended.hold_back(claim.key(), claim.reasons()));
+    assert!(handle.state.suspended.has(claim.key()));
     handle.resume(&'k');
     handle.queue().cancel(&'k');
     let reasons = claim.reasons();
-    claim.end(Ending::PutAside(reasons, Duration::MAX));
+    claim.end(Ending::Defer(reasons, Duration::MAX));
     assert!(matches!(handle.queue().state(&'k'), KeyState::Ready(_)), "{:?}", handle.queue());
-}
-
-/// The division may have changed while a claim refused a key. That is asked once the claim holds the next key.
-#[cfg(feature = "objects")]
-#[test]
-fn a_key_of_another_process_that_panics_fails_no_other_key() {
-    let calls = AtomicUsize::new(0);
-    let hash = move |key: &char| {
-        assert!(*key != 'a' || calls.fetch_add(1, SeqCst) != 1, "the hash of a key");
-        ShardHash::of([key.to_string()])
-    };
-    let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
-    let controller = Controller::builder("vm", reconcile).shards(&Shards::new(PATIENCE), hash).build().unwrap();
-    let handle = controller.handle();
-    for key in ['a', 'b'] {
-        handle.enqueue(key);
-    }
-    let (pool, _) = pool();
-    let _running = controller.start(&pool).unwrap();
-    let is_busy = || handle.queue().metrics().depth() + handle.queue().metrics().processing > 0;
-    until("the keys are idle", || !is_busy());
-    assert_eq!(['a', 'b'].map(|key| handle.queue().state(&key)), [KeyState::Idle; 2]);
 }

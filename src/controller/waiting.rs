@@ -13,9 +13,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a change when
     /// the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when its listing returns.
     /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a debounce or a
-    /// [minimum interval](crate::controller::ControllerBuilder::min_interval), for the key's
-    /// [own writes](crate::controller::ControllerBuilder::own_write_bound) or, from a [soft](crate::Subscriber::soft) subscriber, for the
-    /// end of another delay.
+    /// [minimum interval](crate::controller::ControllerBuilder::min_interval), for a [gate](crate::run::Gate) or, from a
+    /// [soft](crate::Subscriber::soft) subscriber, for the end of another delay.
     ///
     /// A run that the key itself requested for later does not count, nor does one that was requested for later without a
     /// [reason](crate::Reasons). A suspended key with a pending request is not idle. No key runs before the initial listings are
@@ -62,8 +61,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         // First, so that runs of the accepted changes are counted.
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
-        let is_idle = || state.queue.is_settled(key);
-        wait.wait(deadline, || accepted.are_enqueued() && state.suspended.is_idle(key, is_idle))
+        wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key))
     }
 
     /// Blocks until the initial listings of all sources are complete. Keys can run from then on.

@@ -147,7 +147,7 @@ impl Manager {
                 failing: Vec::new(),
                 parked: Vec::new(),
                 suspended: Vec::new(),
-                shards: None,
+                gates: Vec::new(),
                 recent_runs: Vec::new(),
                 sources: health.sources,
                 metrics: controller.metrics(),
@@ -401,8 +401,8 @@ impl fmt::Display for ManagerStatus {
 
 fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>, now: Instant) -> fmt::Result {
     let name = OneLine(&controller.name);
-    if let Some(shards) = &controller.shards {
-        writeln!(f, "{name}: {}", OneLine(shards))?;
+    for gate in &controller.gates {
+        writeln!(f, "{name}: {}", OneLine(gate))?;
     }
     for source in controller.sources.iter().filter(|source| source.fault().is_some()) {
         writeln!(f, "{name}: {source}")?;

@@ -12,7 +12,7 @@ use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
-use super::own_write::{note_deletion, note_write};
+use super::own_writes::{note_deletion, note_write};
 use super::query::{ObjectList, Query};
 use super::shared::SharedObject;
 use crate::base::CancellationToken;

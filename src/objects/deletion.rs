@@ -99,7 +99,7 @@ impl DeleteOptions {
     ///
     /// In a run of a controller, the uid also distinguishes the deleted object from a later one with the same name.
     /// Without it, such a new object can delay the key for the whole
-    /// [bound](crate::controller::ControllerBuilder::own_write_bound).
+    /// [bound](crate::objects::ControllerExt::own_write_bound).
     #[must_use]
     pub fn uid(self, uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..self }

@@ -19,7 +19,7 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        if request.moved_only && !self.has_moved(&key) {
+        if request.method == EnqueueMethod::EnqueueSelected && !self.selects(&key) {
             return EnqueueOutcome::Ignored;
         }
         self.request_one(key, &request)
@@ -44,8 +44,8 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        if request.moved_only {
-            return self.request_moved(keys, request);
+        if request.method == EnqueueMethod::EnqueueSelected {
+            return self.request_selected(keys, request);
         }
         self.request_in_batches(keys, &request)
     }
@@ -77,34 +77,25 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         self.shared.request(key, self.hash(key), &request, |known, key| known.borrow() == *key, K::from)
     }
 
-    /// Returns whether a key has moved to or from this process. Without divided keys, every key counts as moved.
     #[cold]
-    fn has_moved(&self, key: &K) -> bool {
-        self.shared.has_moved.as_ref().is_none_or(|has_moved| has_moved(key))
+    fn selects(&self, key: &K) -> bool {
+        self.shared.selects.as_ref().is_none_or(|selects| selects(key))
     }
 
-    /// Applies the request to the keys that have moved, and ignores the others.
+    /// Applies the request to the selected keys, and ignores the others.
     #[cold]
-    fn request_moved(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
+    fn request_selected(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut ignored = Tally::default();
-        let mut moved = keys.filter(|key| {
-            let has_moved = self.has_moved(key);
-            if !has_moved {
+        let mut selected = keys.filter(|key| {
+            let is_selected = self.selects(key);
+            if !is_selected {
                 ignored.count(EnqueueOutcome::Ignored);
             }
-            has_moved
+            is_selected
         });
-        let tally = self.request_all(&mut moved, EnqueueRequest { moved_only: false, ..request });
+        let request = EnqueueRequest { method: EnqueueMethod::EnqueueResync, ..request };
+        let tally = self.request_all(&mut selected, request);
         tally + ignored
-    }
-
-    /// Applies the request to a key. A key that the queue already knows stays in `key`, for callers with a lock.
-    pub(crate) fn request_or_keep(&self, key: &mut Option<K>, request: &EnqueueRequest) {
-        let Some(hash) = key.as_ref().map(|key| self.hash(key)) else { return };
-        self.shared.with_lock(|section| {
-            let (records, effects, now) = section.parts();
-            records.request(Wanted { key, hash, request }, |known, key| known == key, |key| key, &now, effects)
-        });
     }
 
     #[inline(always)]

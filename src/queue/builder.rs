@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use super::request::BATCH;
-use super::shared::{CancelHook, MovedCheck, QueueConfig, QueueShared};
+use super::shared::{CancelHook, QueueConfig, QueueShared, Selects};
 use super::slack::TimerSlack;
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
@@ -32,7 +32,7 @@ pub struct QueueBuilder<K, S = FastState> {
     config: QueueConfig,
     hasher: S,
     on_cancel: Option<CancelHook<K>>,
-    has_moved: Option<MovedCheck<K>>,
+    selects: Option<Selects<K>>,
 }
 
 impl<K: Key> QueueBuilder<K> {
@@ -52,7 +52,7 @@ impl<K: Key> QueueBuilder<K> {
             },
             hasher: FastState::default(),
             on_cancel: None,
-            has_moved: None,
+            selects: None,
         }
     }
 }
@@ -142,16 +142,16 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Lets requests for moved keys ignore the keys for which `check` returns `false`. It is called
-    /// without the lock.
-    pub(crate) fn has_moved(mut self, check: MovedCheck<K>) -> Self {
-        self.has_moved = Some(check);
+    /// Lets [selective requests](super::EnqueueMethod::EnqueueSelected) ignore the keys for which `selects` returns `false`. It is
+    /// called without the lock.
+    pub(crate) fn selects(mut self, selects: Selects<K>) -> Self {
+        self.selects = Some(selects);
         self
     }
 
     /// Sets another hasher. Default: [`FastState`].
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
-        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, has_moved: self.has_moved }
+        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, selects: self.selects }
     }
 
     /// Builds the queue.
@@ -167,7 +167,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     pub fn build(self) -> WorkQueue<K, S> {
         let name = &self.config.name;
         assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
-        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel, self.has_moved), hasher: self.hasher }
+        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel, self.selects), hasher: self.hasher }
     }
 }
 

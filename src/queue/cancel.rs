@@ -1,4 +1,4 @@
-//! Cancelling the scheduled run of a key, and bringing back a key that was put aside.
+//! Cancelling the scheduled run of a key, and releasing a deferred key.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -66,17 +66,17 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         })
     }
 
-    /// Makes a key ready that was put aside, or that the current claim puts aside. Does nothing for another key: it asks for no run.
+    /// Makes a key ready that is deferred, or that the current claim defers. Does nothing for another key: it asks for no run.
     ///
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
-    pub(crate) fn bring_back(&self, key: &K) {
+    pub(crate) fn release(&self, key: &K) {
         let hash = self.hash(key);
         self.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
             if let Some(index) = records.find(hash, |known| known == key) {
-                records.bring_back(index, &now, effects);
+                records.release(index, &now, effects);
             }
         });
     }

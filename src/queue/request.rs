@@ -216,6 +216,21 @@ pub enum EnqueueMethod {
     },
     /// See [`Enqueue::enqueue_resync`](crate::Enqueue::enqueue_resync).
     EnqueueResync,
+    /// Like `EnqueueResync`, for the keys that the [gates](crate::run::Gate::selects) of a controller select. Other keys are ignored. A
+    /// bare queue takes all keys.
+    EnqueueSelected,
+}
+
+impl EnqueueMethod {
+    /// Replaces a delay of zero by no delay. Selected keys are resynced as all keys are.
+    #[inline]
+    pub(super) fn plain(self) -> Self {
+        match self {
+            Self::EnqueueAfter(Duration::ZERO) => Self::Enqueue,
+            Self::EnqueueSelected => Self::EnqueueResync,
+            other => other,
+        }
+    }
 }
 
 /// A request for one key: the method, the priority and the reasons.
@@ -241,15 +256,13 @@ pub struct EnqueueRequest {
     pub priority: Priority,
     /// The reasons. They are merged into the reasons of the run.
     pub reasons: Reasons,
-    /// The request is only for keys that have moved to or from this process. A queue that knows them ignores it for others.
-    pub(crate) moved_only: bool,
 }
 
 impl EnqueueRequest {
     /// Returns a request at normal priority without a reason.
     #[must_use]
     pub const fn new(method: EnqueueMethod) -> Self {
-        Self { method, priority: Priority::Normal, reasons: Reasons::NONE, moved_only: false }
+        Self { method, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
     /// Returns the same request with this priority.

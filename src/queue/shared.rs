@@ -24,8 +24,8 @@ use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 /// A hook that takes the cancelled key.
 pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
 
-/// Returns whether a key has moved to or from this process.
-pub(crate) type MovedCheck<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+/// Returns whether a selective request is for this key.
+pub(crate) type Selects<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
 
 /// The settings of a queue.
 pub(crate) struct QueueConfig {
@@ -65,7 +65,7 @@ pub(crate) struct QueueShared<K: Key> {
     /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
     /// Tells, without the lock, whether a key has moved to or from this process. `None` if keys do not move.
-    pub(super) has_moved: Option<MovedCheck<K>>,
+    pub(super) selects: Option<Selects<K>>,
 }
 
 /// The data that the lock guards.
@@ -120,11 +120,7 @@ pub(crate) enum NoClaim {
 
 impl<K: Key> QueueShared<K> {
     /// Returns the state of a new queue with one handle.
-    pub(crate) fn new(
-        config: QueueConfig,
-        on_cancel: Option<CancelHook<K>>,
-        has_moved: Option<MovedCheck<K>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(config: QueueConfig, on_cancel: Option<CancelHook<K>>, selects: Option<Selects<K>>) -> Arc<Self> {
         let settings = RecordSettings {
             floor: config.floor,
             min_interval: config.min_interval,
@@ -152,7 +148,7 @@ impl<K: Key> QueueShared<K> {
             shared_timer: OnceLock::new(),
             config,
             on_cancel,
-            has_moved,
+            selects,
         })
     }
 

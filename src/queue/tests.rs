@@ -46,7 +46,7 @@ const STATES: [(&str, Before); 17] = [
     ("delayed", |queue| admit(queue, EnqueueMethod::EnqueueAfter(LONG))),
     ("debounced", |queue| admit(queue, EnqueueMethod::EnqueueDebounced { quiet: SHORT, max_wait: LONG })),
     ("in backoff", |queue| end(queue, Ending::Retry(LONG))),
-    ("put aside", |queue| end(queue, Ending::PutAside(Reasons::EVENT, Duration::MAX))),
+    ("deferred", |queue| end(queue, Ending::Defer(Reasons::EVENT, Duration::MAX))),
     ("cooling", |queue| end(queue, Ending::CoolDown(LONG))),
     ("processing", |queue| take(queue)),
     ("processing, soft", |queue| rerun(queue, EnqueueMethod::Enqueue)),
@@ -57,7 +57,7 @@ const STATES: [(&str, Before); 17] = [
     ("processing, now", |queue| rerun(queue, EnqueueMethod::EnqueueNow)),
 ];
 
-const METHODS: [EnqueueMethod; 11] = [
+const METHODS: [EnqueueMethod; 12] = [
     EnqueueMethod::EnqueueIfAbsent,
     EnqueueMethod::Enqueue,
     EnqueueMethod::EnqueueNow,
@@ -69,6 +69,7 @@ const METHODS: [EnqueueMethod; 11] = [
     EnqueueMethod::EnqueueDebounced { quiet: SHORT, max_wait: LONG },
     EnqueueMethod::EnqueueNowDebounced { quiet: SHORT, max_wait: LONG },
     EnqueueMethod::EnqueueResync,
+    EnqueueMethod::EnqueueSelected,
 ];
 
 const ENDINGS: [Ending; 10] = [
@@ -81,7 +82,7 @@ const ENDINGS: [Ending; 10] = [
     Ending::Retry(Duration::ZERO),
     Ending::Retry(SHORT),
     Ending::PutBack(Reasons::MANUAL),
-    Ending::PutAside(Reasons::MANUAL, Duration::MAX),
+    Ending::Defer(Reasons::MANUAL, Duration::MAX),
 ];
 
 fn admit(queue: &Queue, method: EnqueueMethod) {
@@ -275,9 +276,9 @@ fn every_ending_is_as_the_rule_says_and_as_the_long_way() {
 }
 
 #[test]
-fn a_request_for_moved_keys_ignores_the_others() {
-    let queue = WorkQueue::builder().has_moved(Box::new(|key: &u32| key.is_multiple_of(2))).build();
-    let request = EnqueueRequest { moved_only: true, ..EnqueueMethod::EnqueueResync.into() };
+fn a_selective_request_ignores_the_other_keys() {
+    let queue = WorkQueue::builder().selects(Box::new(|key: &u32| key.is_multiple_of(2))).build();
+    let request = EnqueueRequest::new(EnqueueMethod::EnqueueSelected);
     assert_eq!(queue.request(1, request), EnqueueOutcome::Ignored);
     assert_eq!(queue.request(2, request), EnqueueOutcome::Queued);
     let tally = queue.request_all(&mut [3, 4, 5, 6, 6].into_iter(), request);
@@ -285,6 +286,6 @@ fn a_request_for_moved_keys_ignores_the_others() {
     assert_eq!((counts, tally.total()), ([3, 2, 0], 5));
     assert_eq!(queue.enqueue_resync(1), EnqueueOutcome::Queued);
 
-    // Where keys do not move, each key counts.
+    // A bare queue takes each key.
     assert_eq!(WorkQueue::new().request(1, request), EnqueueOutcome::Queued);
 }

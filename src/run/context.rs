@@ -187,7 +187,7 @@ impl Context {
     ///
     /// Returns [`Cancelled::TermEnded`] if this process no longer leads, or is no member of its group any more. Then the run must write nothing more.
     pub fn fence(&self) -> Result<Fence, Cancelled> {
-        let fence = self.fence.clone().unwrap_or_else(Fence::unlimited);
+        let fence = self.fence.clone().unwrap_or_else(|| Fence::unlimited(None));
         fence.check()?;
         Ok(fence)
     }

@@ -22,7 +22,7 @@ use crate::queue::{Claim, Ending, Key, NoClaim, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
-use crate::run::permit::Admission;
+use crate::run::gate::Permit;
 use crate::run::policy::{Failure, RetryPolicy};
 use crate::run::reconciler::{Action, Reconciler};
 
@@ -65,10 +65,10 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn put_token_back(&self) {}
 
-    /// Decides whether a key that was taken is run.
+    /// Decides whether a key that was taken is run. Returns the permits for its run, or the ending of its claim.
     #[inline]
-    fn admit(&self, _key: &K, _reasons: Reasons) -> Admission {
-        Admission::Run
+    fn admit(&self, _key: &K, _reasons: Reasons) -> Result<Vec<Permit>, Ending> {
+        Ok(Vec::new())
     }
 
     /// Returns the term in which the runs happen, if there was an election. Called before the first run.
@@ -97,7 +97,7 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
 
-    /// Called when the claim of a key that was [refused](Admission::Refuse) has ended.
+    /// Called when the claim of a key that leaves the queue without a run has ended.
     fn refused(&self, _key: K, _reasons: Reasons) {}
 
     /// Returns a copy of the key of a claim that is about to end, for [`settle`](Self::settle), if threads wait for keys.
@@ -193,25 +193,19 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
             if claim.leaves_more() {
                 turn.more();
             }
-            let admitted = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
-                Admission::Run => Ok(None),
-                Admission::RunWith(permit) => {
-                    self.cx.enter_term(permit.fence());
-                    Ok(Some(permit))
-                }
-                Admission::PutAside(delay) => Err(Ending::PutAside(claim.reasons(), delay)),
-                Admission::Refuse => Err(Ending::Leave),
-            };
-            let permit = match admitted {
-                Ok(permit) => permit,
+            let permits = match self.runs.hooks.admit(claim.key(), claim.reasons()) {
+                Ok(permits) => permits,
                 Err(ending) => match self.pass_over(&mut claim, ending, turn) {
                     Ok(()) => continue,
                     Err(no_claim) => return no_claim,
                 },
             };
+            for fence in permits.iter().filter_map(Permit::fence) {
+                self.cx.enter_term(fence);
+            }
             self.has_token = false;
             let ending = self.run(&claim, turn);
-            drop(permit);
+            drop(permits);
             let hooks = &self.runs.hooks;
             let awaited = hooks.awaited(claim.key());
             if turn.is_over() || !hooks.take_token() {

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed, even in its helpers")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,7 +11,6 @@ use super::{
     SubReconciler, SubResult, UpdatingObjectManager, WithFinalizer,
 };
 use crate::Reconciler;
-use crate::base::Clock;
 use crate::objects::{Api, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, Query};
 use crate::run::{Cancelled, Context, Fence};
 
@@ -30,7 +28,7 @@ impl World {
     fn new() -> Self {
         let client = Arc::new(MemoryClient::new());
         let site = Api::of_kind(client.clone(), SITE).create(&DynamicObject::new(&SITE, "default", "a")).unwrap();
-        Self { client, fence: Fence::until(1, Clock::system(), Duration::MAX), site }
+        Self { client, fence: Fence::unlimited(1), site }
     }
 
     fn api(&self, kind: Kind) -> Api<DynamicObject> {
@@ -44,7 +42,7 @@ impl World {
     /// A hook that ends the term.
     fn end(&self) -> impl Fn() + Send + Sync + 'static {
         let fence = self.fence.clone();
-        move || fence.found_later()
+        move || fence.ended().cancel()
     }
 
     fn run(&mut self, step: &impl SubReconciler<DynamicObject>) -> SubResult {

@@ -11,13 +11,13 @@ use std::sync::{Arc, OnceLock};
 
 use super::event_buffer::StoredChange;
 use super::subscriber_buffer::SubscriberBuffer;
-use super::write_view::WriteView;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::shielded;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{FastState, Key};
+use crate::run::gate::GateSource;
 use crate::watch::source_state::SourceState;
 use crate::watch::store::Store;
 
@@ -88,7 +88,7 @@ pub(super) struct WatchCore<K, T> {
     pub(super) source: Arc<SourceState>,
     same: Same<T>,
     /// Knows which writes the store shows.
-    pub(super) write_view: OnceLock<Arc<dyn WriteView>>,
+    pub(super) gate_source: OnceLock<Arc<dyn GateSource>>,
     /// Held while the store or the list of subscribers changes, so that a new subscriber gets the items that exist and every
     /// later change.
     state: Mutex<CoreState<K, T>>,
@@ -157,7 +157,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let store = Store::new(clock.clone());
         let state = Mutex::new(CoreState { buffers: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
         let source = SourceState::new(&name, None, clock.clone());
-        Arc::new(Self { name, clock, store, source, same, write_view: OnceLock::new(), state })
+        Arc::new(Self { name, clock, store, source, same, gate_source: OnceLock::new(), state })
     }
 
     /// Stores `value` under `key` and delivers the change.

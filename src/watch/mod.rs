@@ -20,7 +20,6 @@ pub(crate) mod store;
 mod subscriber;
 mod subscriber_buffer;
 mod subscription;
-pub(crate) mod write_view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,11 +39,11 @@ pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
 use self::core::WatchCore;
-use self::write_view::WriteView;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::queue::Key;
+use crate::run::gate::GateSource;
 #[cfg(feature = "objects")]
 use crate::watch::source_state::SourceState;
 
@@ -158,15 +157,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         &self.core.source
     }
 
-    /// Declares that this watch shows writes. Called before the first subscription.
-    #[cfg(feature = "objects")]
-    pub(crate) fn show_writes(&self, view: Arc<dyn WriteView>) {
-        let _ = self.core.write_view.set(view);
+    /// Lets this watch bring a gate to each controller that reads it. For the producer, before the first subscription.
+    pub fn bring_gate(&self, source: Arc<dyn GateSource>) {
+        let _ = self.core.gate_source.set(source);
     }
 
-    /// Returns the view of writes, if this watch shows any.
-    pub(crate) fn write_view(&self) -> Option<&Arc<dyn WriteView>> {
-        self.core.write_view.get()
+    pub(crate) fn gate_source(&self) -> Option<&Arc<dyn GateSource>> {
+        self.core.gate_source.get()
     }
 
     /// Returns whether the watch has stopped, which it does with its producer.

@@ -312,7 +312,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
             return None;
         }
         let mut request = self.settings.request(event.kind(), next.initial);
-        request.moved_only = next.moved_only;
+        if next.moved_only {
+            request.method = EnqueueMethod::EnqueueSelected;
+        }
         if let Some(reasons) = &mut self.reasons {
             request.reasons = reasons(event) | self.settings.reasons;
         }

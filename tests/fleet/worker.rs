@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Api, Client, DynamicObject, Ignore, LeaseElector, Members, Object, ObjectKey, ObjectMeta, ObjectWatch, Query,
+    Api, Client, ControllerExt, DynamicObject, Ignore, LeaseElector, Members, Object, ObjectKey, ObjectMeta,
+    ObjectWatch, Query, ShardHash,
 };
 use homeostat::run::Fence;
 use homeostat::{

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Api, Client, DeleteOptions, DynamicObject, Ignore, Kind, LabelSelector, Members, MemoryClient, ObjectKey,
-    ObjectWatch, Query,
+    Api, Client, ControllerExt, DeleteOptions, DynamicObject, Ignore, Kind, LabelSelector, Members, MemoryClient,
+    ObjectKey, ObjectWatch, Query, ShardHash,
 };
 use homeostat::{
     Action, BoxError, Component, Context, Controller, ControllerHandle, Manager, Running, Sources, Subscriber, Watch,

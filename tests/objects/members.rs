@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use homeostat::controller::ShardHash;
 use homeostat::objects::{
-    Client, ClientError, DeleteOptions, FENCE_ANNOTATION, Kind, Members, MemoryClient, ObjectKey, ObjectMeta, Patch,
-    PatchTarget, Query,
+    Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, FENCE_ANNOTATION, Kind, Members,
+    MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, ShardHash,
 };
 use homeostat::watch::Push;
 use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch};

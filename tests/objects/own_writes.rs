@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use homeostat::controller::{RunOutcome, WaitError};
 use homeostat::objects::{
-    Api, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch, Patch,
+    Api, ControllerExt, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
+    Patch,
 };
 use homeostat::{
     Action, BoxError, Context, Controller, ControllerHandle, Exponential, Running, Sources, Subscriber, Watch,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::objects::{Api, ClientError, Object, ObjectKey, ObjectMeta, ObjectStream, Query};
+use homeostat::objects::{Api, ClientError, ControllerExt, Object, ObjectKey, ObjectMeta, ObjectStream, Query};
 use homeostat::sub::{
     ChildReconciler, ChildResult, ChildSetReconciler, Config, DesiredChild, Flow, ObjectManager, ResourceReconciler,
     Sequence, Setup, SubContext,

@@ -9,8 +9,8 @@
 //!
 //! - All system clocks count from one instant, so a time by one of them is a time by any other.
 
-mod boot;
 mod random;
+mod time_of_day;
 
 use std::collections::BTreeMap;
 use std::fmt;

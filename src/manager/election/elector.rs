@@ -23,10 +23,10 @@ use crate::run::fence::Fence;
 ///
 /// ```
 /// use homeostat::manager::{Candidacy, Candidate, ElectorError, Leadership, Term};
-/// use homeostat::run::Fence;
+/// use homeostat::run::{Fence, TermLimit};
 /// use homeostat::{BoxError, Clock, Context, Elector};
 /// use std::sync::{Arc, Mutex};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// /// Stands in for a row of a database, which compares and writes it in one transaction.
 /// #[derive(Default)]
@@ -50,16 +50,16 @@ use crate::run::fence::Fence;
 ///         let (me, shared) = (self.me, self.row.clone());
 ///         Box::new(move |cx: &Context| {
 ///             let clock = cx.clock().clone();
-///             let sent = clock.boot_time(); // before the call: its answer may come late
+///             let sent = clock.now(); // before the call: its answer may come late
 ///             let mut row = shared.lock().map_err(|_| ElectorError::new("the database is gone"))?;
 ///             if row.leader.is_some_and(|leader| leader != me) {
 ///                 return Ok(Candidacy::TryAgain(Duration::from_secs(2))); // a real one also compares the time
 ///             }
 ///             row.leader = Some(me);
 ///             row.number += 1;
-///             let fence = Fence::until(row.number, clock.clone(), sent + TERM);
-///             let leadership = RowLock { me, row: shared.clone(), fence: fence.clone(), clock };
-///             Ok(Candidacy::Elected(Term::fenced("row", fence, leadership)))
+///             let limit = Arc::new(RowLimit { clock, end: Mutex::new(sent + TERM) });
+///             let leadership = RowLock { me, row: shared.clone(), limit: limit.clone() };
+///             Ok(Candidacy::Elected(Term::fenced("row", Fence::limited(row.number, limit), leadership)))
 ///         })
 ///     }
 ///
@@ -68,21 +68,32 @@ use crate::run::fence::Fence;
 ///     }
 /// }
 ///
+/// /// The end of the term, which each renewal moves.
+/// struct RowLimit {
+///     clock: Clock,
+///     end: Mutex<Instant>,
+/// }
+///
+/// impl TermLimit for RowLimit {
+///     fn remaining(&self) -> Option<Duration> {
+///         Some(self.end.lock().unwrap().saturating_duration_since(self.clock.now()))
+///     }
+/// }
+///
 /// struct RowLock {
 ///     me: &'static str,
 ///     row: Arc<Mutex<Row>>,
-///     fence: Fence,
-///     clock: Clock,
+///     limit: Arc<RowLimit>,
 /// }
 ///
 /// impl Leadership for RowLock {
 ///     fn check(&mut self) -> Result<(), BoxError> {
-///         let sent = self.clock.boot_time();
+///         let sent = self.limit.clock.now();
 ///         match self.row.lock().unwrap().leader {
 ///             Some(leader) if leader == self.me => {} // a real one also writes the time of the renewal
 ///             leader => return Err(format!("the row now names {leader:?}").into()),
 ///         }
-///         let _ = self.fence.extend(sent + TERM);
+///         *self.limit.end.lock().unwrap() = sent + TERM;
 ///         Ok(())
 ///     }
 ///
@@ -264,13 +275,12 @@ impl Term {
     ///
     /// If an elector learns of a loss outside a [check](Leadership::check), it cancels a clone of [`lost`](Self::lost).
     pub fn new(elector: impl Into<String>, leadership: impl Leadership + 'static) -> Self {
-        Self::fenced(elector, Fence::unlimited(), leadership)
+        Self::fenced(elector, Fence::unlimited(None), leadership)
     }
 
-    /// Begins a term with a fencing number, or one that ends by itself, or both: see [`Fence::until`].
+    /// Begins a term with a fencing number, or one that ends by itself, or both: see [`Fence`].
     ///
-    /// Keep a clone of the fence in the leadership, and [extend](Fence::extend) it at each renewal. The term is lost when its time is
-    /// over. The [example](Elector#examples) of the trait shows this.
+    /// Move the [limit](crate::run::TermLimit) of the fence at each renewal. The term is lost when its time is over. The [example](Elector#examples) of the trait shows this.
     pub fn fenced(elector: impl Into<String>, fence: Fence, leadership: impl Leadership + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");

@@ -107,18 +107,16 @@ impl Error for ExternalError {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::Clock;
     use crate::objects::{DynamicObject, Kind};
     use crate::rt::find;
     use crate::run::{Cancelled, Fence};
-    use std::time::Duration;
 
     /// A resource that ends the term in `observe`.
     struct Ending(Fence);
 
     impl External<DynamicObject> for Ending {
         fn observe(&self, _cx: &Context, _owner: &DynamicObject) -> Result<bool, BoxError> {
-            self.0.found_later();
+            self.0.ended().cancel();
             Ok(false)
         }
 
@@ -137,7 +135,7 @@ mod tests {
 
     #[test]
     fn nothing_is_changed_after_the_end_of_the_term() {
-        let fence = Fence::until(1, Clock::system(), Duration::MAX);
+        let fence = Fence::unlimited(1);
         let cx = Context::detached().in_term(Some(fence.clone()));
         let (resource, site) = (ExternalResource::new("dns", Ending(fence)), Kind::of("example.com/v1", "Site"));
         let site = DynamicObject::new(&site, "default", "a");

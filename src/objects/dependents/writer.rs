@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::mutation_cache::MutationCache;
 use crate::base::Clock;
-use crate::objects::own_write::{note_deletion, note_write};
+use crate::objects::own_writes::{note_deletion, note_write};
 use crate::objects::{
     Api, Client, ClientError, DeleteOptions, Deletion, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     SharedObject, reasons,

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::machine::{LeaseLoss, LeaseMachine};
 use super::session::{LeasePause, LeaseSession, LeaseShared};
+use super::term::LimitedTerm;
 use super::timing::LeaseTiming;
 use crate::base::StartError;
 use crate::base::sync::Mutex;
 use crate::manager::election::elector::RAN_OUT;
 use crate::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
 use crate::objects::{Client, ObjectKey};
-use crate::rt::Nanos;
-use crate::run::{BoxError, Context, Fence};
+use crate::run::{BoxError, Context};
 
 /// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
 ///
@@ -193,9 +193,9 @@ impl Candidate for LeaseCandidate {
         });
         let pause = session.advance(|machine| machine.term().is_some());
         if let Some((number, work_ends)) = session.term() {
-            let fence = Fence::until(number, session.clock.clone(), work_ends.since(Nanos::ZERO));
-            let elector = session.elector.clone();
-            let leadership = LeaseLeadership { session, fence: fence.clone(), pause: Duration::ZERO };
+            let term = LimitedTerm::new(number, session.clock.clone(), work_ends);
+            let (elector, fence) = (session.elector.clone(), term.fence().clone());
+            let leadership = LeaseLeadership { session, term, pause: Duration::ZERO };
             return Ok(Candidacy::Elected(Term::fenced(elector, fence, leadership)));
         }
         let pause = if let LeasePause::For(pause) = pause { pause } else { self.shared.timing.retry };
@@ -207,7 +207,7 @@ impl Candidate for LeaseCandidate {
 /// Renews the lease while this process leads, and gives it back.
 struct LeaseLeadership {
     session: LeaseSession,
-    fence: Fence,
+    term: LimitedTerm,
     /// The time until the next renewal.
     pause: Duration,
 }
@@ -216,12 +216,11 @@ impl LeaseLeadership {
     /// Renews the lease if the next renewal is due. Returns after each renewal, so that a watchdog learns of the later
     /// end.
     fn extend(&mut self) -> LeasePause {
-        let fence = self.fence.clone();
+        let Self { session, term, .. } = self;
         let is_done = |machine: &LeaseMachine| {
-            fence.check().is_err()
-                || machine.term().is_some_and(|(_, work_ends)| fence.extend(work_ends.since(Nanos::ZERO)))
+            term.fence().check().is_err() || machine.term().is_some_and(|(_, work_ends)| term.extend(work_ends))
         };
-        self.session.advance(is_done)
+        session.advance(is_done)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Fencing numbers in objects.
 
+use super::term::found_later;
 use crate::objects::ObjectMeta;
 use crate::run::{Cancelled, Fence};
 
@@ -44,7 +45,7 @@ impl Fence {
         let Some(number) = self.number() else { return Ok(()) };
         let marked = meta.annotations.get(FENCE_ANNOTATION).and_then(|text| text.parse::<u64>().ok());
         if marked.is_some_and(|marked| marked > number) {
-            self.found_later();
+            found_later(self);
             return Err(Cancelled::TermEnded);
         }
         meta.annotations.insert(FENCE_ANNOTATION.to_owned(), number.to_string());

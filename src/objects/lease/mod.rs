@@ -2,19 +2,23 @@
 //!
 //! `machine.rs` decides, `session.rs` calls the client.
 
+mod boot;
 mod elector;
 mod machine;
 mod mark;
 mod record;
 mod session;
+mod term;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timing;
 
+pub(super) use self::boot::boot_nanos;
 pub use self::elector::{LeaseElector, LeaseElectorBuilder};
 pub(super) use self::machine::{LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite};
 #[cfg(all(test, not(loom)))]
 pub(super) use self::machine::{LeasePurpose, LeaseSpec};
 pub use self::mark::FENCE_ANNOTATION;
 pub(super) use self::record::{LEASE, found, written};
+pub(super) use self::term::LimitedTerm;
 pub(super) use self::timing::LeaseTiming;

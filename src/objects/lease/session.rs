@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::boot::boot_nanos;
 use super::machine::{LeaseAnswer, LeaseCall, LeaseLoss, LeaseMachine, LeaseWrite};
 use super::record::{LEASE, found, since, written};
 use super::timing::LeaseTiming;
@@ -70,7 +71,7 @@ impl LeaseSession {
     /// Makes calls until the machine wants to wait, or `stops` returns true after a call.
     pub(super) fn advance(&mut self, stops: impl Fn(&LeaseMachine) -> bool) -> LeasePause {
         loop {
-            let now = self.clock.boot_nanos();
+            let now = boot_nanos(&self.clock);
             let answer = match self.machine.next(now) {
                 LeaseCall::Wait(at) => return LeasePause::For(at.since(now)),
                 LeaseCall::Ended(loss) => return LeasePause::Ended(loss),
@@ -79,7 +80,7 @@ impl LeaseSession {
             };
             let draw = self.draws.draw();
             // Counted from `now`, a time before the call was sent.
-            self.machine.answered(now, self.clock.boot_nanos(), answer, draw);
+            self.machine.answered(now, boot_nanos(&self.clock), answer, draw);
             if stops(&self.machine) {
                 return LeasePause::Leading;
             }

@@ -7,7 +7,7 @@ pub(super) struct Division {
     pub(super) number: u64,
     /// The names of the members, in order.
     pub(super) members: Vec<String>,
-    /// The divisions before, whose members may still run keys that they have lost since. The oldest comes first.
+    /// The earlier divisions, whose members may still run lost keys. The oldest comes first.
     pub(super) earlier: Vec<EarlierDivision>,
 }
 

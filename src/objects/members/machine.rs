@@ -1,7 +1,7 @@
 //! The decisions about the members of a group as a plain value: the current division of keys, and the next writes.
 //!
 //! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the earlier divisions that are
-//! not finished. These objects decide where a key runs. No clock decides about another member, except when to *try* to expel it.
+//! not finished. These objects decide where a key runs. A clock only decides when to try to expel another member.
 //!
 //! # Invariants
 //!
@@ -12,19 +12,19 @@
 //! - A member is gone once its lease names no holder, and stays so. It clears its lease itself after its last run, or another member
 //!   does after it has seen the lease unchanged for its duration, in the version that was seen: a member that has renewed its lease in
 //!   the meantime stays.
-//! - Facts from old reads do no harm: a member that is gone, or has announced a division, never goes back.
+//! - Stale reads are harmless: a member that is gone, or has announced a division, never goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::division::{Division, EarlierDivision};
-use crate::controller::{EarlierMember, ShardHash, ShardStatus, ShardTable};
+use super::shards::{EarlierMember, ShardHash, ShardStatus, ShardTable};
 use crate::rt::Nanos;
 
 /// The most earlier divisions that a division keeps. A further one waits.
 pub(super) const MOST_EARLIER: usize = 16;
 
-/// The most bytes of names in the earlier divisions, if there are two or more: half of what the annotations of an object may have.
+/// The most bytes of names in the earlier divisions, if there are two or more: half the limit for the annotations of an object.
 const MOST_NAMES: usize = 128 * 1024;
 
 /// A lease of a member, as it was read.
@@ -47,7 +47,7 @@ pub(super) struct FoundGroup {
     pub(super) members: Vec<FoundMember>,
 }
 
-/// A write that is to be made.
+/// The next write of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberWrite {
     /// Writes the division, in this version. Creates it without a version.
@@ -89,8 +89,8 @@ impl MemberMachine {
         }
     }
 
-    /// Takes the objects as they were read, and returns the writes to make. The first member writes; another one writes only if the first has
-    /// not done so for the duration of a lease.
+    /// Returns the writes to make after a read of the objects. The first member writes. Another one writes only if the first has not
+    /// written for the duration of a lease.
     pub(super) fn look(&mut self, now: Nanos, found: &FoundGroup) -> Vec<MemberWrite> {
         self.learn(now, found);
         let stale: BTreeSet<_> = found.members.iter().filter(|member| self.is_stale(now, member)).collect_names();
@@ -193,7 +193,7 @@ impl MemberMachine {
         let (version, latest) = match (&found.division, &self.latest) {
             (Some((version, division)), Some(latest)) if division == latest => (Some(version.clone()), latest),
             (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
-            // Members that know a deleted division write it again. After the end of these members, no key of it runs.
+            // Members that know a deleted division write it again. Once these members have ended, none of its keys runs.
             (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
                 // Possibly nobody has announced the last ones.
                 let last = self.announced.values().max().copied().filter(|last| *last > 0);

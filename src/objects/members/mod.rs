@@ -6,6 +6,7 @@ mod division;
 mod machine;
 mod record;
 mod session;
+mod shards;
 mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -15,12 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::session::MemberTask;
+pub(super) use self::shards::ShardGate;
+pub use self::shards::{ShardHash, ShardStatus, Shards};
 use self::shared::MembersShared;
 use super::lease::LeaseTiming;
 use super::validate::{DNS_LABEL, is_dns_label};
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::{Clock, Running, StartError, ThreadOptions};
-use crate::controller::{ShardStatus, Shards};
 use crate::manager::Component;
 use crate::objects::Client;
 use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
@@ -28,25 +30,28 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
 /// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs to one member, by
-/// rendezvous hashing: if a process comes or goes, only its own keys move. Controllers with these [`shards`](Self::shards) run only the keys of their process.
+/// rendezvous hashing: if a process joins or leaves, only its own keys move. Controllers with these [`shards`](Self::shards) run only
+/// the keys of their process.
 ///
 /// # Guarantees
 ///
-/// - **A key does not run in two processes.** Its new owner waits until the old one has ended its runs of the keys that it has lost, or
-///   has given its lease back, or was expelled because it has not renewed its lease for the lease's duration. A process that was paused
-///   for too long runs no further key: see [`LeaseElector`](super::LeaseElector) for the same rules about clocks, calls that hang and
-///   runs that ignore their cancellation.
+/// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys, has given its
+///   lease back, or was expelled because its lease ran out. A process that was paused for too long runs no further key. The rules about
+///   clocks, calls that hang and runs that ignore their cancellation are those of [`LeaseElector`](super::LeaseElector).
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of the division.
 ///   [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier owner is refused. Do not delete the
 ///   leases by hand: the numbers would begin again.
-/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers enqueue the keys that
-///   have moved once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key
-///   comes to this process. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
-///   moves: use finalizers. Suspended keys, failures and scheduled runs stay in their process.
+/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers enqueue the moved
+///   keys once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of other processes' keys are remembered
+///   for three lease durations, 100,000 at most, and run here if the key moves here. A deletion that is not handled in that time, and a
+///   key that no source shows, are forgotten when the key moves: use finalizers.
 ///
-/// A run of a lost key that does not end holds back all keys that its process has lost; the others go on moving. After sixteen changes of
-/// the members (fewer with more than 128 KiB of names) it blocks the next one: then no process joins, and the keys of one that dies have no owner. Set a
-/// [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
+/// Suspended keys, failures and scheduled runs stay in their process.
+///
+/// While a run of a lost key does not end, its process hands over none of its lost keys. Keys between other processes still move. After
+/// sixteen changes of the members (fewer with more than 128 KiB of names) it blocks the next change: no process can join, and the keys
+/// of a dead one have no owner. Set a [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their
+/// cancellation.
 ///
 /// All processes of a group must use the same hashes. To change them, stop all processes first.
 ///
@@ -62,8 +67,7 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 /// # Examples
 ///
 /// ```
-/// use homeostat::controller::ShardHash;
-/// use homeostat::objects::{MemoryClient, Members, ObjectKey};
+/// use homeostat::objects::{ControllerExt, MemoryClient, Members, ObjectKey, ShardHash};
 /// use homeostat::{Action, BoxError, Context, Controller, Manager};
 /// use std::sync::Arc;
 ///
@@ -130,8 +134,8 @@ impl MembersBuilder {
         self
     }
 
-    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the proportion
-    /// between them is the difference between the rates of two clocks that does no harm. Default: 10 s.
+    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the clocks of two
+    /// processes may differ in speed by up to the ratio of the two. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.timing.renew_deadline = deadline;
         self
@@ -213,7 +217,7 @@ impl Members {
         }
     }
 
-    /// Returns the share of this process, for [controllers](crate::controller::ControllerBuilder::shards).
+    /// Returns the share of this process, for [controllers](super::ControllerExt::shards).
     #[must_use]
     pub fn shards(&self) -> &Shards {
         &self.shared.shards
@@ -232,8 +236,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the operating system refuses a thread, and if this value or a clone of it has been started and has not
-    /// ended.
+    /// Returns [`StartError`] if the operating system refuses a thread, or if this value or a clone is already running.
     pub fn start(&self) -> Result<Running<Self>, StartError> {
         if self.shared.is_running.swap(true, SeqCst) {
             return Err(StartError::named("group", &self.shared.group, "has been joined by these members already"));

@@ -15,11 +15,11 @@ use serde_json::Value;
 
 use super::machine::{FoundGroup, MemberMachine, MemberWrite};
 use super::record::{GROUP_LABEL, cleared_lease, division_lease, found_division, found_member, member_lease};
+use super::shards::{ShardStatus, ShardTable};
 use super::shared::MembersShared;
 use crate::base::Clock;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::controller::{ShardStatus, ShardTable};
-use crate::objects::lease::{LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite, found};
+use crate::objects::lease::{LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite, LimitedTerm, boot_nanos, found};
 use crate::objects::{ClientError, DeleteOptions, LabelSelector, Query};
 use crate::rt::{Chain, Draws, Nanos, Next, Task, ThreadGroup};
 use crate::run::Fence;
@@ -32,7 +32,7 @@ struct MemberSession {
     last: Option<Value>,
     machine: MemberMachine,
     /// The limit of runs, from the first renewal on.
-    fence: Option<Fence>,
+    term: Option<LimitedTerm>,
     /// The number of the division that is in effect in this process.
     divided: u64,
     /// The number of the last division that the lease announces, and of the last one that it was renewed for.
@@ -43,13 +43,19 @@ struct MemberSession {
     /// Whether the lease may have been created.
     has_created: bool,
     /// The runs of lost keys that the others wait for.
-    held_back: Option<HeldBack>,
+    delay: Option<HandOverDelay>,
     /// Whether the log says that the lease of the group holds no division.
     says_foreign: bool,
 }
 
+impl MemberSession {
+    fn fence(&self) -> Option<&Fence> {
+        self.term.as_ref().map(LimitedTerm::fence)
+    }
+}
+
 /// Runs of lost keys.
-struct HeldBack {
+struct HandOverDelay {
     /// The division that the lease announces meanwhile.
     number: u64,
     since: Nanos,
@@ -85,13 +91,13 @@ impl MemberTask {
             lease: LeaseMachine::new(name.clone(), *timing),
             last: None,
             machine: MemberMachine::new(name.clone(), timing.duration),
-            fence: None,
+            term: None,
             divided: 0,
             announced: 0,
             announcing: 0,
             next_look: Nanos::ZERO,
             has_created: false,
-            held_back: None,
+            delay: None,
             says_foreign: false,
             name,
         }
@@ -101,11 +107,11 @@ impl MemberTask {
     fn advance(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
             let lease_due = self.keep_lease(member)?;
-            if member.fence.is_none() {
+            if member.term.is_none() {
                 return Some(lease_due);
             }
-            // Also while this process leaves: the others rely on the first member.
-            if self.clock.boot_nanos() >= member.next_look {
+            // Even while this process leaves: the others rely on the first member.
+            if boot_nanos(&self.clock) >= member.next_look {
                 self.look(member)?;
             }
             if !self.announces(member) {
@@ -124,9 +130,8 @@ impl MemberTask {
 
     /// Lets the watchdog end the runs in time if the next call hangs.
     fn watched<R>(&self, member: &MemberSession, call: impl FnOnce(&Self) -> R) -> R {
-        let fence = member.fence.as_ref();
         let slot = &self.group.slots[0];
-        let _run = fence.and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
+        let _run = member.fence().and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
             let run = self.group.begin_until(slot, self.clock.nanos().after(remaining), 0);
             slot.expose(fence.ended());
             run
@@ -137,7 +142,7 @@ impl MemberTask {
     /// Renews the lease, and the limit of runs with it. Returns the time of the next call; `None` if the lease was lost.
     fn keep_lease(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
-            let now = self.clock.boot_nanos();
+            let now = boot_nanos(&self.clock);
             let answer = match member.lease.next(now) {
                 LeaseCall::Wait(at) => return Some(at),
                 LeaseCall::Ended(loss) => {
@@ -152,22 +157,19 @@ impl MemberTask {
                 self.log_loss(member, &"another member has expelled it");
                 return None;
             }
-            if answer == LeaseAnswer::Missing && member.has_created && member.fence.is_none() {
+            if answer == LeaseAnswer::Missing && member.has_created && member.term.is_none() {
                 // Perhaps it was created, cleared and deleted.
                 self.log_loss(member, &"its lease is missing");
                 return None;
             }
             let draw = self.draws.draw();
             // Counted from `now`, which was before the call was sent.
-            member.lease.answered(now, self.clock.boot_nanos(), answer, draw);
+            member.lease.answered(now, boot_nanos(&self.clock), answer, draw);
             if let Some((number, work_ends)) = member.lease.term() {
-                let work_ends = work_ends.since(Nanos::ZERO);
-                match &member.fence {
-                    Some(fence) => _ = fence.extend(work_ends),
-                    None => member.fence = Some(Fence::until(number, self.clock.clone(), work_ends)),
-                }
+                let begin = || LimitedTerm::with_rising_number(number, self.clock.clone(), work_ends);
+                _ = member.term.get_or_insert_with(begin).extend(work_ends);
             }
-            if member.fence.as_ref().is_some_and(|fence| fence.check().is_err()) {
+            if member.fence().is_some_and(|fence| fence.check().is_err()) {
                 self.log_loss(member, &"a call took longer than its lease");
                 return None;
             }
@@ -227,13 +229,13 @@ impl MemberTask {
             return false;
         }
         member.announcing = number;
-        member.lease.renew_at(self.clock.boot_nanos())
+        member.lease.renew_at(boot_nanos(&self.clock))
     }
 
     /// Reads the group, makes the writes that are due, and lets the division take effect. Renews the lease before each call. Returns
     /// `None` if the lease was lost.
     fn look(&mut self, member: &mut MemberSession) -> Option<()> {
-        let now = self.clock.boot_nanos();
+        let now = boot_nanos(&self.clock);
         let poll = self.shared.timing.poll();
         member.next_look = now.after(poll);
         let group = match self.read_group(member)? {
@@ -244,14 +246,14 @@ impl MemberTask {
             }
         };
         self.noted(None);
-        let writes = member.machine.look(self.clock.boot_nanos(), &group);
+        let writes = member.machine.look(boot_nanos(&self.clock), &group);
         self.divide(member);
         for write in writes {
             self.keep_lease(member)?;
             self.write(member, &write);
         }
         self.divide(member);
-        let now = self.clock.boot_nanos();
+        let now = boot_nanos(&self.clock);
         if !member.machine.is_settled(&group) {
             // Something is about to change.
             member.next_look = now.after(poll / 4);
@@ -266,35 +268,35 @@ impl MemberTask {
             return;
         }
         let (table, status) = (member.machine.table(), member.machine.status());
-        let fence = member.fence.as_ref().map(|fence| fence.numbered(table.number));
+        let fence = member.fence().map(|fence| fence.numbered(table.number));
         let is_new = table.number != std::mem::replace(&mut member.divided, table.number);
         if is_new {
             let (group, member) = (self.shared.group.as_str(), member.name.as_str());
             log::info!(group, member; "{group}: {member}: {status}");
         }
         self.shared.shards.divide(table, status, fence);
-        self.log_held_back(member);
+        self.log_delay(member);
     }
 
-    /// Logs if runs of lost keys have held back other members for the duration of a lease.
-    fn log_held_back(&self, member: &mut MemberSession) {
+    /// Logs if runs of lost keys have delayed other members for the duration of a lease.
+    fn log_delay(&self, member: &mut MemberSession) {
         let lost = self.shared.shards.lost_runs();
         let Some(number) = lost.number else {
-            member.held_back = None;
+            member.delay = None;
             return;
         };
-        let now = self.clock.boot_nanos();
-        let first = HeldBack { number, since: now, is_logged: false };
-        let held_back = member.held_back.take().filter(|held_back| held_back.number == number).unwrap_or(first);
-        let is_long = now.since(held_back.since) > self.shared.timing.duration;
-        if is_long && !held_back.is_logged {
+        let now = boot_nanos(&self.clock);
+        let first = HandOverDelay { number, since: now, is_logged: false };
+        let delay = member.delay.take().filter(|delay| delay.number == number).unwrap_or(first);
+        let is_long = now.since(delay.since) > self.shared.timing.duration;
+        if is_long && !delay.is_logged {
             let (group, count) = (self.shared.group.as_str(), lost.count);
             log::warn!(
                 group, count;
                 "{group}: {count} runs of keys that this member has lost go on; until they end, no other member takes over a key from it"
             );
         }
-        member.held_back = Some(HeldBack { is_logged: is_long, ..held_back });
+        member.delay = Some(HandOverDelay { is_logged: is_long, ..delay });
     }
 
     fn read_group(&mut self, member: &mut MemberSession) -> Option<Result<FoundGroup, ClientError>> {
@@ -386,7 +388,7 @@ impl MemberTask {
         LeaseAnswer::Failed
     }
 
-    /// Takes all keys from this process: no run begins, and those that go on are cancelled if the lease was lost.
+    /// Takes all keys from this process: no run begins, and the active runs are cancelled if the lease was lost.
     fn leave(&self, fence: Option<&Fence>) {
         if let Some(fence) = fence {
             fence.ended().cancel();
@@ -404,7 +406,7 @@ impl MemberTask {
             let aborts = self.group.abort.is_cancelled();
             if aborts {
                 // Runs that do not end must not be followed by others before the lease runs out.
-                self.leave(member.fence.as_ref());
+                self.leave(member.fence());
             }
             return aborts;
         }
@@ -424,8 +426,8 @@ impl MemberTask {
             self.membership = Some(member);
             return Some(next);
         }
-        self.leave(member.fence.as_ref());
-        if self.is_leaving { None } else { Some(self.clock.boot_nanos().after(self.shared.timing.poll())) }
+        self.leave(member.fence());
+        if self.is_leaving { None } else { Some(boot_nanos(&self.clock).after(self.shared.timing.poll())) }
     }
 }
 
@@ -438,7 +440,7 @@ impl Drop for MemberTask {
 impl Task for MemberTask {
     fn step(&mut self, _now: Nanos) -> Next {
         let Some(next) = self.run() else { return Next::Finished };
-        let pause = next.since(self.clock.boot_nanos()).max(Duration::from_millis(1));
+        let pause = next.since(boot_nanos(&self.clock)).max(Duration::from_millis(1));
         Next::At(self.clock.nanos().after(pause))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::shards::Shards;
 use crate::base::sync::atomic::AtomicBool;
-use crate::controller::Shards;
 use crate::objects::lease::LeaseTiming;
 use crate::objects::{Client, ObjectKey};
 

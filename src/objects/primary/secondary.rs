@@ -364,7 +364,6 @@ mod tests {
     use super::*;
     use crate::objects::MemoryClient;
     use crate::run::Fence;
-    use std::time::Duration;
 
     const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
     const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
@@ -377,9 +376,9 @@ mod tests {
         let mut bare = page.clone();
         bare.meta_mut().labels.clear();
         let bare = api.update(&bare).unwrap();
-        let fence = Fence::until(1, Clock::system(), Duration::MAX);
+        let fence = Fence::unlimited(1);
         let cx = Context::detached().in_term(Some(fence.clone()));
-        fence.found_later();
+        fence.ended().cancel();
         assert!(secondary.relabel(&cx, &site, &[page.key()]).is_err());
         assert!(secondary.collect(&cx, &site, &[page.key()]).is_err());
         assert_eq!(api.get(&page.key()).unwrap(), bare);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::machine::{Change, Report, WatchCall, WatchMachine, WatchReaction};
 use crate::base::CancellationToken;
-use crate::objects::own_write::ShownObjects;
+use crate::objects::own_writes::ShownObjects;
 use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};

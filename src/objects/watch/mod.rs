@@ -21,13 +21,14 @@ use super::client::Client;
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::object::Object;
-use super::own_write::ShownObjects;
+use super::own_writes::ShownObjects;
 use super::query::Query;
 use super::stable_hash::stable_hash;
 use crate::base::{CancellationToken, Clock, Exponential, Running, StartError, ThreadOptions};
 use crate::manager::Manager;
 use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
-use crate::watch::{Watch, WatchBuilder, write_view::WriteView};
+use crate::run::GateSource;
+use crate::watch::{Watch, WatchBuilder};
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
 pub(crate) fn shared_watch<U: Object>(
@@ -212,7 +213,7 @@ impl<T: Object> ObjectWatch<T> {
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
         let shown = Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store(), stop.clone()));
-        watch.show_writes(Arc::clone(&shown) as Arc<dyn WriteView>);
+        watch.bring_gate(Arc::clone(&shown) as Arc<dyn GateSource>);
         let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
         if group.clock.seed().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)

@@ -269,9 +269,9 @@ impl<K> Records<K> {
         self.forget_if_idle(index)
     }
 
-    /// Makes a key that was put aside ready, or soon is.
-    pub(crate) fn bring_back(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
-        self.change(index, now, effects, |state, bounds| ((), state.bring_back(bounds, now)));
+    /// Makes a deferred key ready, and a key that its claim defers.
+    pub(crate) fn release(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        self.change(index, now, effects, |state, bounds| ((), state.release(bounds, now)));
     }
 
     /// Takes the record at the front. `key` is a clone of its key.

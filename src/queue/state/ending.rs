@@ -20,15 +20,15 @@ pub(crate) enum Ending {
     /// The run was given up before it succeeded or failed. The key is ready again, for these reasons and those that came
     /// meanwhile. Its failures stand.
     PutBack(Reasons),
-    /// There was no run. The key is put aside with these reasons and its failures: its run comes this much later, or at the time of its
-    /// rerun if that is earlier. The key is ready at once if it was brought back during the claim. A `reschedule` replaces the run.
-    PutAside(Reasons, Duration),
+    /// There was no run: the key may not run now. Its run is deferred by this much, or until its rerun if that is earlier. Its reasons
+    /// and failures stand. A key that was released during the claim is ready at once. A `reschedule` replaces the run.
+    Defer(Reasons, Duration),
 }
 
 impl Ending {
     /// Whether the key had a run.
     pub(crate) fn had_run(self) -> bool {
-        !matches!(self, Self::Leave | Self::PutAside(..))
+        !matches!(self, Self::Leave | Self::Defer(..))
     }
 }
 
@@ -66,21 +66,20 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        let was_brought_back = std::mem::take(&mut self.aside);
-        if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(..)) {
+        let was_released = std::mem::take(&mut self.released);
+        if !matches!(ending, Ending::PutBack(_) | Ending::Defer(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
         }
-        // Also after a shutdown: a pending rerun that stands is served for these reasons too.
+        // Even after a shutdown: a remaining rerun is served for these reasons too.
         self.reasons |= match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(_) => Reasons::NONE,
             Ending::RequeueAfter(_) => Reasons::REQUEUE,
             Ending::Retry(_) => Reasons::RETRY,
-            Ending::PutBack(reasons) | Ending::PutAside(reasons, _) => reasons,
+            Ending::PutBack(reasons) | Ending::Defer(reasons, _) => reasons,
         };
         if mode.is_some() {
-            return self
-                .end_after_shutdown(bounds, rerun, ending, || was_brought_back && mode != Some(Shutdown::Discard));
+            return self.end_after_shutdown(bounds, rerun, ending, || was_released && mode != Some(Shutdown::Discard));
         }
         match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(Duration::ZERO) => match rerun {
@@ -127,28 +126,28 @@ impl RecordState {
                 bounds.cap = None;
                 self.phase = Phase::Ready;
             }
-            Ending::PutAside(_, delay) => match rerun {
+            Ending::Defer(_, delay) => match rerun {
                 RerunKind::Rescheduled => {
                     let now = now();
                     self.end_backoff(bounds, now);
                     self.schedule(self.due, now);
                 }
-                _ if was_brought_back || rerun == RerunKind::Now => {
+                _ if was_released || rerun == RerunKind::Now => {
                     bounds.cap = None;
                     self.phase = Phase::Ready;
                 }
-                _ => self.put_aside(bounds, rerun, delay, now()),
+                _ => self.defer(bounds, rerun, delay, now()),
             },
         }
         None
     }
 
-    /// Delays the run of the key until `delay` from now, or until the time of its rerun if that is earlier.
-    fn put_aside(&mut self, bounds: &mut Bounds, rerun: RerunKind, delay: Duration, now: Nanos) {
+    /// Defers the run of the key until `delay` from now, or until its rerun if that is earlier.
+    fn defer(&mut self, bounds: &mut Bounds, rerun: RerunKind, delay: Duration, now: Nanos) {
         let latest = now.after(delay);
         bounds.keep_cap(rerun, latest);
         self.schedule(if rerun.has_time() { latest.min(self.due) } else { latest }, now);
-        self.aside = self.phase == Phase::Delayed;
+        self.deferred = self.phase == Phase::Delayed;
     }
 
     /// Delays the next run until `interval` from now. For the end of a claim.
@@ -179,11 +178,11 @@ impl RecordState {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::Leave | Ending::CoolDown(_) => None,
-            Ending::PutAside(..) if is_owed() => {
+            Ending::Defer(..) if is_owed() => {
                 self.phase = Phase::Ready;
                 None
             }
-            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(..) => Some(DroppedRun::Requeue),
+            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::Defer(..) => Some(DroppedRun::Requeue),
             Ending::Retry(_) => Some(DroppedRun::Retry),
         }
     }
@@ -208,16 +207,16 @@ impl RecordState {
         dropped
     }
 
-    /// Cancels the scheduled run. A current run and a cool-down go on.
+    /// Cancels the scheduled run. A current run and a cool-down continue.
     pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
         bounds.cap = None;
         bounds.backoff_end = Nanos::ZERO;
         self.phase = match self.phase {
-            // A key is brought back only once, so its claim must still know of it.
+            // A key is released only once, so its claim must remember it.
             Phase::Processing(_) => Phase::Processing(RerunKind::None),
             phase @ (Phase::Idle | Phase::Cooling) => phase,
             Phase::Ready | Phase::Delayed => {
-                self.aside = false;
+                self.deferred = false;
                 if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
                     self.due = bounds.not_before;
                     Phase::Cooling
@@ -233,18 +232,18 @@ impl RecordState {
         }
     }
 
-    /// Makes a key that was put aside ready. If a claim holds the key, an ending that puts it aside makes it ready instead; another
-    /// ending is not changed. Returns whether the key moves to the tail of its list.
-    pub(crate) fn bring_back(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) -> bool {
+    /// Makes a deferred key ready. If a claim holds the key, an ending that defers it makes it ready instead; another ending is not
+    /// changed. Returns whether the key moves to the tail of its list.
+    pub(crate) fn release(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) -> bool {
         match self.phase {
             Phase::Processing(_) => {
-                self.aside = true;
+                self.released = true;
                 false
             }
-            Phase::Delayed if self.aside => {
+            Phase::Delayed if self.deferred => {
                 let now = now();
                 let decision = self.move_delay(bounds, now.max(bounds.not_before), now);
-                self.aside = false;
+                self.deferred = false;
                 decision.to_tail
             }
             _ => false,
@@ -258,7 +257,7 @@ impl RecordState {
 
     /// Ends the delay or the cool-down of the record.
     pub(crate) fn expire(&mut self) {
-        self.aside = false;
+        self.deferred = false;
         self.phase = match self.phase {
             Phase::Delayed => Phase::Ready,
             Phase::Cooling => Phase::Idle,

@@ -37,7 +37,7 @@ pub(crate) enum RerunKind {
     Soft,
     /// A run at `due`.
     At,
-    /// A run at `due`. It replaces the current run if that is put aside.
+    /// A run at `due`. It replaces the current run if that is deferred.
     Rescheduled,
     /// A run at `due` for a debounced change. No requeue delays it, and a backoff only by the floor.
     Debounced,
@@ -57,7 +57,7 @@ pub(crate) struct Bounds {
     pub(crate) backoff_end: Nanos,
 }
 
-/// The list that a record is in.
+/// The list of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListPlace {
     /// None: the record is idle, or a claim holds it.
@@ -95,9 +95,10 @@ pub(crate) struct RecordState {
     pub(crate) priority: Priority,
     /// A request has moved the next or current run before the end of its backoff.
     pub(crate) early: bool,
-    /// The key has been put aside: it is still to run, and its delay is no backoff. While a claim holds the key: the key has been
-    /// brought back, so it is not to be put aside.
-    pub(crate) aside: bool,
+    /// The key is delayed because it may not run now. It still needs its run, and its delay is no backoff.
+    pub(crate) deferred: bool,
+    /// A claim holds the key, which was released meanwhile: the claim must not defer it.
+    pub(crate) released: bool,
 }
 
 /// The part of a [`RecordState`] that every key needs. It is stored beside the key.
@@ -114,7 +115,8 @@ pub(crate) struct DelayState {
     pub(crate) due: Nanos,
     pub(crate) failures: u32,
     pub(crate) early: bool,
-    pub(crate) aside: bool,
+    pub(crate) deferred: bool,
+    pub(crate) released: bool,
     /// The slack of `due` in the wheel, as an exponent. No rule depends on it.
     pub(crate) slack: u8,
 }
@@ -131,7 +133,7 @@ impl LineState {
     pub(crate) fn absorb(&mut self, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
         let outcome = match (self.phase, request.method) {
             (Phase::Ready | Phase::Delayed | Phase::Processing(_), EnqueueMethod::EnqueueIfAbsent)
-            | (Phase::Ready | Phase::Processing(_), EnqueueMethod::EnqueueResync) => {
+            | (Phase::Ready | Phase::Processing(_), EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected) => {
                 return Some(EnqueueOutcome::Ignored);
             }
             (Phase::Ready, EnqueueMethod::Reschedule(_)) => return None,
@@ -151,22 +153,22 @@ impl LineState {
         std::mem::take(&mut self.reasons)
     }
 
-    /// Returns the state of a new record: ready, or idle if only [`RecordState::request_unabsorbed`] can decide. A short way: a test checks
-    /// it against the rule.
+    /// Returns the state of a new record: ready, or idle if only [`RecordState::request_unabsorbed`] can decide. A fast path: a test
+    /// checks it against the rule.
     #[inline]
     pub(crate) fn new(request: &EnqueueRequest) -> Self {
-        let at_once = matches!(
+        let is_later = matches!(
             request.method,
-            EnqueueMethod::EnqueueIfAbsent
-                | EnqueueMethod::Enqueue
-                | EnqueueMethod::EnqueueNow
-                | EnqueueMethod::EnqueueResync
+            EnqueueMethod::EnqueueAfter(_)
+                | EnqueueMethod::Reschedule(_)
+                | EnqueueMethod::EnqueueDebounced { .. }
+                | EnqueueMethod::EnqueueNowDebounced { .. }
         );
-        let phase = if at_once { Phase::Ready } else { Phase::Idle };
+        let phase = if is_later { Phase::Idle } else { Phase::Ready };
         Self { phase, priority: request.priority, reasons: request.reasons }
     }
 
-    /// Whether `ending` makes the key idle, if the queue is open and has no minimal interval. A short way for
+    /// Whether `ending` makes the key idle, if the queue is open and has no minimal interval. A fast path of
     /// [`RecordState::end`]: a test checks it against the rule.
     #[inline]
     pub(crate) fn is_idle_after(self, ending: Ending) -> bool {
@@ -177,8 +179,9 @@ impl LineState {
 impl RecordState {
     #[inline]
     pub(crate) fn of(line: LineState, delay: DelayState) -> Self {
-        let (LineState { reasons, phase, priority }, DelayState { due, failures, early, aside, .. }) = (line, delay);
-        Self { due, failures, reasons, phase, priority, early, aside }
+        let LineState { reasons, phase, priority } = line;
+        let DelayState { due, failures, early, deferred, released, .. } = delay;
+        Self { due, failures, reasons, phase, priority, early, deferred, released }
     }
 
     #[inline]
@@ -188,7 +191,8 @@ impl RecordState {
 
     #[inline]
     pub(crate) fn delay(&self) -> DelayState {
-        DelayState { due: self.due, failures: self.failures, early: self.early, aside: self.aside, slack: 0 }
+        let Self { due, failures, early, deferred, released, .. } = *self;
+        DelayState { due, failures, early, deferred, released, slack: 0 }
     }
 
     #[inline]
@@ -214,7 +218,7 @@ impl RecordState {
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Decision {
-        let method = plain(request.method);
+        let method = request.method.plain();
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
@@ -236,13 +240,6 @@ impl RecordState {
     #[inline]
     fn request_idle(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: impl Fn() -> Nanos) -> Decision {
         match method {
-            EnqueueMethod::EnqueueIfAbsent
-            | EnqueueMethod::Enqueue
-            | EnqueueMethod::EnqueueNow
-            | EnqueueMethod::EnqueueResync => {
-                self.phase = Phase::Ready;
-                EnqueueOutcome::Queued.into()
-            }
             EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => {
                 let now = now();
                 self.schedule(now.after(delay), now)
@@ -252,22 +249,23 @@ impl RecordState {
                 let now = now();
                 self.debounce(bounds, now.after(max_wait), quiet, now)
             }
+            _ => {
+                self.phase = Phase::Ready;
+                EnqueueOutcome::Queued.into()
+            }
         }
     }
 
     /// No run is scheduled, and no run may start before the cool-down ends.
     fn request_cooling(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: Nanos) -> Decision {
         let wanted = match method {
-            EnqueueMethod::EnqueueIfAbsent
-            | EnqueueMethod::Enqueue
-            | EnqueueMethod::EnqueueNow
-            | EnqueueMethod::EnqueueResync => now,
             EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => now.after(delay),
             EnqueueMethod::EnqueueDebounced { quiet, max_wait }
             | EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
                 bounds.cap = Some(now.after(max_wait));
                 now.after(quiet.min(max_wait))
             }
+            _ => now,
         };
         self.schedule(wanted.max(bounds.not_before), now)
     }
@@ -311,8 +309,8 @@ impl RecordState {
                 let now = now();
                 let wanted = now.after(delay).max(bounds.not_before);
                 let decision = self.move_delay(bounds, wanted, now);
-                // The new run replaces the one that was put aside.
-                self.aside = false;
+                // The new run replaces the deferred one.
+                self.deferred = false;
                 decision
             }
             (EnqueueMethod::EnqueueDebounced { quiet, .. }, Some(cap)) => {
@@ -377,7 +375,7 @@ impl RecordState {
 
     /// Schedules a run at `at`. If that time has passed, the key is ready, behind all keys of its level.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
-        self.aside = false;
+        self.deferred = false;
         let outcome = if at <= now {
             self.phase = Phase::Ready;
             EnqueueOutcome::Queued
@@ -391,15 +389,15 @@ impl RecordState {
 
     /// Returns the earliest time to which a request can move a delay. Only a backoff has a floor.
     fn earliest(&self, bounds: &Bounds, floor: Duration, now: Nanos) -> Nanos {
-        let floor = if self.failures > 0 && !self.aside && bounds.is_backoff(now) { floor } else { Duration::ZERO };
+        let floor = if self.failures > 0 && !self.deferred && bounds.is_backoff(now) { floor } else { Duration::ZERO };
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
-    /// Moves the current delay. A run before the end of its backoff is early. A key that has been put aside stays aside while it is
-    /// delayed, and its delay is no backoff.
+    /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is delayed,
+    /// and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
-        let is_aside = self.aside;
-        if self.failures > 0 && !is_aside {
+        let is_deferred = self.deferred;
+        if self.failures > 0 && !is_deferred {
             if bounds.backoff_end == Nanos::ZERO {
                 bounds.backoff_end = self.due;
             }
@@ -409,7 +407,7 @@ impl RecordState {
         }
         bounds.cap = None;
         let decision = self.schedule(at, now);
-        self.aside = is_aside && self.phase == Phase::Delayed;
+        self.deferred = is_deferred && self.phase == Phase::Delayed;
         decision
     }
 
@@ -434,16 +432,10 @@ impl RecordState {
         }
     }
 
-    /// Whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a key put aside need one.
+    /// Whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a deferred run need one.
     pub(super) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
-        self.failures == 0 && !self.aside && bounds.cap.is_none()
+        self.failures == 0 && !self.deferred && bounds.cap.is_none()
     }
-}
-
-/// Replaces a delay of zero by no delay.
-#[inline]
-fn plain(method: EnqueueMethod) -> EnqueueMethod {
-    if method == EnqueueMethod::EnqueueAfter(Duration::ZERO) { EnqueueMethod::Enqueue } else { method }
 }
 
 #[cfg(all(test, not(loom)))]

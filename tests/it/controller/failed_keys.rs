@@ -277,7 +277,7 @@ fn a_key_may_use_its_controller_when_it_drops_during_a_resume() {
     clock.wait_for_sleepers(IDLE);
     HANDLE.set(Some(handle));
     running.resume(&key);
-    // The copy that the queue did not need has suspended the key again.
+    // The copy in the list of suspended keys has suspended the key again.
     assert!(HANDLE.take().is_none());
     assert_eq!(running.status().suspended, std::slice::from_ref(&key));
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
-use homeostat::run::{Cancelled, Fence};
+use homeostat::run::{Cancelled, Fence, TermLimit};
 use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Controller, Elector, Manager, ManualClock};
+
+use parking_lot::Mutex;
 
 use crate::stages::just_before;
 use crate::support::SECOND;
@@ -23,8 +25,35 @@ struct RowElector {
 
 struct RowLock {
     row: RowElector,
-    fence: Fence,
+    limit: Arc<RowLimit>,
+}
+
+/// The end of a term, with the sleep of the machine.
+struct RowLimit {
     clock: Clock,
+    end: Mutex<Instant>,
+}
+
+impl RowLimit {
+    fn new(clock: &Clock) -> Arc<Self> {
+        let limit = Arc::new(Self { clock: clock.clone(), end: Mutex::new(clock.now()) });
+        limit.renew();
+        limit
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now() + self.clock.slept().unwrap_or_default()
+    }
+
+    fn renew(&self) {
+        *self.end.lock() = self.now() + TERM;
+    }
+}
+
+impl TermLimit for RowLimit {
+    fn remaining(&self) -> Option<Duration> {
+        Some(self.end.lock().saturating_duration_since(self.now()))
+    }
 }
 
 impl Elector for RowElector {
@@ -33,9 +62,9 @@ impl Elector for RowElector {
         Box::new(move |cx: &Context| {
             let clock = cx.clock().clone();
             let number = row.number.fetch_add(1, SeqCst) + 1;
-            let fence = Fence::until(number, clock.clone(), clock.boot_time() + TERM);
-            let lock = RowLock { row: row.clone(), fence: fence.clone(), clock };
-            Ok(Candidacy::Elected(Term::fenced("row", fence, lock)))
+            let limit = RowLimit::new(&clock);
+            let lock = RowLock { row: row.clone(), limit: limit.clone() };
+            Ok(Candidacy::Elected(Term::fenced("row", Fence::limited(number, limit), lock)))
         })
     }
 
@@ -47,7 +76,7 @@ impl Elector for RowElector {
 impl Leadership for RowLock {
     fn check(&mut self) -> Result<(), BoxError> {
         if !self.row.is_cut_off.load(SeqCst) {
-            let _ = self.fence.extend(self.clock.boot_time() + TERM);
+            self.limit.renew();
         }
         Ok(())
     }
@@ -72,8 +101,8 @@ fn a_term_has_its_number_and_ends_unless_it_is_renewed() {
     assert!(term.check().is_ok() && fence.check().is_ok());
     clock.advance(Duration::from_nanos(1));
     assert_eq!(fence.check(), Err(Cancelled::TermEnded));
-    row.is_cut_off.store(false, SeqCst);
-    assert!(!fence.extend(clock.clock().boot_time() + TERM), "a term that has ended never begins again");
+    fence.limit::<RowLimit>().unwrap().renew();
+    assert_eq!(fence.check(), Err(Cancelled::TermEnded), "a term that has ended never begins again");
     let lost = term.check().unwrap_err();
     assert_eq!(lost.to_string(), "the leadership of row is lost");
     assert!(term.lost().is_cancelled());
@@ -92,11 +121,10 @@ fn a_term_ends_while_the_machine_sleeps() {
 #[test]
 fn a_fence_needs_neither_a_number_nor_an_end() {
     let clock = ManualClock::new();
-    let endless = Fence::until(7, clock.clock(), Duration::MAX);
+    let endless = Fence::unlimited(7);
     clock.advance(1_000_000 * SECOND);
     assert_eq!((endless.number(), endless.remaining(), endless.check()), (Some(7), None, Ok(())));
-    let end = clock.clock().boot_time() + TERM;
-    let nameless = Fence::until(None, clock.clock(), end);
+    let nameless = Fence::limited(None, RowLimit::new(&clock.clock()));
     assert_eq!((nameless.number(), nameless.remaining()), (None, Some(TERM)));
 }
 

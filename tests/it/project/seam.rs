@@ -11,26 +11,18 @@ const CORE: [&str; 6] = ["base", "queue", "run", "watch", "controller", "manager
 const MOST_NAMES: usize = 35;
 
 /// Private items of the core that rooms above it use.
-const BORROWED: [&str; 18] = [
+const BORROWED: [&str; 10] = [
     // Locks and atomics that the model checker and the check of the order of locks can follow.
     "base/sync",
-    "base/hash",
-    "controller/EarlierMember",
     "controller/MOST_RUNS",
-    "controller/ShardTable",
-    "controller/shards",
     "manager/ManagerMetrics",
     "manager/NamedMetrics",
     "manager/WeakManager",
     "manager/election/elector/RAN_OUT",
     "run/error/Echo",
     "run/error/Mark",
-    "run/gate",
     "run/histogram/Tallies",
-    "run/own_writes",
-    "run/permit",
     "watch/source/SourceState",
-    "watch/write_view",
 ];
 
 /// Returns the uses of private items of the core in rooms above it, one line each.

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::controller::ShardHash;
-use homeostat::objects::{Members, MemoryClient};
+use homeostat::objects::{ControllerExt, ControllerHandleExt, Members, MemoryClient, ShardHash};
 use homeostat::testing::Simulation;
 use homeostat::watch::Push;
 use homeostat::{

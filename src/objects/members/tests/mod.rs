@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::Members;
 use super::division::{Division, EarlierDivision};
 use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
-use crate::base::{Clock, ThreadOptions};
-use crate::controller::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
+use super::shards::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
+use crate::base::ThreadOptions;
 use crate::objects::MemoryClient;
 use crate::rt::Nanos;
 use crate::run::Fence;
@@ -257,7 +257,7 @@ fn a_run_of_a_regained_key_counts_as_lost_until_the_other_owner_has_left() {
             earlier.iter().map(|(member, has_left)| EarlierMember { member: name(member), has_left: *has_left });
         let members = members.iter().map(|member| name(member)).collect();
         let table = ShardTable { number, me: Some(name("a")), members, earlier: vec![earlier.collect()] };
-        shards.divide(table, ShardStatus::default(), Some(Fence::until(number, Clock::system(), Duration::MAX)));
+        shards.divide(table, ShardStatus::default(), Some(Fence::unlimited(number)));
         shards.lost_runs()
     };
     let lost = LostRuns { count: 1, number: Some(1) };

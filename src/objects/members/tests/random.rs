@@ -7,7 +7,7 @@ use super::super::machine::MOST_EARLIER;
 use super::*;
 use crate::objects::lease::LeaseTiming;
 use crate::rt::Draws;
-use crate::run::permit::Permit;
+use crate::run::Permit;
 
 /// `HOMEOSTAT_FLEET_SEEDS` sets another number.
 const SEEDS: u64 = 100;
@@ -121,7 +121,7 @@ impl WorldMember {
     /// Lets the latest division take effect, as `MemberTask::divide` does.
     fn divide(&self) {
         let table = self.machine.table();
-        let fence = Fence::until(table.number, Clock::system(), Duration::MAX);
+        let fence = Fence::unlimited(table.number);
         self.shards.divide(table, self.machine.status(), Some(fence));
     }
 

@@ -126,7 +126,7 @@ fn the_minimum_interval_begins_only_after_a_run() {
         (Ending::Done, Phase::Cooling, Phase::Delayed),
         (Ending::PutBack(Reasons::NONE), Phase::Delayed, Phase::Delayed),
         (Ending::Leave, Phase::Idle, Phase::Ready),
-        (Ending::PutAside(Reasons::NONE, Duration::ZERO), Phase::Ready, Phase::Ready),
+        (Ending::Defer(Reasons::NONE, Duration::ZERO), Phase::Ready, Phase::Ready),
     ] {
         assert_eq!([phase_after(ending, false), phase_after(ending, true)], [after, after_another], "{ending:?}");
     }

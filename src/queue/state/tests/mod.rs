@@ -1,7 +1,7 @@
 //! The tables of the contract, cell by cell. Every expected cell is written out. The rules beside the tables (failures, floor,
 //! cool-down, debounce, levels, reasons) are in `rules`.
 
-mod aside;
+mod deferred;
 mod rules;
 mod short_ways;
 
@@ -323,7 +323,7 @@ fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
         (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
         (Ending::Retry(SOON), Reasons::RETRY),
         (put_back, Reasons::POLL),
-        (Ending::PutAside(Reasons::POLL, Duration::MAX), Reasons::POLL),
+        (Ending::Defer(Reasons::POLL, Duration::MAX), Reasons::POLL),
     ] {
         let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
         let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
@@ -369,6 +369,7 @@ fn the_clock_is_not_read_if_no_time_matters() {
     for method in [
         EnqueueMethod::EnqueueIfAbsent,
         EnqueueMethod::EnqueueResync,
+        EnqueueMethod::EnqueueSelected,
         EnqueueMethod::Enqueue,
         EnqueueMethod::EnqueueNow,
     ] {

@@ -84,10 +84,10 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
     ] {
         let mut bounds = Bounds::default();
         let mut ready = RecordState { failures: 2, ..state(Is::Ready) };
-        let mut aside = RecordState { failures: 2, ..state(Is::No) };
+        let mut deferred = RecordState { failures: 2, ..state(Is::No) };
         let mut wished = RecordState { failures: 2, ..state(Is::At(T)) };
-        end(&mut aside, Ending::PutAside(Reasons::POLL, Duration::MAX));
-        for record in [&mut ready, &mut aside] {
+        end(&mut deferred, Ending::Defer(Reasons::POLL, Duration::MAX));
+        for record in [&mut ready, &mut deferred] {
             bounds = Bounds::default();
             record.request(&mut bounds, &EnqueueMethod::Reschedule(LATE).into(), FLOOR, || NOW);
             record.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
@@ -96,9 +96,9 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
             let is_at_once = !matches!(brings_forward, EnqueueMethod::EnqueueNowDebounced { .. });
             assert_eq!(is(record) == Is::Ready, is_at_once, "{brings_forward:?} waits for no floor");
         }
-        let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL, Duration::MAX), FLOOR, None, || NOW);
+        let _ = wished.end(&mut bounds, Ending::Defer(Reasons::POLL, Duration::MAX), FLOOR, None, || NOW);
         wished.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
-        assert!(!wished.early, "{brings_forward:?} of a key that was put aside with a rerun for a time");
+        assert!(!wished.early, "{brings_forward:?} of a deferred key with a rerun for a time");
     }
 }
 
@@ -322,7 +322,7 @@ fn a_resync_ends_only_plain_delays() {
     let cells = [
         (idle, None, Is::Ready, Queued),
         (RecordState { failures: 1, ..idle }, None, Is::Delayed(T), Ignored),
-        (RecordState { aside: true, ..idle }, None, Is::Delayed(T), Ignored),
+        (RecordState { deferred: true, ..idle }, None, Is::Delayed(T), Ignored),
         (idle, Some(2_000), Is::Delayed(T), Ignored),
     ];
     for (mut record, cap, after, outcome) in cells {

@@ -58,7 +58,7 @@ fn an_absorbed_request_is_as_the_rule_serves_it() {
 #[test]
 fn a_key_is_forgotten_at_once_exactly_if_the_rule_makes_it_idle() {
     let endings = ENDINGS.into_iter().map(|(ending, _)| ending);
-    for ending in endings.chain([Ending::PutBack(Reasons::POLL), Ending::PutAside(Reasons::POLL, Duration::MAX)]) {
+    for ending in endings.chain([Ending::PutBack(Reasons::POLL), Ending::Defer(Reasons::POLL, Duration::MAX)]) {
         for rerun in RERUNS.into_iter().chain([Is::Debounced(T)]) {
             for failures in [0, 3] {
                 let mut record = RecordState { failures, ..state(rerun) };

@@ -41,6 +41,7 @@ fn method() -> impl Strategy<Value = EnqueueMethod> {
         3 => (duration(), duration()).prop_map(|(quiet, max_wait)| EnqueueMethod::EnqueueDebounced { quiet, max_wait }),
         3 => (duration(), duration()).prop_map(|(quiet, max_wait)| EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }),
         1 => Just(EnqueueMethod::EnqueueResync),
+        1 => Just(EnqueueMethod::EnqueueSelected),
     ]
 }
 

@@ -209,6 +209,7 @@ impl Model {
         let (due, cap) = match method {
             EnqueueMethod::EnqueueIfAbsent
             | EnqueueMethod::EnqueueResync
+            | EnqueueMethod::EnqueueSelected
             | EnqueueMethod::Enqueue
             | EnqueueMethod::EnqueueNow => (self.now, None),
             EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => (after(self.now, delay), None),
@@ -225,7 +226,9 @@ impl Model {
 
     fn request_in_line(&mut self, key: u8, method: EnqueueMethod) -> EnqueueOutcome {
         match method {
-            EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync => EnqueueOutcome::Ignored,
+            EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected => {
+                EnqueueOutcome::Ignored
+            }
             EnqueueMethod::Reschedule(delay) => {
                 let wanted = self.cooled(key, after(self.now, delay));
                 let record = self.records.get_mut(&key).unwrap();
@@ -244,7 +247,9 @@ impl Model {
         let mut cap_after = None;
         let wanted = match method {
             EnqueueMethod::EnqueueIfAbsent => return EnqueueOutcome::Ignored,
-            EnqueueMethod::EnqueueResync if record.failures > 0 || record.cap.is_some() => {
+            EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected
+                if record.failures > 0 || record.cap.is_some() =>
+            {
                 return EnqueueOutcome::Ignored;
             }
             EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
@@ -267,7 +272,9 @@ impl Model {
                     _ => EnqueueOutcome::Held,
                 };
             }
-            EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync => self.cooled(key, now + floor).min(due),
+            EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected => {
+                self.cooled(key, now + floor).min(due)
+            }
             EnqueueMethod::Reschedule(delay) => self.cooled(key, after(now, delay)),
             EnqueueMethod::Enqueue | EnqueueMethod::EnqueueAfter(_) => return EnqueueOutcome::Held,
         };
@@ -276,7 +283,10 @@ impl Model {
         record.early = wanted < record.backoff_end;
         let may_stand = matches!(
             method,
-            EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueNowDebounced { .. }
+            EnqueueMethod::EnqueueNow
+                | EnqueueMethod::EnqueueResync
+                | EnqueueMethod::EnqueueSelected
+                | EnqueueMethod::EnqueueNowDebounced { .. }
         );
         if may_stand && wanted == due {
             return EnqueueOutcome::Held;
@@ -288,7 +298,9 @@ impl Model {
         let now = self.now;
         let record = self.records.get_mut(&key).unwrap();
         let (wanted, cap) = match (method, wanted) {
-            (EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync, _) => return EnqueueOutcome::Ignored,
+            (EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected, _) => {
+                return EnqueueOutcome::Ignored;
+            }
             (EnqueueMethod::Reschedule(delay), _) | (EnqueueMethod::EnqueueAfter(delay), Wanted::Nothing) => {
                 (Wanted::At(after(now, delay)), None)
             }

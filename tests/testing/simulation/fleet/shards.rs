@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use homeostat::controller::ShardHash;
-use homeostat::objects::{Api, DeleteOptions, Members, ObjectKey, ObjectWatch};
+use homeostat::objects::{
+    Api, ControllerExt, ControllerHandleExt, DeleteOptions, Members, ObjectKey, ObjectWatch, ShardHash,
+};
 use homeostat::testing::{SimulatedMachine, Simulation};
 use homeostat::{BoxError, Context, Controller, ControllerHandle, Manager, Running, Subscriber};
 use parking_lot::Mutex;

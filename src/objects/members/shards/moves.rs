@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - The first division that is kept is one whose keys have all come to the queue. A key has moved if it belongs to this process in some
-//!   of the kept divisions and not in others: meanwhile its events may have been dropped here.
+//! - All keys of the first kept division have been enqueued. A key has moved if it belongs to this process in some of the kept
+//!   divisions and not in others: meanwhile its events may have been dropped here.
 
 use std::collections::VecDeque;
 
@@ -27,13 +27,13 @@ impl SeenDivision {
     }
 }
 
-/// The divisions since the last resync that has come to its end.
+/// The divisions since the last complete resync.
 #[derive(Debug)]
 pub(super) struct Moves {
     divisions: VecDeque<SeenDivision>,
     /// The number of the first of them. Numbers count the divisions that this process has seen.
     first: u64,
-    /// All keys of this division have come to the queue.
+    /// All keys of this division have been enqueued.
     resynced: u64,
     /// The last division before the last resync began.
     begun: u64,
@@ -57,7 +57,7 @@ impl Moves {
         }
     }
 
-    /// Begins a resync. `is_done` tells whether all keys of the one before have come to the queue.
+    /// Begins a resync. `is_done`: whether all keys of the resync before have been enqueued.
     pub(super) fn begin_resync(&mut self, is_done: bool) {
         if is_done {
             self.resynced = self.begun;

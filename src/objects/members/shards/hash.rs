@@ -3,7 +3,7 @@
 //! Rendezvous hashing (D. Thaler and C. Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996): each member gets a weight
 //! for each key, and the greatest weight wins. If a member leaves, only its own keys move; if one joins, it only takes keys.
 
-use crate::base::hash::stable_hash;
+use crate::objects::stable_hash::stable_number;
 
 /// The hash of a key, by which a [`Shards`](super::Shards) divides keys among processes.
 ///
@@ -12,7 +12,7 @@ use crate::base::hash::stable_hash;
 /// # Examples
 ///
 /// ```
-/// use homeostat::controller::ShardHash;
+/// use homeostat::objects::ShardHash;
 ///
 /// let by_key = ShardHash::of(["default", "web"]);
 /// assert_ne!(by_key, ShardHash::of(["defaultw", "eb"]));
@@ -23,7 +23,7 @@ pub struct ShardHash(u64);
 impl ShardHash {
     /// Returns the hash of a key from its parts, for example its namespace and its name.
     pub fn of<P: AsRef<[u8]>>(parts: impl AsRef<[P]>) -> Self {
-        Self(stable_hash(parts.as_ref().iter().map(AsRef::as_ref)))
+        Self(stable_number(parts.as_ref().iter().map(AsRef::as_ref)))
     }
 
     /// Returns the bucket of this key: a number from zero to `count - 1`.
@@ -38,7 +38,7 @@ impl ShardHash {
     /// # Examples
     ///
     /// ```
-    /// use homeostat::controller::ShardHash;
+    /// use homeostat::objects::ShardHash;
     ///
     /// assert_eq!(ShardHash::of(["default", "web"]).bucket(64), 32);
     /// ```

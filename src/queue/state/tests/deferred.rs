@@ -1,17 +1,17 @@
-//! Keys that are put aside, and brought back.
+//! Deferred keys and their release.
 
 use super::*;
 
 #[test]
-fn a_key_that_is_put_aside_for_a_time_is_ready_then_and_not_settled_before() {
+fn a_deferred_key_is_ready_when_its_time_is_over_and_not_settled_before() {
     let mut record = state(Is::No);
-    end(&mut record, Ending::PutAside(Reasons::POLL, Duration::from_nanos(T - NOW.0)));
+    end(&mut record, Ending::Defer(Reasons::POLL, Duration::from_nanos(T - NOW.0)));
     assert_eq!(is(&record), Is::Delayed(T));
     assert!(!record.is_settled(&Bounds::default()));
 }
 
 #[test]
-fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() {
+fn a_deferred_key_keeps_its_failures_and_waits_until_it_is_requested() {
     #[rustfmt::skip]
     const CELLS: [(Is, Is); 4] = [
         (Is::No, Is::Delayed(u64::MAX)), (Is::Soft, Is::Delayed(u64::MAX)), (Is::At(T), Is::Delayed(T)), (Is::Now, Is::Ready),
@@ -19,12 +19,12 @@ fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() 
     for early in [false, true] {
         for (rerun, after) in CELLS {
             let mut record = RecordState { failures: 3, early, reasons: Reasons::EVENT, ..state(rerun) };
-            end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+            end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
             assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{rerun:?}");
             assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{rerun:?}");
         }
         let mut record = RecordState { failures: 3, early, ..state(Is::No) };
-        end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+        end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Enqueue), Held);
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Reschedule(ZERO)), Queued);
         assert_eq!((is(&record), record.early), (Is::Ready, early), "it had not waited for the end of a backoff");
@@ -32,24 +32,24 @@ fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() 
 }
 
 #[test]
-fn a_key_is_brought_back_only_if_it_is_put_aside() {
-    let bring_back = |record: &mut RecordState| record.bring_back(&mut Bounds::default(), || NOW);
-    let aside = Ending::PutAside(Reasons::POLL, Duration::MAX);
-    // It was put aside.
+fn a_key_is_released_only_if_it_is_deferred() {
+    let release = |record: &mut RecordState| record.release(&mut Bounds::default(), || NOW);
+    let deferral = Ending::Defer(Reasons::POLL, Duration::MAX);
+    // It was deferred.
     let mut record = RecordState { failures: 3, ..state(Is::No) };
-    end(&mut record, aside);
-    assert!(bring_back(&mut record));
+    end(&mut record, deferral);
+    assert!(release(&mut record));
     assert_eq!((is(&record), record.reasons, record.failures), (Is::Ready, Reasons::POLL, 3));
-    // The claim is about to put it aside.
+    // The claim is about to defer it.
     let mut record = state(Is::No);
-    assert!(!bring_back(&mut record));
-    end(&mut record, aside);
+    assert!(!release(&mut record));
+    end(&mut record, deferral);
     assert_eq!((is(&record), record.reasons), (Is::Ready, Reasons::POLL));
     // The claim runs the key instead, and its next delay is an ordinary one.
     let requeue = Ending::RequeueAfter(Duration::from_nanos(T - NOW.0));
     for (ending, after) in [(Ending::Done, Is::Idle), (requeue, Is::Delayed(T))] {
         let mut record = state(Is::No);
-        bring_back(&mut record);
+        release(&mut record);
         end(&mut record, ending);
         assert_eq!(is(&record), after);
         assert!(record.is_settled(&Bounds::default()), "{ending:?}");
@@ -57,51 +57,50 @@ fn a_key_is_brought_back_only_if_it_is_put_aside() {
     // A debounced event comes, which may show the writes that the key waits for.
     let mut record = state(Is::No);
     let mut bounds = Bounds::default();
-    record.end(&mut bounds, Ending::PutAside(Reasons::POLL, LATE), FLOOR, None, || NOW);
+    record.end(&mut bounds, Ending::Defer(Reasons::POLL, LATE), FLOOR, None, || NOW);
     let event = EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON };
     record.request(&mut bounds, &event.into(), FLOOR, || NOW);
     assert_eq!(is(&record), Is::Delayed(1_050));
-    assert!(record.bring_back(&mut bounds, || NOW));
+    assert!(record.release(&mut bounds, || NOW));
     assert_eq!((is(&record), bounds.cap), (Is::Ready, None));
     // It waits for another reason.
     for phase in [Is::Ready, Is::Delayed(T)] {
         let mut record = state(phase);
-        assert!(!bring_back(&mut record));
+        assert!(!release(&mut record));
         assert_eq!(is(&record), phase);
     }
 }
 
 /// Only a scheduled run is cancelled. The claim continues, even if it does not run the key.
 #[test]
-fn a_cancellation_does_not_keep_a_key_aside_that_was_brought_back() {
+fn a_cancellation_does_not_defer_a_key_that_was_released() {
     for rerun in RERUNS {
         let mut record = state(rerun);
-        record.bring_back(&mut Bounds::default(), || NOW);
+        record.release(&mut Bounds::default(), || NOW);
         record.cancel(&mut Bounds::default(), || NOW);
-        end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+        end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
         assert_eq!((is(&record), record.reasons), (Is::Ready, Reasons::POLL), "{rerun:?}");
     }
-    // A key that waits aside is forgotten.
+    // A deferred key is forgotten.
     let mut record = state(Is::No);
-    end(&mut record, Ending::PutAside(Reasons::POLL, Duration::MAX));
+    end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
     record.cancel(&mut Bounds::default(), || NOW);
-    assert_eq!((is(&record), record.aside), (Is::Idle, false));
+    assert_eq!((is(&record), record.deferred), (Is::Idle, false));
 }
 
 #[test]
-fn a_key_that_was_brought_back_is_served_after_a_shutdown() {
+fn a_key_that_was_released_is_served_after_a_shutdown() {
     for (mode, after) in
         [(Shutdown::ServeReady, Is::Ready), (Shutdown::RunDelayedNow, Is::Ready), (Shutdown::Discard, Is::Idle)]
     {
         let (mut record, mut bounds) = (state(Is::No), Bounds::default());
-        record.bring_back(&mut bounds, || NOW);
+        record.release(&mut bounds, || NOW);
         assert_eq!(record.shut_down(mode), None);
-        let dropped =
-            record.end(&mut bounds, Ending::PutAside(Reasons::POLL, Duration::MAX), FLOOR, Some(mode), || NOW);
+        let dropped = record.end(&mut bounds, Ending::Defer(Reasons::POLL, Duration::MAX), FLOOR, Some(mode), || NOW);
         assert_eq!((is(&record), dropped.is_some()), (after, after == Is::Idle), "{mode:?}");
         // Its claim runs the key instead.
         let mut record = state(Is::No);
-        record.bring_back(&mut bounds, || NOW);
+        record.release(&mut bounds, || NOW);
         record.end(&mut bounds, Ending::Done, FLOOR, Some(mode), || NOW);
         assert_eq!(is(&record), Is::Idle, "{mode:?}");
     }
@@ -126,14 +125,14 @@ fn apply(record: &mut RecordState, bounds: &mut Bounds, change: Change) {
     }
 }
 
-/// Ends a claim with `PutAside` for `LATE` after these changes. It is brought back before the change with this number, if any. Returns
+/// Ends a claim with `Defer` for `LATE` after these changes. The key is released before the change with this number, if any. Returns
 /// whether a `reschedule` has replaced its run.
-fn put_aside(failures: u32, during: &[Change], brought_back: Option<usize>) -> (RecordState, Bounds, bool) {
+fn deferred(failures: u32, during: &[Change], released: Option<usize>) -> (RecordState, Bounds, bool) {
     let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::default());
     let mut is_replaced = false;
     for number in 0..=during.len() {
-        if brought_back == Some(number) {
-            assert!(!record.bring_back(&mut bounds, || NOW));
+        if released == Some(number) {
+            assert!(!record.release(&mut bounds, || NOW));
         }
         if let Some(&change) = during.get(number) {
             apply(&mut record, &mut bounds, change);
@@ -145,19 +144,19 @@ fn put_aside(failures: u32, during: &[Change], brought_back: Option<usize>) -> (
             };
         }
     }
-    record.end(&mut bounds, Ending::PutAside(Reasons::POLL, LATE), FLOOR, None, || NOW);
-    assert!(is_replaced || brought_back.is_none() || record.phase == Phase::Ready, "{during:?}");
+    record.end(&mut bounds, Ending::Defer(Reasons::POLL, LATE), FLOOR, None, || NOW);
+    assert!(is_replaced || released.is_none() || record.phase == Phase::Ready, "{during:?}");
     (record, bounds, is_replaced)
 }
 
-/// The run of a key that was put aside is not lost, whatever else is requested. Only `reschedule` and `cancel` replace it.
+/// The run of a deferred key is not lost, whatever else is requested. Only `reschedule` and `cancel` replace it.
 #[test]
-fn a_key_that_is_put_aside_runs_by_its_bound_and_as_soon_as_it_is_brought_back() {
+fn a_deferred_key_runs_by_its_bound_and_as_soon_as_it_is_released() {
     let changes = changes();
     let cases = [0, 3].into_iter().flat_map(|failures| changes.iter().map(move |during| (failures, during)));
     for (failures, during) in cases {
-        for brought_back in [None, Some(0), Some(during.len())] {
-            let before = put_aside(failures, during, brought_back);
+        for released in [None, Some(0), Some(during.len())] {
+            let before = deferred(failures, during, released);
             for after in &changes {
                 let (mut record, mut bounds, mut is_replaced) = before;
                 for &change in after {
@@ -165,9 +164,8 @@ fn a_key_that_is_put_aside_runs_by_its_bound_and_as_soon_as_it_is_brought_back()
                     is_replaced |= matches!(change, None | Some(EnqueueMethod::Reschedule(_)));
                 }
                 let waiting = record;
-                let case =
-                    || format!("{during:?}, brought back at {brought_back:?}, put aside, {after:?}: {waiting:?}");
-                let moved = record.bring_back(&mut bounds, || NOW);
+                let case = || format!("{during:?}, released at {released:?}, deferred, {after:?}: {waiting:?}");
+                let moved = record.release(&mut bounds, || NOW);
                 if is_replaced {
                     assert_eq!((moved, record), (false, waiting), "{}", case());
                     continue;
@@ -202,17 +200,17 @@ fn a_rescheduled_rerun_is_a_rerun_at_its_time() {
         let [at, rescheduled] = pair().map(|mut record| (record.shut_down(mode), is(&record)));
         assert_eq!(at, rescheduled, "{mode:?}");
     }
-    let aside = pair().map(|mut record| {
-        end(&mut record, Ending::PutAside(Reasons::POLL, SOON));
-        (is(&record), record.aside)
+    let deferral = pair().map(|mut record| {
+        end(&mut record, Ending::Defer(Reasons::POLL, SOON));
+        (is(&record), record.deferred)
     });
-    assert_eq!(aside, [(Is::Delayed(1_050), true), (Is::Delayed(T), false)]);
+    assert_eq!(deferral, [(Is::Delayed(1_050), true), (Is::Delayed(T), false)]);
 }
 
 #[test]
-fn a_key_whose_time_aside_is_over_is_an_ordinary_key() {
+fn a_key_whose_deferral_is_over_is_an_ordinary_key() {
     let mut record = state(Is::No);
-    end(&mut record, Ending::PutAside(Reasons::POLL, SOON));
+    end(&mut record, Ending::Defer(Reasons::POLL, SOON));
     record.expire();
     assert_eq!(is(&record), Is::Ready);
     assert_eq!(take(&mut record), Reasons::POLL);

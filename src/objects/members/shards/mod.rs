@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Whether a key runs here is decided, and its run is counted, under one lock. Once a change of the division has returned, no run of a
-//!   lost key begins, and [`Shards::lost_runs`] tells of those that go on.
+//!   lost key begins, and [`Shards::lost_runs`] counts the active ones.
 
 mod gate;
 mod hash;
@@ -16,21 +16,20 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub(super) use self::gate::{ShardGate, ShardHashOf};
+pub(in crate::objects) use self::gate::ShardGate;
 pub use self::hash::ShardHash;
 use self::moves::SeenDivision;
-#[cfg(feature = "objects")]
-pub(crate) use self::table::EarlierMember;
-pub(crate) use self::table::{ShardPlace, ShardTable};
+pub(in crate::objects) use self::table::EarlierMember;
+pub(in crate::objects) use self::table::{ShardPlace, ShardTable};
 
 use crate::base::sync::Mutex;
-use crate::run::fence::Fence;
-use crate::run::permit::Permit;
+use crate::run::Fence;
+use crate::run::Permit;
 
 /// The share of this process in keys that are divided among processes.
 ///
-/// `Members` (feature `objects`) keeps it up to date. Give it to controllers with
-/// [`ControllerBuilder::shards`](crate::controller::ControllerBuilder::shards).
+/// [`Members`](crate::objects::Members) keeps it up to date. Give it to controllers with
+/// [`ControllerExt::shards`](crate::objects::ControllerExt::shards).
 #[derive(Clone)]
 pub struct Shards(Arc<ShardsShared>);
 
@@ -72,7 +71,7 @@ impl ShardsState {
 /// # Examples
 ///
 /// ```
-/// use homeostat::controller::ShardStatus;
+/// use homeostat::objects::ShardStatus;
 ///
 /// assert_eq!(ShardStatus::default().to_string(), "no member yet");
 /// ```
@@ -90,30 +89,29 @@ pub struct ShardStatus {
 }
 
 /// Learns of changes of the division.
-pub(crate) trait ShardListener: Send + Sync {
+pub(in crate::objects) trait ShardListener: Send + Sync {
     /// Called after each change. `is_new` is false if only keys were handed over.
     fn divided(&self, is_new: bool);
 }
 
-/// The active runs of keys that do not run here any more.
+/// The active runs of keys that this process has lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LostRuns {
-    pub(crate) count: usize,
+pub(in crate::objects) struct LostRuns {
+    pub(in crate::objects) count: usize,
     /// The number of the last division in which all of these keys ran here. `None` without such runs.
-    pub(crate) number: Option<u64>,
+    pub(in crate::objects) number: Option<u64>,
 }
 
-#[cfg(feature = "objects")]
 impl LostRuns {
     /// Returns the number of the division that a member may announce, in the division `divided` and after it has announced `announced`.
-    pub(crate) fn to_announce(self, divided: u64, announced: u64) -> u64 {
+    pub(in crate::objects) fn to_announce(self, divided: u64, announced: u64) -> u64 {
         // A run of an earlier membership, in a division that was deleted since, may have a later number.
         self.number.map_or(divided, |number| number.min(divided)).max(announced)
     }
 }
 
 /// The answer to a key that wants to run.
-pub(crate) enum ShardEntry {
+pub(in crate::objects) enum ShardEntry {
     Run(Permit),
     HereSoon,
     Elsewhere,
@@ -121,7 +119,7 @@ pub(crate) enum ShardEntry {
 
 impl Shards {
     /// Creates the share of a process that is no member yet: it runs no key.
-    pub(crate) fn new(memory: Duration) -> Self {
+    pub(in crate::objects) fn new(memory: Duration) -> Self {
         Self(Arc::new(ShardsShared {
             state: Mutex::new(ShardsState::default()),
             listeners: Mutex::new(Vec::new()),
@@ -156,7 +154,7 @@ impl Shards {
     }
 
     /// Begins a run of a key, if it may run here.
-    pub(crate) fn enter(&self, key: ShardHash) -> ShardEntry {
+    pub(in crate::objects) fn enter(&self, key: ShardHash) -> ShardEntry {
         let mut state = self.0.state.lock();
         let place = state.place(key);
         let ShardsState { table, fence, running, .. } = &mut *state;
@@ -167,7 +165,7 @@ impl Shards {
                 let number = table.number;
                 running.entry(key).or_insert(ShardRuns { count: 0, number }).count += 1;
                 let shards = self.clone();
-                ShardEntry::Run(Permit::new(fence.clone(), move || shards.leave(key)))
+                ShardEntry::Run(Permit::new(Some(fence.clone()), move || shards.leave(key)))
             }
         }
     }
@@ -209,15 +207,14 @@ impl Shards {
 }
 
 /// For the owner of the division.
-#[cfg(feature = "objects")]
 impl Shards {
     /// Sets the callback for the end of each run of a lost key.
-    pub(crate) fn on_left(&self, on_left: impl Fn() + Send + Sync + 'static) {
+    pub(in crate::objects) fn on_left(&self, on_left: impl Fn() + Send + Sync + 'static) {
         *self.0.on_left.lock() = Some(Arc::new(on_left));
     }
 
     /// Sets the division and the limit of runs.
-    pub(crate) fn divide(&self, table: ShardTable, status: ShardStatus, fence: Option<Fence>) {
+    pub(in crate::objects) fn divide(&self, table: ShardTable, status: ShardStatus, fence: Option<Fence>) {
         let mut state = self.0.state.lock();
         let is_new = (state.table.number, state.table.me) != (table.number, table.me);
         let is_changed = is_new || state.table != table;
@@ -232,8 +229,8 @@ impl Shards {
         }
     }
 
-    /// Returns the active runs of keys that do not run here any more.
-    pub(crate) fn lost_runs(&self) -> LostRuns {
+    /// Returns the active runs of keys that this process has lost.
+    pub(in crate::objects) fn lost_runs(&self) -> LostRuns {
         let state = self.0.state.lock();
         let lost = state.running.iter().filter(|(key, _)| state.table.place(**key) != ShardPlace::Here);
         lost.fold(LostRuns::default(), |lost, (_, runs)| LostRuns {

@@ -7,23 +7,19 @@
 //! - Keys of other processes leave the queue without a run. Their recent events are remembered: if this process becomes their owner
 //!   soon, they run for them, although the earlier owner may have handled them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::moves::Moves;
-use super::{ShardEntry, ShardHash, ShardPlace, Shards};
-use crate::base::clock::Clock;
+use super::{ShardEntry, ShardHash, ShardListener, ShardPlace, Shards};
+use crate::base::Clock;
 use crate::base::sync::Mutex;
-use crate::base::text::ShownKey;
-use crate::base::thread::shielded;
-use crate::base::time::Nanos;
-use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
-use crate::run::permit::Admission;
-
-/// Returns the hash of a key.
-pub(crate) type ShardHashOf<K> = Arc<dyn Fn(&K) -> ShardHash + Send + Sync>;
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons};
+use crate::rt::Nanos;
+use crate::rt::shielded;
+use crate::run::{Admission, Gate, GateHost, GateKey, Release};
 
 /// The code that may panic, in log lines.
 const KEY: &str = "the key of a controller";
@@ -32,18 +28,18 @@ const KEY: &str = "the key of a controller";
 const MOST_REFUSED: usize = 100_000;
 
 /// The keys of one controller.
-pub(crate) struct ShardGate<K: Key> {
+pub(in crate::objects) struct ShardGate<K: Key> {
     shards: Shards,
-    hash: ShardHashOf<K>,
+    hash: Box<dyn Fn(&K) -> ShardHash + Send + Sync>,
     clock: Clock,
-    queue: WorkQueue<K>,
+    host: GateHost<K>,
     kept: Mutex<KeptKeys<K>>,
     moves: Mutex<Moves>,
 }
 
 struct KeptKeys<K> {
-    /// The keys that are to run here soon, and were put aside in the queue.
-    soon: HashSet<K, FastState>,
+    /// The deferred keys, which are to run here soon, with their releases.
+    soon: HashMap<K, Release, FastState>,
     /// The keys of other processes that had an event.
     refused: RefusedKeys<K>,
 }
@@ -64,7 +60,7 @@ impl<K: Key> RefusedKeys<K> {
         Self { keys: HashMap::default(), search_at: Nanos::ZERO }
     }
 
-    /// Remembers an event at `now`. If there are too many keys, forgets those whose last event is older than `memory`, and then
+    /// Remembers an event at `now`. If there are too many keys, forgets each key without an event in the last `memory`, and then
     /// remembers only deletions of further keys. Returns the forgotten keys, to be dropped without a lock.
     fn remember(&mut self, key: &K, reasons: Reasons, now: Nanos, memory: Duration) -> Vec<K> {
         if let Some(known) = self.keys.get_mut(key) {
@@ -99,97 +95,44 @@ impl<K: Key> RefusedKeys<K> {
     }
 }
 
-impl<K: Key> ShardGate<K> {
-    pub(crate) fn new(shards: Shards, hash: ShardHashOf<K>, clock: Clock, queue: WorkQueue<K>) -> Self {
-        let kept = Mutex::new(KeptKeys { soon: HashSet::default(), refused: RefusedKeys::new() });
-        Self { shards, hash, clock, queue, kept, moves: Mutex::new(Moves::new()) }
-    }
-
-    pub(crate) fn shards(&self) -> &Shards {
-        &self.shards
+impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
+    pub(in crate::objects) fn new(
+        shards: &Shards,
+        hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static,
+        host: GateHost<K>,
+    ) -> Arc<Self> {
+        let kept = Mutex::new(KeptKeys { soon: HashMap::default(), refused: RefusedKeys::new() });
+        let (shards, hash, clock) = (shards.clone(), Box::new(hash), host.queue().clock());
+        let gate = Arc::new(Self { shards, hash, clock, host, kept, moves: Mutex::new(Moves::new()) });
+        gate.shards.listen(Arc::downgrade(&gate) as Weak<dyn ShardListener>);
+        gate.record();
+        gate
     }
 
     /// Returns whether this process may run a key now.
-    pub(crate) fn owns(&self, key: &K) -> bool {
+    pub(in crate::objects) fn owns(&self, key: &K) -> bool {
         self.shards.owns((self.hash)(key))
     }
 
     /// Notes the current division.
-    pub(crate) fn record(&self) {
+    fn record(&self) {
         let mut moves = self.moves.lock();
         moves.record(self.shards.division());
-    }
-
-    /// Begins a resync of the keys that have moved. `is_done` tells whether all keys of the one before have come to the queue.
-    pub(crate) fn begin_resync(&self, is_done: bool) {
-        self.moves.lock().begin_resync(is_done);
-    }
-
-    /// Returns whether a key has moved to or from this process since the last resync of moved keys. If its code panics: yes.
-    pub(crate) fn has_moved(&self, key: &K) -> bool {
-        let mut has_moved = true;
-        shielded(KEY, || {
-            let hash = (self.hash)(key);
-            has_moved = self.moves.lock().has_moved(hash);
-        });
-        has_moved
-    }
-
-    /// Decides about a key that was taken.
-    pub(crate) fn admit(&self, controller: &str, key: &K, reasons: Reasons) -> Admission
-    where
-        K: fmt::Debug,
-    {
-        let hash = (self.hash)(key);
-        let mut kept = self.kept.lock();
-        match self.shards.enter(hash) {
-            ShardEntry::Run(permit) => Admission::RunWith(Box::new(permit)),
-            ShardEntry::HereSoon => {
-                if !kept.soon.contains(key) {
-                    kept.soon.insert(key.clone());
-                }
-                drop(kept);
-                let key = &ShownKey(key);
-                log::debug!(controller, key:?; "{controller}: {key:?} waits until its earlier owner hands it over");
-                Admission::PutAside(Duration::MAX)
-            }
-            ShardEntry::Elsewhere => {
-                // Reasons that come again with each listing are not remembered.
-                let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
-                let mut forgotten = Vec::new();
-                if reasons.is_empty() || !repeated.contains(reasons) {
-                    forgotten = kept.refused.remember(key, reasons, self.clock.nanos(), self.shards.0.memory);
-                }
-                drop(kept);
-                drop(forgotten);
-                let key = &ShownKey(key);
-                log::trace!(controller, key:?; "{controller}: {key:?} belongs to another process");
-                Admission::Refuse
-            }
-        }
-    }
-
-    /// Looks again at a key that was refused, once its claim has ended: the division may have changed before, and a resync ignores a
-    /// key with a claim.
-    pub(crate) fn look_again(&self, key: K, reasons: Reasons) {
-        if self.shards.place((self.hash)(&key)) != ShardPlace::Elsewhere {
-            self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
-        }
     }
 
     /// Lets the remembered keys run that belong to this process now. A key that panics delays no other key.
     ///
     /// `is_new` is false if only keys were handed over.
-    pub(crate) fn divided(&self, is_new: bool) {
+    fn run_kept(&self, is_new: bool) {
         let (soon, refused) = {
             let mut kept = self.kept.lock();
             let refused = if is_new { std::mem::take(&mut kept.refused.keys) } else { HashMap::default() };
             (std::mem::take(&mut kept.soon), refused)
         };
         let mut soon: Vec<_> = soon.into_iter().collect();
-        self.clock.arrange(&mut soon, |key| key);
-        for key in &soon {
-            shielded(KEY, || self.queue.bring_back(key));
+        self.clock.arrange(&mut soon, |(key, _)| key);
+        for (_key, release) in soon {
+            release();
         }
         let now = self.clock.nanos();
         let mut refused: Vec<_> =
@@ -201,7 +144,7 @@ impl<K: Key> ShardGate<K> {
                 if self.shards.place((self.hash)(&key)) == ShardPlace::Elsewhere {
                     others.push((key, (since, reasons)));
                 } else {
-                    self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+                    self.host.queue().request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
                 }
             });
         }
@@ -221,16 +164,91 @@ impl<K: Key> ShardGate<K> {
     }
 }
 
-#[cfg(all(test, feature = "objects", not(loom)))]
+impl<K: Key + Sync + fmt::Debug> Gate for ShardGate<K> {
+    fn admit(&self, key: &dyn GateKey, reasons: Reasons) -> Admission {
+        let Some(own) = key.as_any().downcast_ref::<K>() else { return Admission::Run };
+        let (controller, hash) = (key.controller(), (self.hash)(own));
+        let mut kept = self.kept.lock();
+        match self.shards.enter(hash) {
+            ShardEntry::Run(permit) => Admission::RunWith(permit),
+            ShardEntry::HereSoon => {
+                if !kept.soon.contains_key(own) {
+                    kept.soon.insert(own.clone(), key.releaser());
+                }
+                drop(kept);
+                log::debug!(controller, key:?; "{controller}: {key:?} waits until its earlier owner hands it over");
+                Admission::Defer(Duration::MAX)
+            }
+            ShardEntry::Elsewhere => {
+                // Reasons that come again with each listing are not remembered.
+                let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
+                let mut forgotten = Vec::new();
+                if reasons.is_empty() || !repeated.contains(reasons) {
+                    forgotten = kept.refused.remember(own, reasons, self.clock.nanos(), self.shards.0.memory);
+                }
+                drop(kept);
+                drop(forgotten);
+                log::trace!(controller, key:?; "{controller}: {key:?} belongs to another process");
+                Admission::Refuse
+            }
+        }
+    }
+
+    /// The division may have changed before, and a resync ignores a key with a claim.
+    fn refused(&self, key: &dyn GateKey, reasons: Reasons) {
+        if let Some(key) = key.as_any().downcast_ref::<K>()
+            && self.shards.place((self.hash)(key)) != ShardPlace::Elsewhere
+        {
+            self.host.queue().request(key.clone(), EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+        }
+    }
+
+    /// Selects the keys that have moved to or from this process since the last resync of moved keys.
+    fn selects(&self, key: &dyn GateKey) -> bool {
+        // If the code of the key panics, it counts as moved.
+        let mut has_moved = true;
+        shielded(KEY, || {
+            if let Some(key) = key.as_any().downcast_ref::<K>() {
+                let hash = (self.hash)(key);
+                has_moved = self.moves.lock().has_moved(hash);
+            }
+        });
+        has_moved
+    }
+
+    fn resync_begins(&self, is_last_done: bool) {
+        self.moves.lock().begin_resync(is_last_done);
+    }
+
+    fn status(&self) -> Option<String> {
+        Some(self.shards.status().to_string())
+    }
+}
+
+impl<K: Key + Sync + fmt::Debug> ShardListener for ShardGate<K> {
+    fn divided(&self, is_new: bool) {
+        self.record();
+        shielded(KEY, || self.run_kept(is_new));
+        if is_new {
+            self.host.resync();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::convert::Infallible;
     use std::hash::{Hash, Hasher};
 
     use super::super::{EarlierMember, ShardStatus, ShardTable};
     use super::*;
-    use crate::base::sync::atomic::AtomicBool;
     use crate::base::sync::atomic::Ordering::SeqCst;
-    use crate::queue::{Ending, KeyState};
-    use crate::run::fence::Fence;
+    use crate::base::sync::atomic::{AtomicBool, AtomicUsize};
+    use crate::objects::ControllerExt;
+    use crate::queue::{Ending, KeyState, WorkQueue};
+    use crate::run::Fence;
+    use crate::run::gate::TakenKey;
+    use crate::{Action, Context, Controller, WorkerPool};
 
     const MEMORY: Duration = Duration::from_secs(45);
 
@@ -285,7 +303,7 @@ mod tests {
     fn a_key_that_panics_when_it_is_handed_over_delays_no_other_key() {
         let clock = Clock::system();
         let queue = WorkQueue::builder().clock(clock.clone()).build();
-        let (shards, fence) = (Shards::new(MEMORY), Fence::unlimited());
+        let (shards, fence) = (Shards::new(MEMORY), Fence::unlimited(None));
         let [me, other] = ["me", "other"].map(|name| ShardHash::of([name]));
         let divide = |has_left: bool| {
             let earlier = vec![vec![EarlierMember { member: other, has_left }]];
@@ -293,18 +311,41 @@ mod tests {
             shards.divide(table, ShardStatus::default(), Some(fence.clone()));
         };
         divide(false);
-        let gate = ShardGate::new(shards.clone(), Arc::new(|_| ShardHash::of(["key"])), clock, queue.clone());
+        let gate = ShardGate::new(&shards, |_| ShardHash::of(["key"]), GateHost::new(queue.clone(), Arc::new(|| ())));
         for key in [Hostile(1), Hostile(2)] {
             queue.enqueue(key);
             let Ok(claim) = queue.try_dequeue() else { panic!("no key is ready") };
-            assert!(matches!(gate.admit("vm", claim.key(), claim.reasons()), Admission::PutAside(_)));
+            let key = TakenKey { controller: "vm", key: claim.key(), queue: &queue };
+            assert!(matches!(gate.admit(&key, claim.reasons()), Admission::Defer(_)));
             let reasons = claim.reasons();
-            claim.end(Ending::PutAside(reasons, Duration::MAX));
+            claim.end(Ending::Defer(reasons, Duration::MAX));
         }
-        divide(true);
         NEXT_HASH_PANICS.store(true, SeqCst);
-        gate.divided(false);
+        divide(true);
         let states = [1, 2].map(|key| matches!(queue.state(&Hostile(key)), KeyState::Ready(_)));
         assert_eq!(states.into_iter().filter(|is_ready| *is_ready).count(), 1, "{queue:?}");
+    }
+
+    /// The division may have changed while a claim refused a key. That is asked once the claim holds the next key.
+    #[test]
+    fn a_key_of_another_process_that_panics_fails_no_other_key() {
+        let calls = AtomicUsize::new(0);
+        let hash = move |key: &char| {
+            assert!(*key != 'a' || calls.fetch_add(1, SeqCst) != 1, "the hash of a key");
+            ShardHash::of([key.to_string()])
+        };
+        let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
+        let controller = Controller::builder("vm", reconcile).shards(&Shards::new(MEMORY), hash).build().unwrap();
+        let handle = controller.handle();
+        for key in ['a', 'b'] {
+            handle.enqueue(key);
+        }
+        let pool = WorkerPool::builder().threads(1).start().unwrap();
+        let _running = controller.start(&pool).unwrap();
+        let is_busy = || handle.queue().metrics().depth() + handle.queue().metrics().processing > 0;
+        while is_busy() {
+            std::thread::yield_now();
+        }
+        assert_eq!(['a', 'b'].map(|key| handle.queue().state(&key)), [KeyState::Idle; 2]);
     }
 }

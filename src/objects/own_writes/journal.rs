@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 /// A write of a run.
 #[derive(Clone)]
-pub(crate) struct OwnWrite {
+pub(super) struct OwnWrite {
     /// The hash of the object's key.
-    pub(crate) object: u64,
+    pub(super) object: u64,
     /// The write itself. Watches know the type.
-    pub(crate) write: Arc<dyn Any + Send + Sync>,
+    pub(super) write: Arc<dyn Any + Send + Sync>,
 }
 
 /// The writes of a run, by the hashes of their objects.
-pub(crate) type Journal = BTreeMap<u64, Vec<OwnWrite>>;
+pub(super) type Journal = BTreeMap<u64, Vec<OwnWrite>>;
 
 thread_local! {
     /// The writes of the run on this thread. `None` if nobody asks for them.
@@ -27,23 +27,22 @@ thread_local! {
 }
 
 /// Calls `add` with the writes of the run on this thread. Does nothing if that run is not recorded.
-#[cfg(feature = "objects")]
-pub(crate) fn note(add: impl FnOnce(&mut Journal)) {
+pub(super) fn note(add: impl FnOnce(&mut Journal)) {
     JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(add));
 }
 
 /// Records the writes on this thread until it is dropped.
-pub(crate) struct RecordedWrites {
+pub(super) struct RecordedWrites {
     outer: Option<Journal>,
 }
 
 impl RecordedWrites {
-    pub(crate) fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         Self { outer: JOURNAL.replace(Some(Journal::new())) }
     }
 
     /// Returns the writes so far of the innermost recorded run on this thread.
-    pub(crate) fn take() -> Vec<OwnWrite> {
+    pub(super) fn take() -> Vec<OwnWrite> {
         let writes = JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(std::mem::take));
         writes.unwrap_or_default().into_values().flatten().collect()
     }
@@ -55,7 +54,7 @@ impl Drop for RecordedWrites {
     }
 }
 
-#[cfg(all(test, feature = "objects", not(loom)))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

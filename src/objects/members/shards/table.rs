@@ -9,27 +9,27 @@ use super::hash::ShardHash;
 
 /// The members of the current division and of earlier ones, as one member sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ShardTable {
+pub(in crate::objects) struct ShardTable {
     /// The number of the current division. Each later one has a greater number.
-    pub(crate) number: u64,
+    pub(in crate::objects) number: u64,
     /// This process. `None` if it is no member.
-    pub(crate) me: Option<ShardHash>,
-    pub(crate) members: Vec<ShardHash>,
+    pub(in crate::objects) me: Option<ShardHash>,
+    pub(in crate::objects) members: Vec<ShardHash>,
     /// The members of each earlier division that is not finished.
-    pub(crate) earlier: Vec<Vec<EarlierMember>>,
+    pub(in crate::objects) earlier: Vec<Vec<EarlierMember>>,
 }
 
 /// A member of an earlier division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EarlierMember {
-    pub(crate) member: ShardHash,
+pub(in crate::objects) struct EarlierMember {
+    pub(in crate::objects) member: ShardHash,
     /// It runs no key that it has lost since that division, or it has ended.
-    pub(crate) has_left: bool,
+    pub(in crate::objects) has_left: bool,
 }
 
 /// Where a key runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShardPlace {
+pub(in crate::objects) enum ShardPlace {
     Here,
     /// Here, once its earlier owner has handed it over.
     HereSoon,
@@ -37,7 +37,7 @@ pub(crate) enum ShardPlace {
 }
 
 impl ShardTable {
-    pub(crate) fn place(&self, key: ShardHash) -> ShardPlace {
+    pub(in crate::objects) fn place(&self, key: ShardHash) -> ShardPlace {
         let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
         if owner.is_none() || owner != self.me {
             return ShardPlace::Elsewhere;

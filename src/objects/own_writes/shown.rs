@@ -4,22 +4,21 @@ use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::client::{Client, DeleteOptions};
-use super::deletion::Deletion;
-use super::key::ObjectKey;
-use super::kind::Kind;
-use super::object::Object;
-use super::query::Query;
-use super::shared::SharedObject;
-use super::value_ref::ValueRef;
-use super::version::{is_older, is_reached};
+use super::gate::{OwnWrites, Shown, WriteView};
+use super::journal::{OwnWrite, note};
 use crate::base::CancellationToken;
 use crate::base::sync::Mutex;
-use crate::run::own_writes::{OwnWrite, note};
-use crate::watch::{
-    Store,
-    write_view::{Shown, ShownListener, WriteView},
-};
+use crate::objects::client::{Client, DeleteOptions};
+use crate::objects::deletion::Deletion;
+use crate::objects::key::ObjectKey;
+use crate::objects::kind::Kind;
+use crate::objects::object::Object;
+use crate::objects::query::Query;
+use crate::objects::shared::SharedObject;
+use crate::objects::value_ref::ValueRef;
+use crate::objects::version::{is_older, is_reached};
+use crate::run::{GateSource, Gates};
+use crate::watch::Store;
 
 /// A write of an object.
 struct ObjectWrite {
@@ -46,7 +45,7 @@ struct GoneObject {
 }
 
 /// Records a write of the run on this thread.
-pub(super) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject) {
+pub(in crate::objects) fn note_write(client: &dyn Client, kind: &Kind, object: &SharedObject) {
     if is_removed(object) {
         note_gone(client, kind, || object.key(), Some(object.uid()));
     } else {
@@ -67,7 +66,7 @@ fn is_removed(object: &SharedObject) -> bool {
 }
 
 /// Records a deletion of the run on this thread.
-pub(super) fn note_deletion(
+pub(in crate::objects) fn note_deletion(
     client: &dyn Client,
     kind: &Kind,
     key: &ObjectKey,
@@ -124,7 +123,7 @@ fn written(write: &(dyn Any + Send + Sync)) -> Option<&ObjectWrite> {
 }
 
 /// The objects that a watch has shown.
-pub(super) struct ShownObjects<T> {
+pub(in crate::objects) struct ShownObjects<T> {
     store: usize,
     kind: Kind,
     query: Query,
@@ -134,11 +133,11 @@ pub(super) struct ShownObjects<T> {
     /// The version of the last change that the store includes. Empty before the first list.
     version: Mutex<String>,
     /// Called under this lock.
-    listeners: Mutex<Vec<Weak<dyn ShownListener>>>,
+    listeners: Mutex<Vec<Weak<OwnWrites>>>,
 }
 
 impl<T: Object> ShownObjects<T> {
-    pub(super) fn new(
+    pub(in crate::objects) fn new(
         client: &dyn Client,
         kind: &Kind,
         query: &Query,
@@ -157,12 +156,12 @@ impl<T: Object> ShownObjects<T> {
     }
 
     /// Returns whether this is the last version that the store is known to include.
-    pub(super) fn is_at(&self, version: &str) -> bool {
+    pub(in crate::objects) fn is_at(&self, version: &str) -> bool {
         *self.version.lock() == version
     }
 
     /// Records that the store includes all changes up to a version. `object` is the only object that changed.
-    pub(super) fn advanced(&self, version: &str, object: Option<&ObjectKey>) {
+    pub(in crate::objects) fn advanced(&self, version: &str, object: Option<&ObjectKey>) {
         version.clone_into(&mut self.version.lock());
         let mut listeners = self.listeners.lock();
         if !listeners.is_empty() {
@@ -199,10 +198,17 @@ impl<T: Object> WriteView for ShownObjects<T> {
         }
     }
 
-    fn on_shown(&self, listener: Weak<dyn ShownListener>) {
+    fn on_shown(&self, gate: Weak<OwnWrites>) {
         let mut listeners = self.listeners.lock();
-        listeners.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&listener));
-        listeners.push(listener);
+        listeners.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&gate));
+        listeners.push(gate);
+    }
+}
+
+impl<T: Object> GateSource for ShownObjects<T> {
+    fn open(self: Arc<Self>, gates: &Gates) -> Option<Box<dyn Any + Send + Sync>> {
+        let gate = gates.find_or_bring(|| OwnWrites::new(gates.clock().clone(), None))?;
+        gate.add_view(self)
     }
 }
 
