@@ -23,7 +23,7 @@ const ORDER: [&str; 21] = [
     "watch::subscriber_buffer::BufferState",
     "watch::store::State",
     "watch::store::index::Rows",
-    "watch::source::Record",
+    "watch::source_state::Record",
     "run::pool::PoolState",
     "queue::shared::Locked",
     "manager::state::ManagerState",
