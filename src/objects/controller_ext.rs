@@ -22,7 +22,8 @@ use crate::queue::Key;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 pub trait ControllerExt<K: Key>: Sized {
-    /// Sets how long a key may wait until a watch has shown the writes of its last run. Zero ends the waits. Default: 10 s.
+    /// Sets how long a key may wait until a watch has shown the writes of its last run. With zero, keys do not wait.
+    /// Default: 10 s.
     ///
     /// A run that reads from a watch must see the writes of the run before, or it repeats them. So if a run writes objects that a
     /// watch of this controller shows, its key runs again only once the watch shows the writes. If that takes longer than the bound,
@@ -33,14 +34,14 @@ pub trait ControllerExt<K: Key>: Sized {
     #[must_use]
     fn own_write_bound(self, bound: Duration) -> Self;
 
-    /// Divides the keys among processes: this one runs only those that belong to it in `shards`.
+    /// Divides the keys among processes: this process runs only the keys that belong to it in `shards`.
     ///
-    /// `hash` returns the hash of a key: [`ShardHash::of`] of its parts, or of its namespace only to keep a namespace together. All
-    /// processes must use the same. Keys of other processes leave the queue without a run. After a change of the members, the watches
-    /// of the controller enqueue the keys that have moved, and its pollers poll.
+    /// `hash` returns the hash of a key: [`ShardHash::of`] its parts, or only its namespace to keep a namespace
+    /// together. All processes must use the same hash. Keys of other processes leave the queue without a run. After a
+    /// change of the members, the watches of the controller enqueue the moved keys, and its pollers poll.
     ///
-    /// A context has the [fence](crate::Context::fence) of this process, with the number of the division. Each later owner of a key
-    /// has a greater number.
+    /// A context has the [fence](crate::Context::fence) of this process, with the number of the assignment. Each later
+    /// owner of a key has a greater number.
     #[must_use]
     fn shards(self, shards: &Shards, hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static) -> Self;
 }

@@ -15,7 +15,7 @@ pub(crate) fn stable_hash(parts: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Stored names and the division of keys depend on it, so it must never change.
+    /// Stored names and the assignment of keys depend on it, so it must never change.
     #[test]
     fn the_hash_never_changes() {
         let hash = |parts: &[&str]| stable_number(parts.iter().map(|part| part.as_bytes()));

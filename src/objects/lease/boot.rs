@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::base::Clock;
 use crate::rt::Nanos;
 
-/// Returns the time since a fixed moment, with the time that the machine has slept.
+/// Returns the time since a fixed moment, including the time that the machine has slept.
 ///
-/// Where the system does not tell how long it has slept (other systems than Linux, Android and Apple's), that time is missing.
+/// On systems other than Linux, Android and Apple's, the time that the machine has slept is missing.
 pub(in crate::objects) fn boot_nanos(clock: &Clock) -> Nanos {
     match clock.slept() {
         Some(slept) => clock.nanos().after(slept),
@@ -27,7 +27,7 @@ fn since_boot() -> Option<Nanos> {
     of_clock(rustix::time::ClockId::Monotonic)
 }
 
-/// Returns `None`: the system does not tell.
+/// Returns `None`, because the system has no such clock.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn since_boot() -> Option<Nanos> {
     None

@@ -1,4 +1,4 @@
-//! Terms that end at a time which includes the sleep of the machine.
+//! Terms with an end by a clock that counts the sleep of the machine.
 //!
 //! # Invariants
 //!
@@ -23,14 +23,14 @@ pub(in crate::objects) struct LimitedTerm {
 
 struct Deadline {
     clock: Clock,
-    /// The time, with the sleep of the machine, from which on no work may begin.
+    /// The time from which no work may begin, by a clock that counts sleep.
     work_ends: AtomicU64,
     /// Whether the number of the fence rises within the term, as it does with divided keys.
     number_rises: bool,
 }
 
 impl LimitedTerm {
-    /// Begins a term with this fencing number, in which work may begin until `work_ends`.
+    /// Begins a term with this fencing number. Work may begin until `work_ends`.
     pub(in crate::objects) fn new(number: u64, clock: Clock, work_ends: Nanos) -> Self {
         Self::begin(number, Deadline { clock, work_ends: AtomicU64::new(work_ends.0), number_rises: false })
     }
@@ -51,14 +51,14 @@ impl LimitedTerm {
 
     /// Sets a new end of the term, after a renewal. Count it from a time *before* the renewal was sent: the answer may arrive late.
     ///
-    /// Returns false if the end stays as it was, because it is the same or because the term has ended.
+    /// Returns false if the end does not change, because it is the same or because the term has ended.
     #[must_use = "a term that has ended is not extended"]
     pub(in crate::objects) fn extend(&self, work_ends: Nanos) -> bool {
         if self.fence.check().is_err() {
             return false;
         }
         let before = self.deadline.work_ends.swap(work_ends.0, Ordering::AcqRel);
-        // Another thread may have found the end of the time meanwhile.
+        // Another thread may have found the end since.
         if boot_nanos(&self.deadline.clock).0 >= before {
             self.fence.ended().cancel();
             return false;
@@ -69,7 +69,7 @@ impl LimitedTerm {
 
 impl TermLimit for Deadline {
     fn remaining(&self) -> Option<Duration> {
-        // The clock first: if this finds the end, an extension that comes later finds it too.
+        // Read the clock first: if this finds the end, a later extension finds it too.
         let now = boot_nanos(&self.clock);
         Some(Nanos(self.work_ends.load(Ordering::Acquire)).since(now))
     }

@@ -1,9 +1,9 @@
-//! The members of a group, and the division of keys among them.
+//! The members of a group, and the assignment of keys to them.
 
-/// A division of keys among members.
+/// An assignment of keys to members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Division {
-    /// The number. Each division has a greater one than those before.
+    /// The number. Each assignment has a greater number than the ones before.
     pub(super) number: u64,
     /// The names of the members, in order.
     pub(super) members: Vec<String>,
@@ -11,7 +11,7 @@ pub(super) struct Division {
     pub(super) earlier: Vec<EarlierDivision>,
 }
 
-/// A division that another one has followed.
+/// An earlier assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EarlierDivision {
     pub(super) number: u64,
@@ -20,7 +20,7 @@ pub(super) struct EarlierDivision {
 }
 
 impl Division {
-    /// Returns the names of all members of this division and of the earlier ones, some of them more than once.
+    /// Returns the names of all members of this assignment and of the earlier ones. A name may appear several times.
     pub(super) fn all_members(&self) -> impl Iterator<Item = &String> {
         self.members.iter().chain(self.earlier.iter().flat_map(|earlier| &earlier.members))
     }

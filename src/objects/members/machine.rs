@@ -1,17 +1,17 @@
-//! The decisions about the members of a group as a plain value: the current division of keys, and the next writes.
+//! The decisions about the members of a group as a plain value: the current assignment of keys, and the next writes.
 //!
 //! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the earlier divisions that are
 //! not finished. These objects decide where a key runs. A clock only decides when to try to expel another member.
 //!
 //! # Invariants
 //!
-//! - A division is written in the version that was read, so each has one successor.
-//! - Each run of a member that has announced a division is of a key that it owns in this division or in a later one. An earlier division
-//!   is finished once each of its members has announced a later one or is gone. Until then the divisions that follow keep it, so that
-//!   the new owner of a key waits for the owners in all of them.
-//! - A member is gone once its lease names no holder, and stays so. It clears its lease itself after its last run, or another member
-//!   does after it has seen the lease unchanged for its duration, in the version that was seen: a member that has renewed its lease in
-//!   the meantime stays.
+//! - An assignment is written in the version that was read, so each one has one successor.
+//! - Once a member has announced an assignment, all its runs are of keys that it owns in this assignment or in a later
+//!   one. An earlier assignment is finished once each of its members has announced a later one or is gone. Until then
+//!   the assignments that follow keep it, so that the new owner of a key waits for the owners in all of them.
+//! - A member is gone once its lease names no holder, and stays gone. It clears its lease itself after its last run.
+//!   Another member clears it after it has seen the lease unchanged for its duration, in the version that was seen: if
+//!   the member has renewed its lease since, it stays.
 //! - Stale reads are harmless: a member that is gone, or has announced a division, never goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use super::division::{Division, EarlierDivision};
 use super::shards::{EarlierMember, ShardHash, ShardStatus, ShardTable};
 use crate::rt::Nanos;
 
-/// The most earlier divisions that a division keeps. A further one waits.
+/// How many earlier assignments an assignment may keep. A further one waits.
 pub(super) const MOST_EARLIER: usize = 16;
 
 /// The most bytes of names in the earlier divisions, if there are two or more: half the limit for the annotations of an object.
@@ -33,16 +33,16 @@ pub(super) struct FoundMember {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) is_gone: bool,
-    /// The time after which others may expel it. `None` if the lease does not say.
+    /// The time after which others may expel it. `None` if the lease does not name it.
     pub(super) duration: Option<Duration>,
-    /// The number of the last division that it has announced. Zero before the first.
+    /// The number of the last assignment that it has announced. Zero before the first.
     pub(super) announced: u64,
 }
 
 /// The objects of a group, as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundGroup {
-    /// The division and its version.
+    /// The assignment and its version.
     pub(super) division: Option<(String, Division)>,
     pub(super) members: Vec<FoundMember>,
 }
@@ -50,9 +50,9 @@ pub(super) struct FoundGroup {
 /// The next write of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberWrite {
-    /// Writes the division, in this version. Creates it without a version.
+    /// Writes the assignment, in this version. Creates it if there is no version.
     Divide { version: Option<String>, division: Division },
-    /// Clears the lease of a member, in this version. Creates an empty lease without a version.
+    /// Clears the lease of a member, in this version. Creates an empty lease if there is no version.
     Expel { name: String, version: Option<String> },
     /// Deletes the lease of a member that is gone, in this version.
     Forget { name: String, version: String },
@@ -62,16 +62,16 @@ pub(super) enum MemberWrite {
 #[derive(Clone, Debug)]
 pub(super) struct MemberMachine {
     me: String,
-    /// The duration of leases that do not say theirs.
+    /// The duration of leases that do not name theirs.
     duration: Duration,
     latest: Option<Division>,
-    /// The version of each lease, and the time when it was seen first.
+    /// The version of each lease, and when it was first seen.
     seen: BTreeMap<String, (String, Nanos)>,
-    /// The leases that are missing, and the time when that was noticed first.
+    /// The missing leases, and when each was first found missing.
     missing: BTreeMap<String, Nanos>,
     gone: BTreeSet<String>,
     announced: BTreeMap<String, u64>,
-    /// The time since which another member ought to write.
+    /// Since when another member should have written.
     waiting_since: Option<Nanos>,
 }
 
@@ -104,7 +104,7 @@ impl MemberMachine {
         if is_first || now.since(since) >= self.duration { writes } else { Vec::new() }
     }
 
-    /// Keeps the facts that were read, unless later ones are known.
+    /// Remembers the facts that were read, unless later ones are known.
     fn learn(&mut self, now: Nanos, found: &FoundGroup) {
         for member in &found.members {
             if member.is_gone {
@@ -133,14 +133,14 @@ impl MemberMachine {
         }
     }
 
-    /// Keeps a division that was read or written, unless a later one is known.
+    /// Remembers an assignment that was read or written, unless a later one is known.
     pub(super) fn keep(&mut self, division: Division) {
         if self.latest.as_ref().is_none_or(|latest| latest.number <= division.number) {
             self.latest = Some(division);
         }
     }
 
-    /// Returns whether a member has not renewed its lease for its duration.
+    /// Returns whether a member has not renewed its lease for the lease's duration.
     fn is_stale(&self, now: Nanos, member: &FoundMember) -> bool {
         let unchanged = self.seen.get(&member.name).map_or(Duration::ZERO, |(_, since)| now.since(*since));
         member.name != self.me && !self.gone.contains(&member.name) && unchanged >= self.lasts(member)
@@ -167,7 +167,7 @@ impl MemberMachine {
         let lost = self.missing.iter().filter(|(_, since)| now.since(**since) >= self.duration);
         writes.extend(lost.map(|(name, _)| MemberWrite::Expel { name: name.clone(), version: None }));
         if !writes.is_empty() {
-            // The next division leaves them out at once.
+            // The next assignment leaves them out at once.
             return writes;
         }
         let alive: Vec<_> = self.alive(found).cloned().collect();
@@ -185,7 +185,7 @@ impl MemberMachine {
         writes
     }
 
-    /// Returns the next division and the version of the current one, if the members have changed.
+    /// Returns the next assignment and the version of the current one, if the members have changed.
     fn next_division(&self, found: &FoundGroup, alive: Vec<String>) -> Option<(Option<String>, Division)> {
         if alive.is_empty() {
             return None;
@@ -195,16 +195,16 @@ impl MemberMachine {
             (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
             // Members that know a deleted division write it again. Once these members have ended, none of its keys runs.
             (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
-                // Possibly nobody has announced the last ones.
+                // Perhaps nobody has announced the last ones.
                 let last = self.announced.values().max().copied().filter(|last| *last > 0);
                 let number = last.map_or(1, |last| last + MOST_EARLIER as u64 + 2);
                 return Some((None, Division { number, members: alive, earlier: Vec::new() }));
             }
-            // The division that was read is old, or members know one that was deleted: they write it again.
+            // Either the assignment that was read is old, or members know a deleted one and will write it again.
             _ => return None,
         };
         if latest.members.iter().any(|name| self.missing.contains_key(name)) {
-            // Possibly the list is old, and the member has a lease.
+            // Perhaps the list is old, and the member has a lease.
             return None;
         }
         let current = EarlierDivision { number: latest.number, members: latest.members.clone() };
@@ -218,22 +218,22 @@ impl MemberMachine {
         (is_new && may_follow).then_some((version, next))
     }
 
-    /// Returns whether no member of an earlier division runs a key that it has lost since.
+    /// Returns whether no member of an earlier assignment runs a key that it has lost since.
     fn is_finished(&self, earlier: &EarlierDivision) -> bool {
         earlier.members.iter().all(|name| self.has_left(name, earlier))
     }
 
-    /// Returns whether a member runs no key that it has lost since an earlier division.
+    /// Returns whether a member runs no key that it has lost since an earlier assignment.
     fn has_left(&self, name: &String, earlier: &EarlierDivision) -> bool {
         self.has_announced(name, earlier.number + 1)
     }
 
-    /// Returns whether a member has announced this division or a later one, or is gone.
+    /// Returns whether a member has announced this assignment or a later one, or is gone.
     fn has_announced(&self, name: &String, number: u64) -> bool {
         self.gone.contains(name) || self.announced.get(name).is_some_and(|announced| *announced >= number)
     }
 
-    /// Returns the division as keys need it.
+    /// Returns the assignment in the form that keys need.
     pub(super) fn table(&self) -> ShardTable {
         let Some(Division { number, members, earlier }) = &self.latest else { return ShardTable::default() };
         let hash = |name: &String| ShardHash::of([name]);
@@ -249,7 +249,7 @@ impl MemberMachine {
         }
     }
 
-    /// Returns the division as people read it.
+    /// Returns the assignment for display.
     pub(super) fn status(&self) -> ShardStatus {
         let Some(Division { number, members, earlier }) = &self.latest else { return ShardStatus::default() };
         let mut status = ShardStatus::default();
@@ -265,7 +265,8 @@ impl MemberMachine {
         status
     }
 
-    /// Returns whether nothing is about to change: all members with a lease divide the keys, and this one waits for none of them.
+    /// Returns whether no change is expected: all members with a lease are in the assignment, and this member waits for
+    /// none of them.
     pub(super) fn is_settled(&self, found: &FoundGroup) -> bool {
         let is_current = |latest: &Division| self.alive(found).eq(&latest.members);
         self.latest.as_ref().is_some_and(is_current) && self.status().waits_for.is_empty()

@@ -1,6 +1,6 @@
-//! Keys divided among processes, by leases in a client.
+//! Divides keys among processes, by leases in a client.
 //!
-//! `machine.rs` decides about the members of a group, `session.rs` calls the client, `record.rs` is the JSON.
+//! `machine.rs` decides about the members of a group, `session.rs` calls the client, `record.rs` has the JSON.
 
 mod division;
 mod machine;
@@ -38,9 +38,9 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 /// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys, has given its
 ///   lease back, or was expelled because its lease ran out. A process that was paused for too long runs no further key. The rules about
 ///   clocks, calls that hang and runs that ignore their cancellation are those of [`LeaseElector`](super::LeaseElector).
-/// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of the division.
-///   [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier owner is refused. Do not delete the
-///   leases by hand: the numbers would begin again.
+/// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of
+///   the assignment. [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier
+///   owner is refused. Do not delete the leases by hand: the numbers would begin again.
 /// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers enqueue the moved
 ///   keys once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of other processes' keys are remembered
 ///   for three lease durations, 100,000 at most, and run here if the key moves here. A deletion that is not handled in that time, and a
@@ -55,14 +55,14 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 ///
 /// All processes of a group must use the same hashes. To change them, stop all processes first.
 ///
-/// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of the leader. Updates
-/// in an old version are refused.
+/// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of
+/// the leader. Updates in an old version are refused.
 ///
 /// # Objects
 ///
-/// The group has one lease with its own name, which holds the members in annotations, and one for each member, with the label
-/// `homeostat.dev/group`. Leases of members that are gone are deleted. The program needs permission to get, list, create, update and
-/// delete leases in this namespace.
+/// The group has one lease with its own name, which holds the members in annotations, and one lease for each member,
+/// with the label `homeostat.dev/group`. Leases of members that are gone are deleted. The program needs permission to
+/// get, list, create, update and delete leases in this namespace.
 ///
 /// # Examples
 ///
@@ -119,10 +119,11 @@ pub struct MembersBuilder {
 }
 
 impl MembersBuilder {
-    /// Sets the name of this process in its lease: a DNS label. A random number is added, so that each start is another member.
+    /// Sets the name of this process in its lease: a DNS label. A random number is added to it, so that each start is a
+    /// new member.
     ///
-    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod) in lower case if it is such a name, else the
-    /// process id.
+    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod) in lower case if it is a DNS
+    /// label, otherwise the process id.
     pub fn identity(mut self, name: impl Into<String>) -> Self {
         self.identity = Some(name.into());
         self
@@ -154,7 +155,7 @@ impl MembersBuilder {
         self
     }
 
-    /// Sets the time that one call of the client may take, if the client [has a time limit](Client::with_timeout). Default: 2.5 s.
+    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.timing.call = timeout;
         self
@@ -178,11 +179,12 @@ impl MembersBuilder {
         self
     }
 
-    /// Builds the member. Calls nothing yet.
+    /// Builds the member. Makes no calls yet.
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if a name is no DNS label, or if the times do not fit together, and names the first one that does not.
+    /// Returns [`StartError`] if a name is not a DNS label, or if the times contradict each other. The error names the
+    /// first wrong setting.
     pub fn build(self) -> Result<Members, StartError> {
         let Self { client, namespace, group, identity, timing, options, clock, grace } = self;
         timing.check()?;
@@ -203,7 +205,8 @@ impl MembersBuilder {
 }
 
 impl Members {
-    /// Returns the default settings of a member of this group: the namespace of the leases and the name of the group, a DNS label.
+    /// Returns the default settings for a member of this group. `namespace` is the namespace of the leases, and `group`
+    /// is a DNS label.
     pub fn builder(client: Arc<dyn Client>, namespace: impl Into<String>, group: impl Into<String>) -> MembersBuilder {
         MembersBuilder {
             client,
@@ -231,8 +234,8 @@ impl Members {
 
     /// Starts a thread that joins the group and divides keys until it is stopped.
     ///
-    /// A stop begins no further run, waits for the end of all runs, and gives the lease back. After an abort it does not wait: then the
-    /// lease runs out.
+    /// A stop begins no further run, waits until all runs have ended, and releases the lease. An abort does not wait:
+    /// then the lease runs out.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The JSON of the objects of a group. All are leases, so a program needs permissions for one kind only.
+//! The JSON of a group's objects. All of them are leases, so a program needs permissions for only one kind.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,9 @@ use crate::objects::{ObjectKey, SharedObject};
 
 /// The label of a member's lease: the name of its group.
 pub(super) const GROUP_LABEL: &str = "homeostat.dev/group";
-/// The annotation of a member's lease: the number of the last division that it has announced.
+/// The annotation of a member's lease: the number of the last assignment that it has announced.
 const ANNOUNCED: &str = "homeostat.dev/announced-division";
-/// The annotations of the division: its members, and the number and the members of each earlier one.
+/// The annotations of the assignment: its members, and the number and the members of each earlier one.
 const MEMBERS: &str = "homeostat.dev/members";
 const EARLIER: &str = "homeostat.dev/earlier-divisions";
 
@@ -36,7 +36,7 @@ fn annotation(lease: &SharedObject, name: &str) -> Option<String> {
     Some(lease.to_value()["metadata"]["annotations"][name].as_str()?.to_owned())
 }
 
-/// Returns the lease of a member with the number of the last division that it announces.
+/// Returns the lease of a member, with the number of the assignment that it announces.
 pub(super) fn member_lease(
     write: &LeaseWrite,
     key: &ObjectKey,
@@ -65,7 +65,7 @@ pub(super) fn cleared_lease(key: &ObjectKey, group: &str, lease: Option<&SharedO
     cleared
 }
 
-/// Reads the division. `None` if the object holds none, as a new lease of another program.
+/// Reads the assignment. `None` if the object holds none, as a new lease of another program does.
 pub(super) fn found_division(lease: &SharedObject) -> Option<(String, Division)> {
     let mut members: Vec<String> = serde_json::from_str(&annotation(lease, MEMBERS)?).ok()?;
     members.sort_unstable();
@@ -79,7 +79,7 @@ pub(super) fn found_division(lease: &SharedObject) -> Option<(String, Division)>
     Some((lease.resource_version().to_owned(), Division { number, members, earlier }))
 }
 
-/// Returns the object of a division. `author` is the member that writes it.
+/// Returns the object of an assignment. `author` is the member that writes it.
 pub(super) fn division_lease(
     key: &ObjectKey,
     version: Option<&str>,

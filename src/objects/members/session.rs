@@ -1,11 +1,13 @@
-//! The thread of a member: renews its lease, reads the group, and makes the calls that the [machine](super::machine) decides on.
+//! The thread of a member: renews its lease, reads the group, and makes the calls that the [machine](super::machine)
+//! decides on.
 //!
 //! # Invariants
 //!
-//! - A member does not take its lease again after another one has cleared it or deleted it. The process joins again under another name.
-//! - A division takes effect in this process before its lease announces it. While lost keys run, the lease announces the last division in
-//!   which all of them ran here.
-//! - The lease is given back only after the last run has ended, unless the process aborts: then it runs out.
+//! - Once another member has cleared or deleted a member's lease, the member does not take it again. The process joins
+//!   again under another name.
+//! - An assignment takes effect in this process before its lease announces it. While lost keys run, the lease announces
+//!   the last assignment in which all of them ran here.
+//! - The lease is released only after the last run has ended, unless the process aborts: then the lease runs out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,27 +26,27 @@ use crate::objects::{ClientError, DeleteOptions, LabelSelector, Query};
 use crate::rt::{Chain, Draws, Nanos, Next, Task, ThreadGroup};
 use crate::run::Fence;
 
-/// One membership: from the creation of its lease until it is lost or given back.
+/// One membership: from the creation of its lease until the lease is lost or released.
 struct MemberSession {
     name: String,
     lease: LeaseMachine,
     /// The lease as it was last read or written.
     last: Option<Value>,
     machine: MemberMachine,
-    /// The limit of runs, from the first renewal on.
+    /// Limits the runs, from the first renewal on.
     term: Option<LimitedTerm>,
-    /// The number of the division that is in effect in this process.
+    /// The number of the assignment that is in effect in this process.
     divided: u64,
-    /// The number of the last division that the lease announces, and of the last one that it was renewed for.
+    /// The number of the last assignment that the lease announces, and of the last one that it was renewed for.
     announced: u64,
     announcing: u64,
-    /// The time of the next look at the group.
+    /// When to read the group again.
     next_look: Nanos,
     /// Whether the lease may have been created.
     has_created: bool,
-    /// The runs of lost keys that the others wait for.
+    /// The runs of lost keys that the other members wait for.
     delay: Option<HandOverDelay>,
-    /// Whether the log says that the lease of the group holds no division.
+    /// Whether the log already says that the lease of the group holds no assignment.
     says_foreign: bool,
 }
 
@@ -56,7 +58,7 @@ impl MemberSession {
 
 /// Runs of lost keys.
 struct HandOverDelay {
-    /// The division that the lease announces meanwhile.
+    /// The number of the assignment that the lease announces until they end.
     number: u64,
     since: Nanos,
     is_logged: bool,
@@ -103,7 +105,8 @@ impl MemberTask {
         }
     }
 
-    /// Makes the calls of a membership that are due. Returns the time of the next ones; `None` if the lease was lost or given back.
+    /// Makes the calls of a membership that are due. Returns the time of the next ones; `None` if the lease was lost or
+    /// released.
     fn advance(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
             let lease_due = self.keep_lease(member)?;
@@ -120,7 +123,7 @@ impl MemberTask {
         }
     }
 
-    /// Logs that the lease was lost, unless this process gives it back.
+    /// Logs that the lease was lost, unless this process is releasing it.
     fn log_loss(&self, member: &MemberSession, loss: &dyn fmt::Display) {
         let (group, member) = (self.shared.group.as_str(), member.name.as_str());
         if !self.is_leaving {
@@ -128,7 +131,7 @@ impl MemberTask {
         }
     }
 
-    /// Lets the watchdog end the runs in time if the next call hangs.
+    /// Makes a call. If it hangs, the watchdog ends the runs in time.
     fn watched<R>(&self, member: &MemberSession, call: impl FnOnce(&Self) -> R) -> R {
         let slot = &self.group.slots[0];
         let _run = member.fence().and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
@@ -139,7 +142,8 @@ impl MemberTask {
         call(self)
     }
 
-    /// Renews the lease, and the limit of runs with it. Returns the time of the next call; `None` if the lease was lost.
+    /// Renews the lease, and with it the limit of runs. Returns the time of the next call; `None` if the lease was
+    /// lost.
     fn keep_lease(&mut self, member: &mut MemberSession) -> Option<Nanos> {
         loop {
             let now = boot_nanos(&self.clock);
@@ -153,7 +157,7 @@ impl MemberTask {
                 LeaseCall::Write(write) => self.write_lease(member, &write),
             };
             if matches!(&answer, LeaseAnswer::Found(found) if found.spec.holder.is_empty()) {
-                // For the others this member is gone for ever: it must not take its lease again.
+                // The others consider this member permanently gone: it must not take its lease again.
                 self.log_loss(member, &"another member has expelled it");
                 return None;
             }
@@ -163,7 +167,7 @@ impl MemberTask {
                 return None;
             }
             let draw = self.draws.draw();
-            // Counted from `now`, which was before the call was sent.
+            // Counted from `now`, a time before the call was sent.
             member.lease.answered(now, boot_nanos(&self.clock), answer, draw);
             if let Some((number, work_ends)) = member.lease.term() {
                 let begin = || LimitedTerm::with_rising_number(number, self.clock.clone(), work_ends);
@@ -217,12 +221,12 @@ impl MemberTask {
         }
     }
 
-    /// Returns the number of the division that the lease may announce now.
+    /// Returns the number of the assignment that the lease may announce now.
     fn to_announce(&self, member: &MemberSession) -> u64 {
         self.shared.shards.lost_runs().to_announce(member.divided, member.announced)
     }
 
-    /// Makes the next renewal due, once, if it can announce a later division. Returns whether it does.
+    /// If the lease can announce a later assignment, makes the next renewal due, once. Returns whether it can.
     fn announces(&self, member: &mut MemberSession) -> bool {
         let number = self.to_announce(member);
         if self.is_leaving || number <= member.announcing {
@@ -232,8 +236,8 @@ impl MemberTask {
         member.lease.renew_at(boot_nanos(&self.clock))
     }
 
-    /// Reads the group, makes the writes that are due, and lets the division take effect. Renews the lease before each call. Returns
-    /// `None` if the lease was lost.
+    /// Reads the group, makes the writes that are due, and puts the assignment into effect. Renews the lease before
+    /// each call. Returns `None` if the lease was lost.
     fn look(&mut self, member: &mut MemberSession) -> Option<()> {
         let now = boot_nanos(&self.clock);
         let poll = self.shared.timing.poll();
@@ -255,14 +259,14 @@ impl MemberTask {
         self.divide(member);
         let now = boot_nanos(&self.clock);
         if !member.machine.is_settled(&group) {
-            // Something is about to change.
+            // A change is expected.
             member.next_look = now.after(poll / 4);
         }
         member.next_look = member.next_look.min(member.machine.next_stale(now, &group));
         Some(())
     }
 
-    /// Lets the division take effect in this process, unless it leaves.
+    /// Puts the assignment into effect in this process, unless it leaves.
     fn divide(&self, member: &mut MemberSession) {
         if self.is_leaving {
             return;
@@ -318,13 +322,13 @@ impl MemberTask {
             Err(error) => return Some(Err(error)),
         };
         self.keep_lease(member)?;
-        // Read after the division: every member of the division has its lease in the list.
+        // Read after the assignment, so that every member of the assignment has its lease in the list.
         let query = Query::all().namespace(&shared.namespace).labels(LabelSelector::label(GROUP_LABEL, &shared.group));
         let leases = self.watched(member, |_| shared.client.list(&LEASE, &query));
         Some(leases.map(|leases| FoundGroup { division, members: leases.items.iter().map(found_member).collect() }))
     }
 
-    /// Makes a write. If another member was faster, the next look finds its write.
+    /// Makes a write. If another member was faster, the next read of the group finds its write.
     fn write(&mut self, member: &mut MemberSession, write: &MemberWrite) {
         let MembersShared { client, group, timing, .. } = &*self.shared;
         let group = group.as_str();
@@ -359,7 +363,7 @@ impl MemberTask {
         }
     }
 
-    /// Clears the lease of another member in the version that was seen.
+    /// Clears the lease of another member, in the version that was seen.
     fn expel(&self, name: &str, version: Option<&str>) -> Result<(), ClientError> {
         let MembersShared { client, group, .. } = &*self.shared;
         let key = self.shared.key(name);
@@ -368,7 +372,7 @@ impl MemberTask {
         }
         let lease = client.get(&LEASE, &key)?;
         if version != Some(lease.resource_version()) {
-            // It was renewed in the meantime.
+            // It has been renewed since.
             return Ok(());
         }
         client.update(&LEASE, cleared_lease(&key, group, Some(&lease))).map(|_| ())
@@ -396,7 +400,7 @@ impl MemberTask {
         self.shared.shards.divide(ShardTable::default(), ShardStatus::default(), None);
     }
 
-    /// Gives the lease back once the last run has ended. Returns whether that is done.
+    /// Releases the lease once the last run has ended. Returns whether that is done.
     fn gives_back(&mut self, member: &mut MemberSession) -> bool {
         if !self.is_leaving {
             self.is_leaving = true;
@@ -405,7 +409,7 @@ impl MemberTask {
         if self.shared.shards.lost_runs().count > 0 {
             let aborts = self.group.abort.is_cancelled();
             if aborts {
-                // Runs that do not end must not be followed by others before the lease runs out.
+                // If runs do not end, no other runs may follow them before the lease runs out.
                 self.leave(member.fence());
             }
             return aborts;
@@ -415,7 +419,7 @@ impl MemberTask {
         true
     }
 
-    /// Makes the calls that are due. Returns the time of the next step, with the sleep of the machine; `None` at the end.
+    /// Makes the calls that are due. Returns the time of the next step, counting sleep; `None` at the end.
     fn run(&mut self) -> Option<Nanos> {
         let mut member = self.membership.take();
         if self.group.is_stopping() && member.as_mut().is_none_or(|member| self.gives_back(member)) {

@@ -1,4 +1,4 @@
-//! The parts that a member and its thread share.
+//! The state that a member and its thread share.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::base::sync::atomic::AtomicBool;
 use crate::objects::lease::LeaseTiming;
 use crate::objects::{Client, ObjectKey};
 
-/// The parts that a member and its thread share.
+/// The state that a member and its thread share.
 pub(super) struct MembersShared {
     pub(super) client: Arc<dyn Client>,
     pub(super) namespace: String,

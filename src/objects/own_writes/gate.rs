@@ -1,15 +1,15 @@
-//! The gate that lets keys wait until a watch has shown the writes of their last run.
+//! A gate that makes keys wait until a watch has shown the writes of their last run.
 //!
 //! # Invariants
 //!
-//! - A key that waits is deferred when it is taken. It is taken again once a watch has shown its last write, and when its bound has
-//!   passed.
-//! - The lock is held while the watches are asked, and a watch asks for the waiting keys after its store was updated. Either the key
-//!   sees the update, or the update sees the key.
-//! - Keys go by their hashes. If two keys have one hash, each waits for the writes of both.
-//! - A watch, which keeps its store, is known here only while a source of the controller reads it.
-//! - Lock order: the listeners of a watch, then the lock here, then the store and version of a watch. Keys are released without a lock
-//!   of this file.
+//! - A waiting key is deferred when it is taken. It is taken again once a watch has shown its last write, or its bound
+//!   has passed.
+//! - The lock is held while the watches are asked, and a watch checks for waiting keys after its store was updated.
+//!   Either the key sees the update, or the update sees the key.
+//! - Keys are identified by their hashes. If two keys have the same hash, each waits for the writes of both.
+//! - The gate knows a watch, which keeps its store in memory, only while a source of the controller reads it.
+//! - Lock order: the listeners of a watch, then the lock here, then the store and version of a watch. Keys are released
+//!   without a lock of this file.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use crate::queue::Reasons;
 use crate::rt::{Nanos, Rounded};
 use crate::run::{Admission, Gate, GateKey, Permit, Release};
 
-/// The time after which a key runs although no watch has shown its writes.
+/// The time after which a key runs even if no watch has shown its writes.
 const DEFAULT_BOUND: Duration = Duration::from_secs(10);
 
 /// The part of a store that may have changed.
@@ -74,7 +74,7 @@ struct UsedView {
     sources: usize,
 }
 
-/// The use of a watch by one source, which ends when this is dropped.
+/// A source's use of a watch, which ends when this is dropped.
 struct ViewGuard {
     gate: Weak<OwnWrites>,
     view: Arc<dyn WriteView>,
@@ -92,11 +92,11 @@ struct WaitingKey {
     until: Nanos,
     /// The writes that no watch has shown yet.
     writes: Vec<NotedWrite>,
-    /// Releases the key, once it was deferred.
+    /// Releases the key, if it was deferred.
     release: Option<Release>,
 }
 
-/// A write and the watch that is to show it.
+/// A write, and the watch that must show it.
 type NotedWrite = (OwnWrite, Arc<dyn WriteView>);
 
 fn is_shown((noted, view): &NotedWrite) -> bool {
@@ -104,7 +104,7 @@ fn is_shown((noted, view): &NotedWrite) -> bool {
 }
 
 impl OwnWritesState {
-    /// Forgets the writes of a key for which `is_shown` returns true. Returns whether none is left.
+    /// Forgets the writes of a key for which `is_shown` returns true. Returns whether none remains.
     fn is_over(&mut self, key: u64, is_shown: impl Fn(&NotedWrite) -> bool) -> bool {
         let Some(waiting) = self.waiting.get_mut(&key) else { return true };
         let gone: Vec<_> = waiting.writes.extract_if(.., |write| is_shown(write)).collect();
@@ -128,7 +128,7 @@ impl OwnWritesState {
 }
 
 impl OwnWrites {
-    /// Creates the gate of a controller with this bound. Zero ends the waits.
+    /// Creates the gate of a controller with this bound. With zero, keys do not wait.
     pub(in crate::objects) fn new(clock: Clock, bound: Option<Duration>) -> Arc<Self> {
         let state = OwnWritesState { views: Vec::new(), waiting: BTreeMap::new(), by_object: BTreeSet::new() };
         Arc::new_cyclic(|me| Self {
@@ -146,7 +146,7 @@ impl OwnWrites {
         if self.bound.is_zero() {
             return None;
         }
-        // First: no key waits for a watch that does not report its steps.
+        // Do this first: no key may wait for a watch that does not report its steps.
         view.on_shown(Weak::clone(&self.me));
         let mut state = self.state.lock();
         match state.views.iter_mut().find(|used| Arc::ptr_eq(&used.view, &view)) {
@@ -166,7 +166,7 @@ impl OwnWrites {
         if state.views[index].sources > 0 {
             return;
         }
-        // The caller has the watch too, so this drops no store.
+        // The caller holds the watch too, so this drops no store.
         state.views.remove(index);
         self.views.store(state.views.len(), SeqCst);
         let keys = state.waiting.keys().copied().collect();
@@ -175,7 +175,7 @@ impl OwnWrites {
         released.into_iter().for_each(|release| release());
     }
 
-    /// Lets a key wait for the writes of its run.
+    /// Makes a key wait for the writes of its run.
     fn wait_for(&self, key: u64, writes: Vec<OwnWrite>) {
         if writes.is_empty() {
             return;
@@ -197,14 +197,14 @@ impl OwnWrites {
         self.waiting.store(waiting.len(), SeqCst);
     }
 
-    /// Returns for how long a key is deferred at most.
+    /// Returns the longest time for which the key must be deferred.
     #[cold]
     fn deferral(&self, key: &dyn GateKey) -> Option<Duration> {
         let hash = key.hash();
         if !self.state.lock().waiting.contains_key(&hash) {
             return None;
         }
-        // Made without the lock: it clones the key.
+        // Make it without the lock, because it clones the key.
         let release = key.releaser();
         let controller = key.controller();
         let now = self.clock.nanos();
@@ -213,7 +213,7 @@ impl OwnWrites {
         let waiting = state.waiting.get_mut(&hash)?;
         let left = waiting.until.since(now);
         if !is_over && !left.is_zero() {
-            // Dropped without the lock.
+            // Drop it without the lock.
             let _before = waiting.release.replace(release);
             drop(state);
             log::debug!(controller, key:?; "{controller}: {key:?} waits until a watch has shown its own write");
@@ -232,7 +232,7 @@ impl OwnWrites {
         None
     }
 
-    /// Releases the keys that wait for nothing more. Called after each step of a watch, when its answers include that step.
+    /// Releases the keys that no longer wait. Called after each step of a watch, once its answers include that step.
     pub(super) fn shown(&self, shown: Shown) {
         if self.waiting.load(SeqCst) == 0 {
             return;
@@ -253,8 +253,8 @@ impl OwnWrites {
         released.into_iter().for_each(|release| release());
     }
 
-    /// Forgets the writes of these keys for which `is_shown` returns true. Returns the releases of the deferred keys that wait for
-    /// nothing more, to be called without the lock.
+    /// Forgets the writes of these keys for which `is_shown` returns true. Returns the releases of the deferred keys
+    /// that no longer wait. Call them without the lock.
     fn settle(
         &self,
         state: &mut OwnWritesState,

@@ -1,8 +1,9 @@
-//! The writes of a run: noted on the thread of the run, and read at its end.
+//! The writes of a run: recorded on the thread of the run, and read at its end.
 //!
 //! # Invariants
 //!
-//! - In a simulation, runs nest on one thread. A run notes its own writes only: the journal of the outer run is put back at the end.
+//! - In a simulation, runs nest on one thread. A run records only its own writes: at its end, the journal of the outer
+//!   run is restored.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ pub(super) struct OwnWrite {
 pub(super) type Journal = BTreeMap<u64, Vec<OwnWrite>>;
 
 thread_local! {
-    /// The writes of the run on this thread. `None` if nobody asks for them.
+    /// The writes of the run on this thread. `None` if they are not recorded.
     static JOURNAL: RefCell<Option<Journal>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +32,7 @@ pub(super) fn note(add: impl FnOnce(&mut Journal)) {
     JOURNAL.with_borrow_mut(|journal| journal.as_mut().map(add));
 }
 
-/// Records the writes on this thread until it is dropped.
+/// Records the writes on this thread until this is dropped.
 pub(super) struct RecordedWrites {
     outer: Option<Journal>,
 }

@@ -1,7 +1,8 @@
 //! Own writes: a key runs again only once a watch has shown the writes of its last run.
 //!
-//! A reconciler that reads from a watch would otherwise not see the writes of its last run, and would repeat them. `journal.rs` notes
-//! the writes of a run, `shown.rs` knows which of them a watch has shown, `gate.rs` makes keys wait.
+//! Without this, a reconciler that reads from a watch might not see the writes of its last run, and would repeat them.
+//! `journal.rs` records the writes of a run, `shown.rs` knows which of them a watch has shown, `gate.rs` makes keys
+//! wait.
 
 mod gate;
 mod journal;

@@ -1,11 +1,11 @@
-//! The keys of one controller that are divided among processes.
+//! Decides which keys of one controller this process may run, because the keys are divided among processes.
 //!
 //! # Invariants
 //!
-//! - A key that is to run here soon is remembered under the lock under which it was refused, and a change of the division looks for such
-//!   keys afterwards. Either the key sees the change, or the change sees the key.
-//! - Keys of other processes leave the queue without a run. Their recent events are remembered: if this process becomes their owner
-//!   soon, they run for them, although the earlier owner may have handled them.
+//! - If a refused key may run here soon, it is remembered under the same lock, and a change of the assignment looks for
+//!   such keys afterwards. Either the key sees the change, or the change sees the key.
+//! - Keys of other processes leave the queue without a run, but their recent events are remembered. If this process
+//!   becomes their owner soon, the keys run for these events, although the earlier owner may have handled them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::rt::Nanos;
 use crate::rt::shielded;
 use crate::run::{Admission, Gate, GateHost, GateKey, Release};
 
-/// The code that may panic, in log lines.
+/// The user code that may panic, for log lines.
 const KEY: &str = "the key of a controller";
 
-/// The most events of keys of other processes that are remembered.
+/// How many events of other processes' keys are remembered.
 const MOST_REFUSED: usize = 100_000;
 
 /// The keys of one controller.
@@ -38,7 +38,7 @@ pub(in crate::objects) struct ShardGate<K: Key> {
 }
 
 struct KeptKeys<K> {
-    /// The deferred keys, which are to run here soon, with their releases.
+    /// The deferred keys that may run here soon, with their releases.
     soon: HashMap<K, Release, FastState>,
     /// The keys of other processes that had an event.
     refused: RefusedKeys<K>,
@@ -48,11 +48,11 @@ struct KeptKeys<K> {
 struct RefusedKeys<K> {
     /// Each key with the time of its last event, and the reasons of all its events.
     keys: HashMap<K, (Nanos, Reasons), FastState>,
-    /// The time from which on a search for old keys is worth its cost: it visits all keys.
+    /// The time from which a search for old keys may pay off. A search visits all keys.
     search_at: Nanos,
 }
 
-/// While there are too many keys, this part of the memory passes between two searches for old keys.
+/// While there are too many keys, `memory` divided by this passes between two searches for old keys.
 const SEARCHES: u32 = 16;
 
 impl<K: Key> RefusedKeys<K> {
@@ -89,7 +89,7 @@ impl<K: Key> RefusedKeys<K> {
             is_old(*since)
         });
         let old = old.map(|(key, _)| key).collect();
-        // Keys that come later are younger. The pause bounds the cost if the ages of the keys differ.
+        // Keys that are added later are younger. The pause bounds the cost if the ages of the keys differ.
         self.search_at = oldest.after(memory).max(now.after(memory / SEARCHES));
         old
     }
@@ -114,13 +114,13 @@ impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
         self.shards.owns((self.hash)(key))
     }
 
-    /// Notes the current division.
+    /// Records the current assignment.
     fn record(&self) {
         let mut moves = self.moves.lock();
         moves.record(self.shards.division());
     }
 
-    /// Lets the remembered keys run that belong to this process now. A key that panics delays no other key.
+    /// Lets the remembered keys run that now belong to this process. If a key panics, it delays no other key.
     ///
     /// `is_new` is false if only keys were handed over.
     fn run_kept(&self, is_new: bool) {
@@ -148,12 +148,12 @@ impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
                 }
             });
         }
-        // Dropped without the lock.
+        // Drop these without the lock.
         let mut known_keys = Vec::new();
         let mut kept = self.kept.lock();
         for (key, (since, reasons)) in others {
             shielded(KEY, || match kept.refused.keys.get_mut(&key) {
-                // An event that was refused meanwhile is younger.
+                // An event that was refused in between is younger.
                 Some(known) => {
                     known.1 |= reasons;
                     known_keys.push(key);
@@ -180,7 +180,7 @@ impl<K: Key + Sync + fmt::Debug> Gate for ShardGate<K> {
                 Admission::Defer(Duration::MAX)
             }
             ShardEntry::Elsewhere => {
-                // Reasons that come again with each listing are not remembered.
+                // Do not remember reasons that every listing repeats.
                 let repeated = Reasons::POLL | Reasons::RESYNC | Reasons::SECONDARY;
                 let mut forgotten = Vec::new();
                 if reasons.is_empty() || !repeated.contains(reasons) {
@@ -194,7 +194,7 @@ impl<K: Key + Sync + fmt::Debug> Gate for ShardGate<K> {
         }
     }
 
-    /// The division may have changed before, and a resync ignores a key with a claim.
+    /// The assignment may have changed before, and a resync ignores a key with a claim.
     fn refused(&self, key: &dyn GateKey, reasons: Reasons) {
         if let Some(key) = key.as_any().downcast_ref::<K>()
             && self.shards.place((self.hash)(key)) != ShardPlace::Elsewhere
@@ -257,7 +257,8 @@ mod tests {
     fn too_many_refused_keys_are_searched_rarely_and_the_old_ones_are_forgotten() {
         let mut refused = RefusedKeys::new();
         let mut searches = 0;
-        // There are too many keys before the first one is old. From then on, one key is old each time that another one comes.
+        // There are too many keys before the first one is old. From then on, one key becomes old each time another one
+        // is added.
         let step = MEMORY * 3 / 2 / 200_000;
         let mut now = Nanos::ZERO;
         for key in 0..200_000_u32 {
@@ -326,7 +327,8 @@ mod tests {
         assert_eq!(states.into_iter().filter(|is_ready| *is_ready).count(), 1, "{queue:?}");
     }
 
-    /// The division may have changed while a claim refused a key. That is asked once the claim holds the next key.
+    /// The assignment may have changed while a claim refused a key. The gate checks that once the claim holds the next
+    /// key.
     #[test]
     fn a_key_of_another_process_that_panics_fails_no_other_key() {
         let calls = AtomicUsize::new(0);

@@ -1,11 +1,11 @@
-//! The hash of a key, and the member that it belongs to.
+//! The hash of a key, which decides which member owns the key.
 //!
 //! Rendezvous hashing (D. Thaler and C. Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996): each member gets a weight
 //! for each key, and the greatest weight wins. If a member leaves, only its own keys move; if one joins, it only takes keys.
 
 use crate::objects::stable_hash::stable_number;
 
-/// The hash of a key, by which a [`Shards`](super::Shards) divides keys among processes.
+/// The hash of a key. A [`Shards`](super::Shards) uses it to divide keys among processes.
 ///
 /// It is the same in every process and version. Keys with equal hashes stay together.
 ///
@@ -28,8 +28,8 @@ impl ShardHash {
 
     /// Returns the bucket of this key: a number from zero to `count - 1`.
     ///
-    /// It is the same in every process and version, so an object can have it in a label, by which servers select objects. The
-    /// [guide](crate::guide::sharding) shows how processes then watch only the objects of their own buckets.
+    /// It is the same in every process and version, so an object can have it in a label, and servers can select objects
+    /// by it. The [guide](crate::guide::sharding) shows how processes then watch only the objects in their own buckets.
     ///
     /// # Panics
     ///

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Whether a key runs here is decided, and its run is counted, under one lock. Once a change of the division has returned, no run of a
-//!   lost key begins, and [`Shards::lost_runs`] counts the active ones.
+//! - The decision whether a key runs here, and the count of its run, are made under one lock. Once a change of the
+//!   assignment has returned, no run of a lost key begins, and [`Shards::lost_runs`] counts the active ones.
 
 mod gate;
 mod hash;
@@ -26,7 +26,7 @@ use crate::base::sync::Mutex;
 use crate::run::Fence;
 use crate::run::Permit;
 
-/// The share of this process in keys that are divided among processes.
+/// This process's share of the keys that are divided among processes.
 ///
 /// [`Members`](crate::objects::Members) keeps it up to date. Give it to controllers with
 /// [`ControllerExt::shards`](crate::objects::ControllerExt::shards).
@@ -48,7 +48,7 @@ type LeftHook = Arc<dyn Fn() + Send + Sync>;
 struct ShardsState {
     table: ShardTable,
     status: ShardStatus,
-    /// The limit of runs. `None` while this process is no member.
+    /// The limit of runs. `None` while this process is not a member.
     fence: Option<Fence>,
     running: HashMap<ShardHash, ShardRuns>,
 }
@@ -56,7 +56,7 @@ struct ShardsState {
 /// The active runs of a key.
 struct ShardRuns {
     count: usize,
-    /// The number of the last division in which the key ran here.
+    /// The number of the last assignment in which the key ran here.
     number: u64,
 }
 
@@ -78,17 +78,17 @@ impl ShardsState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardStatus {
-    /// The name of this process. Empty while it is no member.
+    /// The name of this process. Empty while it is not a member.
     pub name: String,
     /// The names of all members, in order.
     pub members: Vec<String>,
-    /// The number of this division of keys. It rises with each change of the members.
+    /// The number of this assignment of keys. It rises with each change of the members.
     pub number: u64,
-    /// The members that have not handed their former keys over yet.
+    /// The members that have not handed over their former keys yet.
     pub waits_for: Vec<String>,
 }
 
-/// Learns of changes of the division.
+/// Is notified of changes of the assignment.
 pub(in crate::objects) trait ShardListener: Send + Sync {
     /// Called after each change. `is_new` is false if only keys were handed over.
     fn divided(&self, is_new: bool);
@@ -98,14 +98,15 @@ pub(in crate::objects) trait ShardListener: Send + Sync {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::objects) struct LostRuns {
     pub(in crate::objects) count: usize,
-    /// The number of the last division in which all of these keys ran here. `None` without such runs.
+    /// The number of the last assignment in which all of these keys ran here. `None` if there are no such runs.
     pub(in crate::objects) number: Option<u64>,
 }
 
 impl LostRuns {
-    /// Returns the number of the division that a member may announce, in the division `divided` and after it has announced `announced`.
+    /// Returns the number of the assignment that a member may announce: `divided` is the current one, and `announced`
+    /// is the last one that was announced.
     pub(in crate::objects) fn to_announce(self, divided: u64, announced: u64) -> u64 {
-        // A run of an earlier membership, in a division that was deleted since, may have a later number.
+        // A run of an earlier membership may have a later number, if its assignment has been deleted since.
         self.number.map_or(divided, |number| number.min(divided)).max(announced)
     }
 }
@@ -118,7 +119,7 @@ pub(in crate::objects) enum ShardEntry {
 }
 
 impl Shards {
-    /// Creates the share of a process that is no member yet: it runs no key.
+    /// Creates the share of a process that is not a member yet: it runs no key.
     pub(in crate::objects) fn new(memory: Duration) -> Self {
         Self(Arc::new(ShardsShared {
             state: Mutex::new(ShardsState::default()),
@@ -140,20 +141,20 @@ impl Shards {
         self.0.state.lock().status.clone()
     }
 
-    /// Returns the current division, without the earlier ones.
+    /// Returns the current assignment, without the earlier ones.
     fn division(&self) -> SeenDivision {
         let state = self.0.state.lock();
         SeenDivision { me: state.table.me, members: state.table.members.clone() }
     }
 
-    /// Adds a listener. It is forgotten once it was dropped.
+    /// Adds a listener. A dropped listener is forgotten.
     pub(super) fn listen(&self, listener: Weak<dyn ShardListener>) {
         let mut listeners = self.0.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
     }
 
-    /// Begins a run of a key, if it may run here.
+    /// Begins a run of a key, if the key may run here.
     pub(in crate::objects) fn enter(&self, key: ShardHash) -> ShardEntry {
         let mut state = self.0.state.lock();
         let place = state.place(key);
@@ -189,7 +190,7 @@ impl Shards {
         }
     }
 
-    /// Returns where this key runs: elsewhere also if the term of this process has ended.
+    /// Returns where this key runs. If the term of this process has ended, returns elsewhere.
     pub(super) fn place(&self, key: ShardHash) -> ShardPlace {
         self.0.state.lock().place(key)
     }
@@ -206,14 +207,14 @@ impl Shards {
     }
 }
 
-/// For the owner of the division.
+/// For the code that sets the assignment.
 impl Shards {
     /// Sets the callback for the end of each run of a lost key.
     pub(in crate::objects) fn on_left(&self, on_left: impl Fn() + Send + Sync + 'static) {
         *self.0.on_left.lock() = Some(Arc::new(on_left));
     }
 
-    /// Sets the division and the limit of runs.
+    /// Sets the assignment and the limit of runs.
     pub(in crate::objects) fn divide(&self, table: ShardTable, status: ShardStatus, fence: Option<Fence>) {
         let mut state = self.0.state.lock();
         let is_new = (state.table.number, state.table.me) != (table.number, table.me);

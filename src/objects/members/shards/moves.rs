@@ -1,21 +1,21 @@
-//! Which keys have moved to or from this process since they were resynced. A plain value.
+//! Knows which keys have moved to or from this process since they were resynced. A plain value.
 //!
 //! # Invariants
 //!
-//! - All keys of the first kept division have been enqueued. A key has moved if it belongs to this process in some of the kept
-//!   divisions and not in others: meanwhile its events may have been dropped here.
+//! - All keys of the first remembered assignment have been enqueued. A key has moved if it belongs to this process in
+//!   some of the remembered assignments but not in others: its events may have been dropped here in between.
 
 use std::collections::VecDeque;
 
 use super::hash::ShardHash;
 
-/// The most divisions that are kept. With more, all keys count as moved until they have been resynced.
+/// How many assignments are remembered. If there are more, all keys count as moved until they have been resynced.
 const MOST_KEPT: usize = 16;
 
-/// The members among which keys were divided.
+/// The members of an assignment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SeenDivision {
-    /// This process. `None` if it was no member.
+    /// This process. `None` if it was not a member.
     pub(super) me: Option<ShardHash>,
     pub(super) members: Vec<ShardHash>,
 }
@@ -27,25 +27,25 @@ impl SeenDivision {
     }
 }
 
-/// The divisions since the last complete resync.
+/// The assignments since the last complete resync.
 #[derive(Debug)]
 pub(super) struct Moves {
     divisions: VecDeque<SeenDivision>,
-    /// The number of the first of them. Numbers count the divisions that this process has seen.
+    /// The number of the first of them. Numbers count the assignments that this process has seen.
     first: u64,
-    /// All keys of this division have been enqueued.
+    /// All keys of this assignment have been enqueued.
     resynced: u64,
-    /// The last division before the last resync began.
+    /// The last assignment before the last resync began.
     begun: u64,
 }
 
 impl Moves {
-    /// Begins with a division in which this process has no keys.
+    /// Begins with an assignment in which this process has no keys.
     pub(super) fn new() -> Self {
         Self { divisions: VecDeque::from([SeenDivision::default()]), first: 0, resynced: 0, begun: 0 }
     }
 
-    /// Adds the current division, unless it is there.
+    /// Adds the current assignment, unless it is already the last one.
     pub(super) fn record(&mut self, division: SeenDivision) {
         if self.divisions.back() == Some(&division) {
             return;
@@ -57,7 +57,7 @@ impl Moves {
         }
     }
 
-    /// Begins a resync. `is_done`: whether all keys of the resync before have been enqueued.
+    /// Begins a resync. `is_done`: whether all keys of the previous resync have been enqueued.
     pub(super) fn begin_resync(&mut self, is_done: bool) {
         if is_done {
             self.resynced = self.begun;
@@ -116,7 +116,7 @@ mod tests {
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [false, true, false], "their resync goes on");
 
-        // Members 1 and 2 leave: their keys come here.
+        // Members 1 and 2 leave: their keys move here.
         moves.record(division(&[0]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, false, true]);
@@ -144,7 +144,7 @@ mod tests {
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, false, true]);
 
-        // No member for a while: events of all keys may have been dropped.
+        // There was no member for a while: events of all keys may have been dropped.
         moves.record(SeenDivision::default());
         moves.record(division(&[0]));
         moves.begin_resync(true);

@@ -1,29 +1,30 @@
-//! Where a key runs, as a plain value.
+//! Decides where a key runs. A plain value.
 //!
 //! # Invariants
 //!
-//! - A member runs a key of the current division only once the key's owners in all earlier divisions run no key that they have lost.
-//! - An earlier division is left out only once none of its members runs a key that it has lost since.
+//! - A member runs a key of the current assignment only once the key's owners in all earlier assignments run no key
+//!   that they have lost.
+//! - An earlier assignment is dropped only once none of its members runs a key that it has lost since.
 
 use super::hash::ShardHash;
 
-/// The members of the current division and of earlier ones, as one member sees them.
+/// The members of the current assignment and of earlier ones, as one member knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::objects) struct ShardTable {
-    /// The number of the current division. Each later one has a greater number.
+    /// The number of the current assignment. Each later one has a greater number.
     pub(in crate::objects) number: u64,
-    /// This process. `None` if it is no member.
+    /// This process. `None` if it is not a member.
     pub(in crate::objects) me: Option<ShardHash>,
     pub(in crate::objects) members: Vec<ShardHash>,
-    /// The members of each earlier division that is not finished.
+    /// The members of each unfinished earlier assignment.
     pub(in crate::objects) earlier: Vec<Vec<EarlierMember>>,
 }
 
-/// A member of an earlier division.
+/// A member of an earlier assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::objects) struct EarlierMember {
     pub(in crate::objects) member: ShardHash,
-    /// It runs no key that it has lost since that division, or it has ended.
+    /// Whether it runs no key that it has lost since that assignment, or has ended.
     pub(in crate::objects) has_left: bool,
 }
 
@@ -31,7 +32,7 @@ pub(in crate::objects) struct EarlierMember {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::objects) enum ShardPlace {
     Here,
-    /// Here, once its earlier owner has handed it over.
+    /// Here, once the earlier owner has handed over the key.
     HereSoon,
     Elsewhere,
 }
@@ -116,7 +117,7 @@ mod tests {
                     let here = |name: &&&str| table(name, members, earlier).place(key) == ShardPlace::Here;
                     names.iter().filter(here).copied().collect::<Vec<_>>()
                 };
-                // The old owner has not seen the change yet, or has seen it; nobody has handed over.
+                // The old owner has either not seen the change yet, or has seen it; nobody has handed over.
                 let waiting: Vec<_> = before.iter().map(|name| (*name, false)).collect();
                 let (old, new) = (at(before, &[]), at(after, &waiting));
                 assert_eq!(old.len(), 1);

@@ -1,4 +1,4 @@
-//! The machine of a group: its writes, and the facts that it keeps. A member without its watchdog.
+//! Tests of the machine of a group: its writes, and the facts that it remembers. Also a member without its watchdog.
 
 mod random;
 
@@ -33,7 +33,7 @@ fn division(number: u64, members: &[&str], earlier: &[(u64, &[&str])]) -> Divisi
     Division { number, members: names(members), earlier: earlier.collect() }
 }
 
-/// A member at a version, with the division that it announces. A version of zero stands for a lease without a holder.
+/// A member at a version, with the assignment that it announces. Version zero means a lease without a holder.
 fn member(name: &str, version: u64, announced: u64) -> FoundMember {
     FoundMember {
         name: name.to_owned(),
@@ -87,7 +87,7 @@ fn a_division_follows_at_once_and_keeps_those_that_are_not_finished() {
     let all: &[&str] = &["a", "b", "c"];
     let found = next(member("a", 1, 3), member("b", 1, 0));
     assert_eq!(found, division(5, all, &[(3, &["a"]), (4, &["a", "b"])]));
-    // `a` runs no key that it has lost in division 4.
+    // `a` runs no key that it has lost in assignment 4.
     let found = next(member("a", 1, 4), member("b", 1, 0));
     assert_eq!(found, division(5, all, &[(4, &["a", "b"])]));
     let found = next(member("a", 1, 4), member("b", 0, 0));
@@ -114,7 +114,8 @@ fn a_division_waits_while_too_many_are_not_finished() {
     assert_eq!(look(2), [divide(Some("d17"), division(18, &["a", "b"], &earlier))]);
 }
 
-/// An object of Kubernetes has at most 256 KiB of annotations. The names of one division may be longer: there is no other way.
+/// An object of Kubernetes has at most 256 KiB of annotations. The names of a single assignment may be longer, because
+/// there is no alternative.
 #[test]
 fn a_division_waits_while_the_names_of_those_that_are_not_finished_are_long() {
     let all: Vec<_> = (0..300).map(|number| format!("{number:0>220}")).collect();
@@ -155,7 +156,7 @@ fn a_member_is_expelled_in_the_version_that_was_seen_unchanged_for_its_duration(
     assert_eq!(a.next_stale(at(14), &found(8)), at(29));
     assert_eq!(a.look(at(28), &found(8)), []);
     assert_eq!(a.look(at(29), &found(8)), [expel("b", Some("8"))]);
-    // A lease that says another duration is measured by its own.
+    // A lease that names another duration is measured by that duration.
     let mut short = member("b", 8, 1);
     short.duration = Some(Duration::from_secs(3));
     let mut a = machine("a");
@@ -200,7 +201,7 @@ fn old_reads_take_nothing_back() {
     b.look(at(0), &group(Some(new), vec![member("a", 2, 2), member("b", 1, 2), member("c", 0, 1)]));
     let (table, status) = (b.table(), b.status());
     assert_eq!(status.waits_for, Vec::<String>::new());
-    // An old list and an old division: no write is based on them.
+    // An old list and an old assignment: no write is based on them.
     assert_eq!(b.look(at(1), &group(Some(old), vec![member("a", 1, 1), member("c", 1, 1)])), []);
     assert_eq!((b.table(), b.status()), (table, status));
     assert_eq!(b.look(at(2), &group(None, vec![member("a", 2, 1), member("b", 1, 2)])), []);
@@ -223,7 +224,7 @@ fn nobody_divides_among_nobody() {
     assert_eq!(machine("b").look(at(0), &group(None, Vec::new())), []);
 }
 
-/// A lease that is missing may belong to a member that goes on, so it is awaited in all later divisions.
+/// A missing lease may belong to a member that is still running, so all later assignments wait for it.
 #[test]
 fn a_member_that_was_left_out_because_its_lease_is_missing_is_still_awaited() {
     let now = division(6, &["a"], &[(5, &["a", "b"])]);
@@ -243,11 +244,12 @@ fn a_deleted_division_that_nobody_knows_begins_again_with_a_later_number() {
     let found = |b| group(None, vec![member("a", 1, 0), b]);
     let mut a = machine("a");
     assert_eq!(a.look(at(0), &found(member("b", 1, 5))), []);
-    // The last member with this division has ended. Possibly it had not announced the last division.
+    // The last member with this assignment has ended. It may not have announced the last assignment.
     assert_eq!(a.look(at(1), &found(member("b", 0, 5))), [divide(None, division(23, &["a"], &[]))]);
 }
 
-/// Else the other owner would begin its run as soon as it sees the announcement, perhaps before it sees the last division.
+/// Otherwise the other owner would begin its run as soon as it sees the announcement, perhaps before it sees the last
+/// assignment.
 #[test]
 fn a_run_of_a_regained_key_counts_as_lost_until_the_other_owner_has_left() {
     let name = |name: &str| ShardHash::of([name]);

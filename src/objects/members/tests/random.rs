@@ -1,5 +1,5 @@
-//! Members in random worlds: clocks of different rates, old reads, writes that race, members that hang, die, leave and join, and runs
-//! that do not end.
+//! Members in random worlds: clocks of different rates, old reads, writes that race, members that hang, die, leave and
+//! join, and runs that do not end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,16 +16,17 @@ const KEYS: usize = 12;
 /// The number of earlier states of the store that a read can find.
 const OLD_STATES: usize = 50;
 
-/// Counts the events of all worlds. The test checks that there were enough.
+/// Counts the events of all worlds. The test checks that enough of each happened.
 #[derive(Debug, Default)]
 struct WorldCounts {
     runs: usize,
-    /// Runs at another member than the run before, and those of them that began while a member ran a key that it had lost.
+    /// Runs in another member than the previous run of the key, and how many of those began while a member ran a key
+    /// that it had lost.
     moves: usize,
     moves_beside_lost_runs: usize,
     /// Members that were expelled while they were paused.
     expelled: usize,
-    /// Divisions that keep more than one earlier division, and as many as they can.
+    /// Assignments that keep more than one earlier assignment, and those that keep as many as they can.
     long_divisions: usize,
     longest_divisions: usize,
     old_reads: usize,
@@ -81,7 +82,7 @@ struct GroupState {
     members: Vec<FoundMember>,
 }
 
-/// A look at the group, which takes several steps.
+/// A read of the group, which takes several steps.
 #[derive(Default)]
 enum Reading {
     #[default]
@@ -98,17 +99,17 @@ struct WorldMember {
     offset: u64,
     /// The time by its clock when its lease was last written.
     renewed: Nanos,
-    /// The division that is in effect, and the runs.
+    /// The assignment that is in effect, and the runs.
     shards: Shards,
     running: BTreeMap<usize, Permit>,
     reading: Reading,
     writes: Vec<MemberWrite>,
-    /// The division that a write of the lease announces, which the store has not seen yet.
+    /// The assignment that an unfinished write of the lease announces.
     announcing: Option<u64>,
     announced: u64,
     /// Its runs do not end.
     is_stuck: bool,
-    /// It does nothing, as a process that is stopped.
+    /// It does nothing, like a process that is stopped.
     is_paused: bool,
 }
 
@@ -118,7 +119,7 @@ impl WorldMember {
         Nanos(self.offset + now / 100 * self.rate)
     }
 
-    /// Lets the latest division take effect, as `MemberTask::divide` does.
+    /// Puts the latest assignment into effect, as `MemberTask::divide` does.
     fn divide(&self) {
         let table = self.machine.table();
         let fence = Fence::unlimited(table.number);
@@ -158,7 +159,7 @@ impl World<'_> {
         let name = format!("m{}", self.joined);
         let version = self.store.next_version();
         self.store.leases.insert(name.clone(), StoredLease { version, is_gone: false, announced: 0 });
-        // The extremes are the interesting ones.
+        // The extremes are the interesting rates.
         let rate = [80, 80, 100, 120, 120][self.draw(5)];
         let offset = self.draws.draw() % 1_000_000_000_000;
         let mut member = WorldMember {
@@ -212,7 +213,7 @@ impl World<'_> {
         }
     }
 
-    /// Goes on with a look at the group.
+    /// Continues a read of the group.
     fn read(&mut self, index: usize) {
         let state = self.found_state();
         let member = &mut self.members[index];
@@ -227,7 +228,7 @@ impl World<'_> {
         };
     }
 
-    /// Returns the state of the store that a read finds. It may be old.
+    /// Returns the state of the store that a read finds, which may be old.
     fn found_state(&mut self) -> GroupState {
         if self.is_calm || self.old_states.is_empty() || self.draw(6) > 0 {
             return self.store.state();
@@ -296,7 +297,7 @@ impl World<'_> {
         self.store.change(&self.members[index].name, |_| {});
     }
 
-    /// Begins a run of a key, if it may run at the member.
+    /// Begins a run of a key, if the member may run it.
     fn run(&mut self, index: usize) {
         let key = self.draw(KEYS);
         let member = &self.members[index];
@@ -333,7 +334,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets all runs end, and all members look at the group until nothing changes.
+    /// Lets all runs end, and all members read the group until nothing changes.
     fn settle(&mut self) {
         self.is_calm = true;
         for _ in 0..100 {
