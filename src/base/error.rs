@@ -38,7 +38,8 @@ enum StartErrorKind {
 }
 
 impl StartError {
-    pub(crate) fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
+    /// Creates the error of an invalid setting. The message is "`field` is `value`, but must be `rule`".
+    pub fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
         Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
     }
 
@@ -52,12 +53,17 @@ impl StartError {
     }
 
     /// Rejects a name that no thread can have.
-    pub(crate) fn check_name(name: &str) -> Result<(), Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of an invalid setting if the name has a NUL.
+    pub fn check_name(name: &str) -> Result<(), Self> {
         if name.contains('\0') { Err(Self::setting("name", &name, "free of NUL characters")) } else { Ok(()) }
     }
 
     /// Creates the error of a named item, such as `manager "edge" has already been started`.
-    pub(crate) fn named(kind: &'static str, name: &str, fault: impl Into<Cow<'static, str>>) -> Self {
+    #[must_use]
+    pub fn named(kind: &'static str, name: &str, fault: impl Into<Cow<'static, str>>) -> Self {
         Self(StartErrorKind::Named { kind, name: name.to_owned(), fault: fault.into() })
     }
 
@@ -66,7 +72,9 @@ impl StartError {
         matches!(&self.0, StartErrorKind::Named { kind: of, name: named, .. } if *of == kind && named == name)
     }
 
-    pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
+    /// Creates the error of a thread that the operating system refused. `name` is the name of the thread.
+    #[must_use]
+    pub fn thread(name: &str, source: std::io::Error) -> Self {
         Self(StartErrorKind::Thread { name: name.to_owned(), source })
     }
 
@@ -77,7 +85,9 @@ impl StartError {
         Self(StartErrorKind::Unavailable { what: what.into(), source: source.into() })
     }
 
-    pub(crate) fn not_simulated(name: &str) -> Self {
+    /// Creates the error of a thread that a simulation cannot schedule. `name` is the name of the thread.
+    #[must_use]
+    pub fn not_simulated(name: &str) -> Self {
         Self(StartErrorKind::NotSimulated { name: name.to_owned() })
     }
 

@@ -163,7 +163,9 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    pub(crate) fn of(stopping: bool, threads: &[String]) -> Self {
+    /// Returns the phase of something whose threads with these names have not ended.
+    #[must_use]
+    pub fn of(stopping: bool, threads: &[String]) -> Self {
         match (threads.is_empty(), stopping) {
             (true, _) => Self::Ended,
             (false, true) => Self::Stopping,

@@ -256,7 +256,7 @@ impl RecorderHandle {
     /// waiting.
     fn store_later(&self) {
         let clock = &self.core.clock;
-        if clock.is_held() && clock.scheduler().is_none() {
+        if clock.is_held() && clock.seed().is_none() {
             return;
         }
         if self.writer.get().is_none() {

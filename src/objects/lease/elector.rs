@@ -10,7 +10,6 @@ use super::term::LimitedTerm;
 use super::timing::LeaseTiming;
 use crate::base::StartError;
 use crate::base::sync::Mutex;
-use crate::manager::election::elector::RAN_OUT;
 use crate::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
 use crate::objects::{Client, ObjectKey};
 use crate::run::{BoxError, Context};
@@ -251,7 +250,7 @@ impl Drop for LeaseLeadership {
 impl fmt::Display for LeaseLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RanOut => f.write_str(RAN_OUT),
+            Self::RanOut => f.write_str("it was not renewed in time"),
             Self::Taken(holder) if holder.is_empty() => f.write_str("another process has cleared the lease"),
             Self::Taken(holder) => write!(f, "{holder} holds the lease now"),
             Self::Deleted => f.write_str("the lease was deleted"),

@@ -219,7 +219,7 @@ impl<T: Object> ObjectWatch<T> {
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
         {
-            return Err(StartError::not_simulated(&group.slots[0].name));
+            return Err(StartError::not_simulated(&format!("{}-0", group.name)));
         }
         let is_local = api.client().capabilities().local;
         let machine = WatchMachine::new(query.clone(), is_local, backoff, group.clock.draws());

@@ -11,18 +11,13 @@ const CORE: [&str; 6] = ["base", "queue", "run", "watch", "controller", "manager
 const MOST_NAMES: usize = 35;
 
 /// Private items of the core that rooms above it use.
-const BORROWED: [&str; 10] = [
+const BORROWED: [&str; 5] = [
     // Locks and atomics that the model checker and the check of the order of locks can follow.
     "base/sync",
     "controller/MOST_RUNS",
-    "manager/ManagerMetrics",
-    "manager/NamedMetrics",
-    "manager/WeakManager",
-    "manager/election/elector/RAN_OUT",
     "run/error/Echo",
     "run/error/Mark",
-    "run/histogram/Tallies",
-    "watch/source/SourceState",
+    "watch/source_state/SourceState",
 ];
 
 /// Returns the uses of private items of the core in rooms above it, one line each.
