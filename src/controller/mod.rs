@@ -36,9 +36,7 @@ pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
 pub use self::key_status::KeyStatus;
-#[cfg(feature = "serve")]
-pub(crate) use self::recent_runs::MOST_RUNS;
-pub use self::recent_runs::{RecentRun, RecentRunResult};
+pub use self::recent_runs::RecentRun;
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};

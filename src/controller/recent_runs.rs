@@ -3,23 +3,15 @@
 //! Recording is off until somebody asks for it. While it is off, a run reads one flag.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::failed_keys::bounded;
+use super::waiters::RunOutcome;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::queue::{Key, Reasons};
-use crate::run::error::Chain;
 use crate::run::outcome::RunResult;
 use crate::run::runner::EndedRun;
-
-/// The number of runs without failure that a controller keeps.
-pub(crate) const MOST_RUNS: usize = 512;
-
-/// The number of failed runs that a controller keeps.
-const MOST_FAILURES: usize = 256;
 
 /// A run that has ended.
 ///
@@ -30,7 +22,7 @@ const MOST_FAILURES: usize = 256;
 ///
 /// ```
 /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
-/// use homeostat::controller::RecentRunResult;
+/// use homeostat::controller::RunOutcome;
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().start()?;
@@ -40,7 +32,7 @@ const MOST_FAILURES: usize = 256;
 /// vms.wait(&"vm-1", Duration::from_secs(10))?;
 /// let runs = vms.recent_runs();
 /// assert_eq!((runs[0].key, runs[0].reasons.to_string(), runs[0].attempt), ("vm-1", "manual".to_owned(), 1));
-/// assert_eq!(runs[0].result, RecentRunResult::Succeeded);
+/// assert_eq!(runs[0].outcome, RunOutcome::Succeeded);
 /// # Ok::<_, BoxError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,74 +52,22 @@ pub struct RecentRun<K> {
     pub took: Duration,
     /// The name of the thread.
     pub thread: String,
-    /// The result.
-    pub result: RecentRunResult,
-}
-
-/// The result of a [`RecentRun`]. Displays as a few words, without the error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RecentRunResult {
-    /// The run succeeded and requested no other run.
-    Succeeded,
-    /// The run requested another run after this time.
-    Requeued(Duration),
-    /// The run failed and is retried.
-    #[non_exhaustive]
-    Failed {
-        /// The error with its sources, at most 1,024 bytes.
-        error: String,
-        /// The time until the retry, as the policy decided.
-        retry_after: Duration,
-    },
-    /// The run failed and is not retried. Holds the error with its sources, at most 1,024 bytes.
-    Parked(String),
-    /// The run was aborted. Its key returned to the queue.
-    Aborted,
-}
-
-impl RecentRunResult {
-    fn new(result: &RunResult<'_>) -> Self {
-        match result {
-            RunResult::Succeeded => Self::Succeeded,
-            RunResult::Requeued(after) => Self::Requeued(*after),
-            RunResult::Aborted => Self::Aborted,
-            RunResult::Failed(failed) => {
-                let error = bounded(Chain(failed.error).to_string());
-                match failed.retry_after {
-                    Some(retry_after) => Self::Failed { error, retry_after },
-                    None => Self::Parked(error),
-                }
-            }
-        }
-    }
-
-    /// Returns the error of a failed run.
-    #[must_use]
-    pub fn error(&self) -> Option<&str> {
-        match self {
-            Self::Failed { error, .. } | Self::Parked(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for RecentRunResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Succeeded => "succeeded",
-            Self::Requeued(_) => "requeued",
-            Self::Failed { .. } => "failed",
-            Self::Parked(_) => "parked",
-            Self::Aborted => "aborted",
-        })
-    }
+    /// The outcome.
+    pub outcome: RunOutcome,
+    /// The time until the retry of a failed run, as the policy decided. `None` if it is not retried.
+    pub retry_after: Option<Duration>,
 }
 
 impl<K> RecentRun<K> {
+    /// The number of runs without failure that a controller keeps.
+    pub const MOST: usize = 512;
+
+    /// The number of failed runs that a controller keeps.
+    pub const MOST_FAILED: usize = 256;
+
     pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> RecentRun<J> {
-        let Self { key, reasons, attempt, queued_for, started, took, thread, result } = self;
-        RecentRun { key: show(&key), reasons, attempt, queued_for, started, took, thread, result }
+        let Self { key, reasons, attempt, queued_for, started, took, thread, outcome, retry_after } = self;
+        RecentRun { key: show(&key), reasons, attempt, queued_for, started, took, thread, outcome, retry_after }
     }
 }
 
@@ -180,12 +120,13 @@ impl<K: Key> RecentRuns<K> {
             started: clock.instant(run.start).unwrap_or_else(|| clock.now()),
             took: run.end.since(run.start),
             thread: run.thread.to_owned(),
-            result: RecentRunResult::new(result),
+            outcome: RunOutcome::of(result),
+            retry_after: if let RunResult::Failed(failed) = result { failed.retry_after } else { None },
         };
         let mut runs = self.runs.lock();
-        let (kept, most) = match run.result.error() {
-            Some(_) => (&mut runs.failed, MOST_FAILURES),
-            None => (&mut runs.others, MOST_RUNS),
+        let (kept, most) = match run.outcome.error() {
+            Some(_) => (&mut runs.failed, RecentRun::<K>::MOST_FAILED),
+            None => (&mut runs.others, RecentRun::<K>::MOST),
         };
         let oldest = if kept.len() < most { None } else { kept.pop_front() };
         kept.push_back(run);
@@ -210,6 +151,9 @@ mod tests {
     use crate::base::time::Nanos;
     use crate::run::context::RunInfo;
     use crate::run::outcome::Failed;
+
+    const MOST_RUNS: usize = RecentRun::<()>::MOST;
+    const MOST_FAILURES: usize = RecentRun::<()>::MOST_FAILED;
 
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {

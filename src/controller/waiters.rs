@@ -23,7 +23,7 @@ use crate::queue::{FastState, Key};
 use crate::run::error::Chain;
 use crate::run::outcome::RunResult;
 
-/// The result of a key's run.
+/// The outcome of a run. Displays as a word, without the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunOutcome {
@@ -31,10 +31,40 @@ pub enum RunOutcome {
     Succeeded,
     /// The run requested another run after this time.
     Requeued(Duration),
-    /// The run failed and is not retried. Holds the error with its sources, at most 1,024 bytes (see [`FailedKey::error`]).
+    /// The run failed. Holds the error with its sources, at most 1,024 bytes (see [`FailedKey::error`]).
     ///
     /// [`FailedKey::error`]: super::FailedKey::error
     Failed(String),
+    /// The run was aborted. Its key returned to the queue.
+    Aborted,
+}
+
+impl RunOutcome {
+    pub(super) fn of(result: &RunResult<'_>) -> Self {
+        match result {
+            RunResult::Succeeded => Self::Succeeded,
+            RunResult::Requeued(after) => Self::Requeued(*after),
+            RunResult::Failed(failed) => Self::Failed(bounded(Chain(failed.error).to_string())),
+            RunResult::Aborted => Self::Aborted,
+        }
+    }
+
+    /// Returns the error of a failed run.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        if let Self::Failed(error) = self { Some(error) } else { None }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Succeeded => "succeeded",
+            Self::Requeued(_) => "requeued",
+            Self::Failed(_) => "failed",
+            Self::Aborted => "aborted",
+        })
+    }
 }
 
 /// The reason why a wait failed.
@@ -107,16 +137,11 @@ impl<K: Key> KeyWaiters<K> {
 
     /// Records the outcome of a run, before its claim ends.
     pub(super) fn note(&self, key: &K, outcome: &RunResult<'_>) {
-        if self.waiting.load(SeqCst) == 0 {
+        if self.waiting.load(SeqCst) == 0 || matches!(outcome, RunResult::Aborted) {
             return;
         }
         // The error shows itself outside the lock.
-        let outcome = match outcome {
-            RunResult::Succeeded => RunOutcome::Succeeded,
-            RunResult::Requeued(after) => RunOutcome::Requeued(*after),
-            RunResult::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
-            RunResult::Aborted => return,
-        };
+        let outcome = RunOutcome::of(outcome);
         self.count(key, |awaited| awaited.ended = Some((awaited.begun, outcome)));
     }
 

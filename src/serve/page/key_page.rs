@@ -6,8 +6,9 @@ use std::time::{Instant, SystemTime};
 use super::data::{ChipColour, cell, chip, detail, heading, row_name, table};
 use super::escape::{key, line, lines};
 use super::units::{span, stamp, time_of_day};
-use crate::controller::{KeyStatus, RecentRun, RecentRunResult};
+use crate::controller::{KeyStatus, RecentRun, RunOutcome};
 use crate::queue::{KeyState, PendingRerun};
+use crate::serve::status::result_of;
 
 /// The time that a page shows, and the name of the manager.
 pub(super) struct PageTime<'a> {
@@ -132,15 +133,15 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
         let ago = now.saturating_duration_since(run.started);
         let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
         row_name(out, format_args!("{began} <small>{} ago</small>", span(ago)));
-        cell(out, "state", "result", result(&run.result));
+        cell(out, "state", "result", result(run));
         cell(out, "", "why", line(&run.reasons.to_string()));
         cell(out, "n", "try", run.attempt);
         cell(out, "n", "waited", span(run.queued_for));
         cell(out, "n", "took", span(run.took));
         cell(out, "wide", "thread", line(&run.thread));
-        let end = match &run.result {
-            RecentRunResult::Requeued(after) => format!("again after {}", span(*after)),
-            result => detail(&format!("run {began} {}", run.attempt), result.error().unwrap_or_default()),
+        let end = match &run.outcome {
+            RunOutcome::Requeued(after) => format!("again after {}", span(*after)),
+            outcome => detail(&format!("run {began} {}", run.attempt), outcome.error().unwrap_or_default()),
         };
         cell(out, "why", "error or next", end);
         out.push_str("</tr>");
@@ -148,12 +149,12 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
     out.push_str("</tbody></table></section>");
 }
 
-fn result(result: &RecentRunResult) -> String {
-    let colour = match result {
-        RecentRunResult::Failed { .. } => ChipColour::Warn,
-        RecentRunResult::Parked(_) => ChipColour::Bad,
-        RecentRunResult::Aborted => ChipColour::Calm,
+fn result(run: &RecentRun<String>) -> String {
+    let colour = match run.outcome {
+        RunOutcome::Failed(_) if run.retry_after.is_none() => ChipColour::Bad,
+        RunOutcome::Failed(_) => ChipColour::Warn,
+        RunOutcome::Aborted => ChipColour::Calm,
         _ => ChipColour::Good,
     };
-    chip(colour, result)
+    chip(colour, result_of(run))
 }

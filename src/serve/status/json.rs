@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::checks::{CheckResult, all_ok};
 use super::process::ProcessFacts;
-use crate::controller::{ControllerStatus, FailedKey, RecentRun, RecentRunResult, RunningKey};
+use crate::controller::{ControllerStatus, FailedKey, RecentRun, RunOutcome, RunningKey};
 use crate::manager::ManagerStatus;
 use crate::run::Histogram;
 use crate::watch::SourceStatus;
@@ -133,11 +133,14 @@ fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
     })
 }
 
+/// Returns the result of a run in a word.
+pub(crate) fn result_of(run: &RecentRun<String>) -> String {
+    let is_parked = run.outcome.error().is_some() && run.retry_after.is_none();
+    if is_parked { "parked".to_owned() } else { run.outcome.to_string() }
+}
+
 fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
-    let again = match &run.result {
-        RecentRunResult::Requeued(after) | RecentRunResult::Failed { retry_after: after, .. } => Some(seconds(*after)),
-        _ => None,
-    };
+    let again = if let RunOutcome::Requeued(after) = run.outcome { Some(after) } else { run.retry_after };
     json!({
         "key": run.key,
         "reasons": run.reasons.to_string(),
@@ -146,9 +149,9 @@ fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
         "startedAgoSeconds": seconds(now.saturating_duration_since(run.started)),
         "tookSeconds": seconds(run.took),
         "thread": run.thread,
-        "result": run.result.to_string(),
-        "error": run.result.error(),
-        "againInSeconds": again,
+        "result": result_of(run),
+        "error": run.outcome.error(),
+        "againInSeconds": again.map(seconds),
     })
 }
 

@@ -9,6 +9,6 @@ mod prometheus;
 pub(crate) use self::checks::{
     CheckKind, CheckResult, FailureReasons, HealthChecks, all_ok, reply_to_group, reply_to_one,
 };
-pub(crate) use self::json::status_json;
+pub(crate) use self::json::{result_of, status_json};
 pub(crate) use self::process::ProcessFacts;
 pub(crate) use self::prometheus::{CONTENT_TYPE, metrics_text};

@@ -11,10 +11,9 @@ const CORE: [&str; 6] = ["base", "queue", "run", "watch", "controller", "manager
 const MOST_NAMES: usize = 35;
 
 /// Private items of the core that rooms above it use.
-const BORROWED: [&str; 5] = [
+const BORROWED: [&str; 4] = [
     // Locks and atomics that the model checker and the check of the order of locks can follow.
     "base/sync",
-    "controller/MOST_RUNS",
     "run/error/Echo",
     "run/error/Mark",
     "watch/source_state/SourceState",
