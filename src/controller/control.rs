@@ -12,7 +12,7 @@ use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::Key;
+use crate::queue::{EnqueueMethod, Key};
 use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// A resync that takes longer is reported: it delays the other controllers of its pool.
@@ -144,7 +144,8 @@ impl<K: Key> ControlTask<K> {
             let controller = self.state.name.as_str();
             let keys = if is_due { "all keys" } else { "the keys that its gates select" };
             log::debug!(controller, keys; "{controller}: resync of {keys}");
-            self.state.sources.for_each(|source| source.resync(!is_due));
+            let method = if is_due { EnqueueMethod::EnqueueResync } else { EnqueueMethod::EnqueueSelected };
+            self.state.sources.for_each(|source| source.resync(method));
             let took = self.state.clock.nanos().since(now);
             if took > SLOW_RESYNC {
                 let took = Rounded(took);

@@ -64,7 +64,7 @@ pub(crate) struct QueueShared<K: Key> {
     pub(crate) config: QueueConfig,
     /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
-    /// Tells, without the lock, whether a key has moved to or from this process. `None` if keys do not move.
+    /// Called without the lock for a selective request. `None` selects all keys.
     pub(super) selects: Option<Selects<K>>,
 }
 

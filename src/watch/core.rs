@@ -16,7 +16,7 @@ use crate::base::error::StartError;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::shielded;
 use crate::base::wait::AutoResetEvent;
-use crate::queue::{FastState, Key};
+use crate::queue::{EnqueueMethod, FastState, Key};
 use crate::run::gate::GateSource;
 use crate::watch::source_state::SourceState;
 use crate::watch::store::Store;
@@ -218,7 +218,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             let Some(change) = self.compare(key, value, synced) else {
                 counts.unchanged += 1;
                 if locked.state.buffers.iter().any(|buffer| buffer.with_unchanged) {
-                    let unchanged = |value| (key, StoredChange::Unchanged { value, moved_only: false });
+                    let unchanged =
+                        |value| (key, StoredChange::Unchanged { value, method: EnqueueMethod::EnqueueResync });
                     found.extend(self.store.get(key).map(unchanged));
                 }
                 continue;
@@ -250,9 +251,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Delivers every item as unchanged to the subscribers that `to` selects. `moved_only`: so that only keys run that have moved
-    /// to or from this process.
-    pub(super) fn resync(&self, moved_only: bool, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+    /// Delivers every item as unchanged to the subscribers that `to` selects. They enqueue keys by `method`.
+    pub(super) fn resync(&self, method: EnqueueMethod, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         // Declared before the lock, so that it drops after the release.
         let all;
         let mut locked = self.lock();
@@ -261,7 +261,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
         all = self.store.snapshot();
         for (key, value) in &all {
-            locked.append(key, StoredChange::Unchanged { value: Arc::clone(value), moved_only }, &to);
+            locked.append(key, StoredChange::Unchanged { value: Arc::clone(value), method }, &to);
         }
     }
 

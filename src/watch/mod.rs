@@ -42,7 +42,7 @@ use self::core::WatchCore;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
-use crate::queue::Key;
+use crate::queue::{EnqueueMethod, Key};
 use crate::run::gate::GateSource;
 #[cfg(feature = "objects")]
 use crate::watch::source_state::SourceState;
@@ -135,7 +135,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.core.resync(false, |_| true);
+        self.core.resync(EnqueueMethod::EnqueueResync, |_| true);
     }
 
     /// Returns a handle to check the producer's health and to trigger a listing. It stays valid when the watch has been given

@@ -16,7 +16,7 @@ use crate::base::clock::ManualClock;
 use crate::base::running::Running;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::queue::Tally;
+use crate::queue::{EnqueueMethod, Tally};
 
 type Core = WatchCore<u8, u32>;
 
@@ -177,7 +177,7 @@ fn a_resync_of_one_subscriber_that_races_with_changes_delivers_nothing_outdated(
             set(&producer, 2);
             producer.remove(&0, None)
         });
-        core.resync(false, |buffer| Arc::ptr_eq(buffer, &subscriber.buffer));
+        core.resync(EnqueueMethod::EnqueueResync, |buffer| Arc::ptr_eq(buffer, &subscriber.buffer));
         subscriber.hear_all();
         changing.join().unwrap();
         subscriber.hear_all();

@@ -9,6 +9,7 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::text::{bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Progress;
+use crate::queue::EnqueueMethod;
 
 /// A source of keys, as its controller sees it: the state of a poller, or a subscription.
 pub(crate) trait KeySource: Send + Sync {
@@ -30,9 +31,10 @@ pub(crate) trait KeySource: Send + Sync {
     /// Stops the source, and with `abort` cancels its listing. Drops user code, so call it without a lock.
     fn end(&self, abort: bool);
 
-    /// Enqueues all keys, or with `moved_only` those that have moved to or from this process. A poller does nothing. Runs user
-    /// code, so call it without a lock.
-    fn resync(&self, _moved_only: bool) {}
+    /// Enqueues all keys by `method`. A poller does nothing. Runs user code, so call it without a lock.
+    fn resync(&self, method: EnqueueMethod) {
+        let _ = method;
+    }
 
     /// Lists all keys now, if the source polls.
     fn trigger(&self) {}

@@ -312,8 +312,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
             return None;
         }
         let mut request = self.settings.request(event.kind(), next.initial);
-        if next.moved_only {
-            request.method = EnqueueMethod::EnqueueSelected;
+        if let Some(method) = next.resync {
+            request.method = method;
         }
         if let Some(reasons) = &mut self.reasons {
             request.reasons = reasons(event) | self.settings.reasons;

@@ -16,7 +16,7 @@ use crate::base::task::{Next, Task};
 use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Latch, Progress};
-use crate::queue::Key;
+use crate::queue::{EnqueueMethod, Key};
 use crate::watch::source_state::KeySource;
 
 /// The methods of a running subscription, which its handle [`Running<Subscription>`](Running) derefs to.
@@ -106,8 +106,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> KeySource for Attached<K, T> {
         self.buffer.leave();
     }
 
-    fn resync(&self, moved_only: bool) {
-        self.core.resync(moved_only, |buffer| Arc::ptr_eq(buffer, &self.buffer));
+    fn resync(&self, method: EnqueueMethod) {
+        self.core.resync(method, |buffer| Arc::ptr_eq(buffer, &self.buffer));
     }
 }
 
@@ -263,7 +263,7 @@ impl Subscription {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.source.resync(false);
+        self.source.resync(EnqueueMethod::EnqueueResync);
     }
 }
 

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::event::Event;
+use crate::queue::EnqueueMethod;
 
 /// A change of one key, as the watch has stored it.
 pub(crate) enum StoredChange<T> {
@@ -47,10 +48,10 @@ pub(crate) enum StoredChange<T> {
     Deleted {
         last: Arc<T>,
     },
-    /// `moved_only`: only keys that have moved to or from this process are to run.
+    /// A resync, which enqueues keys by this method.
     Unchanged {
         value: Arc<T>,
-        moved_only: bool,
+        method: EnqueueMethod,
     },
 }
 
@@ -60,9 +61,7 @@ impl<T> Clone for StoredChange<T> {
             Self::Created { new, initial } => Self::Created { new: Arc::clone(new), initial: *initial },
             Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
             Self::Deleted { last } => Self::Deleted { last: Arc::clone(last) },
-            Self::Unchanged { value, moved_only } => {
-                Self::Unchanged { value: Arc::clone(value), moved_only: *moved_only }
-            }
+            Self::Unchanged { value, method } => Self::Unchanged { value: Arc::clone(value), method: *method },
         }
     }
 }
@@ -115,10 +114,8 @@ struct KeyChanges<T> {
     now: Option<Arc<T>>,
     /// The only change is a creation as part of the initial list.
     initial: bool,
-    /// The only change is a resync.
-    unchanged: bool,
-    /// It is a resync of keys that have moved.
-    moved_only: bool,
+    /// The method of the resync, if that is the only change.
+    resync: Option<EnqueueMethod>,
 }
 
 /// An event to be delivered.
@@ -127,8 +124,8 @@ pub(crate) struct NextEvent<K, T> {
     pub(crate) event: Event<K, T>,
     /// The event belongs to the initial list.
     pub(crate) initial: bool,
-    /// The event tells of no change. Only keys that have moved to or from this process are to run.
-    pub(crate) moved_only: bool,
+    /// The method of the resync, if nothing has changed.
+    pub(crate) resync: Option<EnqueueMethod>,
 }
 
 impl<K, T, S> EventBuffer<K, T, S> {
@@ -220,20 +217,19 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
             && changes.events() > 1
         {
             let (key, initial) = (key.clone(), changes.initial);
-            return changes.next(key).map(|event| NextEvent { event, initial, moved_only: false });
+            return changes.next(key).map(|event| NextEvent { event, initial, resync: None });
         }
         let BufferEntry::Key(KeyEntry { key, mut changes, .. }) = self.pop()? else {
-            return Some(NextEvent { event: Event::Synced, initial: true, moved_only: false });
+            return Some(NextEvent { event: Event::Synced, initial: true, resync: None });
         };
-        let (initial, moved_only) = (changes.initial, changes.unchanged && changes.moved_only);
-        changes.next(key).map(|event| NextEvent { event, initial, moved_only })
+        let (initial, resync) = (changes.initial, changes.resync);
+        changes.next(key).map(|event| NextEvent { event, initial, resync })
     }
 }
 
 impl<T> KeyChanges<T> {
     fn new(change: StoredChange<T>) -> Self {
-        let mut changes =
-            Self { sent: None, gone: None, now: None, initial: false, unchanged: false, moved_only: false };
+        let mut changes = Self { sent: None, gone: None, now: None, initial: false, resync: None };
         match change {
             StoredChange::Created { new, initial } => {
                 changes.now = Some(new);
@@ -247,24 +243,25 @@ impl<T> KeyChanges<T> {
                 changes.sent = Some(Arc::clone(&last));
                 changes.gone = Some(last);
             }
-            StoredChange::Unchanged { value, moved_only } => {
+            StoredChange::Unchanged { value, method } => {
                 changes.sent = Some(Arc::clone(&value));
                 changes.now = Some(value);
-                changes.unchanged = true;
-                changes.moved_only = moved_only;
+                changes.resync = Some(method);
             }
         }
         changes
     }
 
     fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
-        if let StoredChange::Unchanged { value, moved_only } = change {
+        if let StoredChange::Unchanged { value, method } = change {
             // The other events of the key already tell its value.
-            self.moved_only &= moved_only;
+            if method != EnqueueMethod::EnqueueSelected {
+                self.resync = self.resync.map(|_| method);
+            }
             return [Some(value), None];
         }
         self.initial = false;
-        self.unchanged = false;
+        self.resync = None;
         match change {
             StoredChange::Created { new, .. } => [self.now.replace(new), None],
             StoredChange::Updated { old, new } => [self.now.replace(new), Some(old)],
@@ -297,7 +294,7 @@ impl<T> KeyChanges<T> {
         let new = self.now.take()?;
         Some(match sent {
             None => Event::Created { key, new },
-            Some(_) if self.unchanged => Event::Unchanged { key, value: new },
+            Some(_) if self.resync.is_some() => Event::Unchanged { key, value: new },
             Some(old) => Event::Updated { key, old, new },
         })
     }

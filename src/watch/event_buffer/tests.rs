@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{EventBuffer, NextEvent, StoredChange};
+use crate::queue::EnqueueMethod;
 use crate::watch::event::{Event, EventKind};
 
 type Subject = EventBuffer<u8, u32, RandomState>;
@@ -100,28 +101,30 @@ fn changes_between_two_events_of_one_entry_are_delivered() {
 }
 
 #[test]
-fn an_item_is_for_moved_keys_only_if_all_its_resyncs_are() {
+fn an_item_is_for_selected_keys_only_if_all_its_resyncs_are() {
+    const ALL: EnqueueMethod = EnqueueMethod::EnqueueResync;
+    const SELECTED: EnqueueMethod = EnqueueMethod::EnqueueSelected;
     let one = value(1);
-    let moved_only = |resyncs: &[bool], update: bool| {
+    let resync = |methods: &[EnqueueMethod], update: bool| {
         let mut subject = Subject::new();
-        for moved_only in resyncs {
-            subject.add(&0, StoredChange::Unchanged { value: Arc::clone(&one), moved_only: *moved_only });
+        for method in methods {
+            subject.add(&0, StoredChange::Unchanged { value: Arc::clone(&one), method: *method });
         }
         if update {
             subject.add(&0, StoredChange::Updated { old: Arc::clone(&one), new: value(2) });
         }
-        std::iter::from_fn(|| subject.take()).map(|notice| notice.moved_only).collect::<Vec<_>>()
+        std::iter::from_fn(|| subject.take()).map(|notice| notice.resync).collect::<Vec<_>>()
     };
-    assert_eq!(moved_only(&[true, true], false), [true]);
-    assert_eq!(moved_only(&[true, false], false), [false]);
-    assert_eq!(moved_only(&[false, true], false), [false]);
-    assert_eq!(moved_only(&[true], true), [false]);
+    assert_eq!(resync(&[SELECTED, SELECTED], false), [Some(SELECTED)]);
+    assert_eq!(resync(&[SELECTED, ALL], false), [Some(ALL)]);
+    assert_eq!(resync(&[ALL, SELECTED], false), [Some(ALL)]);
+    assert_eq!(resync(&[SELECTED], true), [None]);
 }
 
 #[test]
 fn an_unchanged_item_adds_nothing_to_other_changes() {
     let one = value(1);
-    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one), moved_only: false };
+    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one), method: EnqueueMethod::EnqueueResync };
     let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
     let take = |subject: &mut Subject| subject.take().map(|notice| text(&notice));
     let mut subject = Subject::new();
@@ -133,7 +136,7 @@ fn an_unchanged_item_adds_nothing_to_other_changes() {
     subject.add(&0, update());
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, update());
-    subject.add(&0, StoredChange::Unchanged { value: value(2), moved_only: false });
+    subject.add(&0, StoredChange::Unchanged { value: value(2), method: EnqueueMethod::EnqueueResync });
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, unchanged());
     subject.add(&0, StoredChange::Deleted { last: Arc::clone(&one) });
@@ -152,7 +155,7 @@ fn only_a_creation_without_later_changes_is_initial() {
             };
             subject.add(&0, change);
         }
-        subject.add(&0, StoredChange::Unchanged { value: value(9), moved_only: false });
+        subject.add(&0, StoredChange::Unchanged { value: value(9), method: EnqueueMethod::EnqueueResync });
         std::iter::from_fn(|| subject.take()).map(|notice| notice.initial).collect::<Vec<_>>()
     };
     assert_eq!(initial(&[Some(1)]), [true]);
@@ -317,7 +320,7 @@ proptest! {
                         if model.untold.get(&key).is_none_or(Vec::is_empty) {
                             model.happened(key, EventKind::Unchanged);
                         }
-                        subject.add(&key, StoredChange::Unchanged { value, moved_only: false });
+                        subject.add(&key, StoredChange::Unchanged { value, method: EnqueueMethod::EnqueueResync });
                     }
                 }
                 Step::Synced => {
