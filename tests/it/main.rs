@@ -114,5 +114,6 @@ mod project {
     mod compile_errors;
     mod log_fields;
     mod seam;
+    mod size;
     mod tidy;
 }

@@ -1,0 +1,187 @@
+//! The size of the core: its lines, the features that it names, and the files that a key and a stop pass.
+//!
+//! The bounds may only fall. `.ci/core` prints the figures, and those that need a build.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
+
+/// The most lines of code that a build without features compiles.
+const MOST_LINES: usize = 17_040;
+
+/// The most places in the core that name a feature of an outer room.
+const MOST_FEATURES: usize = 7;
+
+/// The most files that a section of `ARCHITECTURE.md` about a path names.
+const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 34), ("The path of a stop", 33)];
+
+/// The features of the core itself.
+const CORE_FEATURES: [&str; 2] = ["signals", "metrics"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Adds the source files of a folder that are not tests or models.
+fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if ["tests", "models"].contains(&name.as_str()) {
+            continue;
+        }
+        if path.is_dir() {
+            add_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn files_of(room: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    add_files(&root().join("src").join(room), &mut files);
+    files
+}
+
+/// Returns the text without line comments, and with `"…"` in place of each string.
+fn without_comments(text: &str) -> String {
+    let (mut code, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if first == '"' {
+            code.push_str("\"…\"");
+            let mut is_escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == '"' && !is_escaped;
+                is_escaped = *c == '\\' && !is_escaped;
+                ends
+            });
+            end.map_or(rest.len(), |(at, _)| at + 1)
+        } else if let Some(length) = ["'\"'", "'{'", "'}'", "'('", "')'", "'['", "']'"]
+            .iter()
+            .find_map(|quoted| rest.starts_with(quoted).then_some(3))
+        {
+            length
+        } else {
+            code.push(first);
+            first.len_utf8()
+        };
+        rest = &rest[skipped..];
+    }
+    code
+}
+
+/// Returns whether an attribute excludes its item from a default build: a test, a model or a feature.
+fn excludes(line: &str) -> bool {
+    let condition = line.trim_start().strip_prefix("#[cfg(").unwrap_or_default();
+    let condition = condition.strip_prefix("all(").or(condition.strip_prefix("any(")).unwrap_or(condition);
+    ["test", "loom", "feature", "doc"].iter().any(|name| condition.starts_with(name))
+}
+
+/// Counts the lines of code that a build without features compiles.
+fn count_lines(text: &str) -> usize {
+    let code = without_comments(text);
+    let mut lines = code.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        if !excludes(line) {
+            count += 1;
+            continue;
+        }
+        while lines.next_if(|line| line.starts_with("#[")).is_some() {}
+        let (mut depth, mut has_body) = (0, false);
+        for line in lines.by_ref() {
+            has_body |= line.contains('{');
+            let count = |brackets: &[char]| i32::try_from(line.matches(brackets).count()).unwrap();
+            depth += count(&['(', '[', '{']) - count(&[')', ']', '}']);
+            if depth <= 0 && (has_body || line.ends_with([';', ','])) {
+                break;
+            }
+        }
+    }
+    count
+}
+
+fn count_features(text: &str) -> usize {
+    let names = text.split("feature = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    names.filter(|name| !CORE_FEATURES.contains(name)).count()
+}
+
+/// Returns the source files that a section of `ARCHITECTURE.md` names.
+fn files_in_section(title: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, section) = text.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title:?}"));
+    let section = section.split("\n## ").next().unwrap_or_default();
+    section.split('`').filter(|word| word.ends_with(".rs")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_core_stays_within_its_bounds() {
+    let (mut lines, mut features) = (0, 0);
+    let mut out = io::stdout().lock();
+    for room in ROOMS {
+        let (mut room_lines, mut room_features) = (0, 0);
+        for path in files_of(room) {
+            let text = fs::read_to_string(&path).unwrap();
+            room_lines += count_lines(&text);
+            room_features += count_features(&text);
+        }
+        writeln!(out, "{room}: {room_lines} lines, {room_features} names of other features").unwrap();
+        (lines, features) = (lines + room_lines, features + room_features);
+    }
+    writeln!(out, "core: {lines} lines, {features} names of other features").unwrap();
+    assert!(lines > 5_000, "the files of the core were not found");
+    assert!(lines <= MOST_LINES, "{lines} lines of the core, the bound is {MOST_LINES}");
+    assert!(
+        features <= MOST_FEATURES,
+        "the core names other features in {features} places, the bound is {MOST_FEATURES}"
+    );
+}
+
+#[test]
+fn a_key_and_a_stop_pass_few_files() {
+    let mut out = io::stdout().lock();
+    for (title, most) in MOST_FILES {
+        let files = files_in_section(title);
+        for file in &files {
+            assert!(root().join("src").join(file).is_file(), "{title:?} names src/{file}, which does not exist");
+        }
+        writeln!(out, "{title}: {} files", files.len()).unwrap();
+        assert!(!files.is_empty() && files.len() <= most, "{title:?} names {} files: {files:#?}", files.len());
+    }
+}
+
+#[test]
+fn only_code_of_a_default_build_is_counted() {
+    let text = "
+        // A comment.
+        fn counted() { // 1
+            let text = \"// { not a comment\"; // 2
+        } // 3
+        #[cfg(feature = \"serve\")]
+        #[expect(dead_code)]
+        fn of_a_feature(
+            argument: u8,
+        ) -> u8 {
+            argument
+        }
+        #[cfg(test)]
+        mod tests;
+        struct Counted { // 4
+            #[cfg(any(test, feature = \"testing\"))]
+            field: Vec<(u8, u8)>,
+            other: u8, // 5
+        } // 6
+        #[cfg(unix)] // 7
+        fn portable() {} // 8
+    ";
+    assert_eq!(count_lines(text), 8);
+    assert_eq!(count_features(text), 2);
+    assert_eq!(count_features("#[cfg(feature = \"metrics\")]"), 0);
+}
