@@ -41,7 +41,9 @@ impl<T, E: Display> Answer for Result<T, E> {
     }
 }
 
-/// Calls `look` until its answer ends the wait, and returns its value. After a minute, panics with `what` and the last answer.
+/// Calls `look` until its answer ends the wait, and returns its value.
+///
+/// After a minute, panics with `what` and the last answer.
 #[track_caller]
 pub(crate) fn until<A: Answer>(what: &str, look: impl FnMut() -> A) -> A::Value {
     within(PATIENCE, what, look)
