@@ -11,6 +11,7 @@
 //! | a deadline for a call | [`Run`], [`Overrun`] |
 //! | waiting | [`Monitor`], [`AutoResetEvent`] |
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
+//! | the health of a source | [`SourceState`] |
 //! | code of users | [`shielded`], [`panic_message`], [`Chain`], [`find`] |
 //! | one line of text | [`one_line`], [`OneLine`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
@@ -150,3 +151,4 @@ pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
 pub use crate::run::error::{Chain, find};
+pub use crate::watch::source_state::SourceState;

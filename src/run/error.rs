@@ -190,8 +190,8 @@ impl Muted {
     }
 
     /// Returns the marked error.
-    #[cfg(feature = "objects")]
-    pub(crate) fn into_marked(self) -> BoxError {
+    #[must_use]
+    pub fn into_inner(self) -> BoxError {
         let Mark { error, echo } = self.0;
         // Only the echo shares the error, so this drop leaves one owner.
         drop(echo);

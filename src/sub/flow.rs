@@ -247,7 +247,7 @@ pub(super) fn conclude(result: SubResult, reconciler: &str, cx: &Context, key: &
     };
     let requeue = asked(&*error);
     let is_muted = is_muted(&*error);
-    let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.into_marked());
+    let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.into_inner());
     match ErrorClass::of(&*error) {
         ErrorClass::Quiet => {
             let shown = Chain(&*error);

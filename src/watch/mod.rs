@@ -44,7 +44,6 @@ use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::queue::{EnqueueMethod, Key};
 use crate::run::gate::GateSource;
-#[cfg(feature = "objects")]
 use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. A cheap handle.
@@ -151,9 +150,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.polls()
     }
 
-    /// Returns the state in which the producer records its health.
-    #[cfg(feature = "objects")]
-    pub(crate) fn source_state(&self) -> &Arc<SourceState> {
+    /// Returns the state in which a producer of its own records its health. A [`Poller`] and a [`Directory`] do it
+    /// themselves.
+    #[must_use]
+    pub fn source_state(&self) -> &Arc<SourceState> {
         &self.core.source
     }
 

@@ -1,5 +1,6 @@
 //! The state of a source: its health, as its thread records it, and its way to list on demand.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ pub(crate) trait KeySource: Send + Sync {
     }
 }
 
-/// The health of a source, as its thread records it.
-pub(crate) struct SourceState {
+/// The health of a source, as its thread records it. [`SourceStatus`](super::SourceStatus) shows it.
+pub struct SourceState {
     name: String,
     /// The name of the controller, if the source belongs to one alone.
     controller: Option<String>,
@@ -112,7 +113,9 @@ impl SourceState {
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Returns the name of the source, as log lines show it.
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -135,7 +138,7 @@ impl SourceState {
     }
 
     /// Records a success. Logs the end of a series of failures.
-    pub(crate) fn succeeded(&self) {
+    pub fn succeeded(&self) {
         let (failures, time) = {
             let mut record = self.record.lock();
             record.resumed = None;
@@ -151,24 +154,22 @@ impl SourceState {
 
     /// Records an error. In a series of failures, the first, second, fourth and so on are logged as warnings, the others at
     /// debug.
-    pub(crate) fn failed(&self, error: String) {
+    pub fn failed(&self, error: String) {
         self.note(log::Level::Warn, &bounded(error), "error");
     }
 
     /// Records a panic.
-    pub(crate) fn panicked(&self, message: &str) {
+    pub fn panicked(&self, message: &str) {
         self.note(log::Level::Error, &bounded(message.to_owned()), "panic");
     }
 
     /// Records that a stream was resumed, which may be quiet: it counts as healthy if it does not fail soon.
-    #[cfg(feature = "objects")]
-    pub(crate) fn resumed(&self) {
+    pub fn resumed(&self) {
         self.record.lock().resumed = Some(self.clock.nanos());
     }
 
     /// Records that a stream ended without an error and without an event since [`resumed`](Self::resumed).
-    #[cfg(feature = "objects")]
-    pub(crate) fn ended_without_event(&self) {
+    pub fn ended_without_event(&self) {
         if self.record.lock().is_calm(self.clock.nanos()) {
             self.succeeded();
         } else {
@@ -177,8 +178,7 @@ impl SourceState {
     }
 
     /// Records the number of objects that do not match their type, and the error of a new one.
-    #[cfg(feature = "objects")]
-    pub(crate) fn undecodable(&self, count: usize, error: Option<String>) {
+    pub fn undecodable(&self, count: usize, error: Option<String>) {
         let mut record = self.record.lock();
         record.undecodable = count;
         if count == 0 {
@@ -249,5 +249,16 @@ impl SourceState {
         let record = record.level(level).target(target).module_path_static(module).file_static(Some(file!()));
         let record = record.line(Some(line!())).key_values(&fields);
         log::logger().log(&record.args(format_args!("{text}")).build());
+    }
+}
+
+impl fmt::Debug for SourceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let record = self.record.lock();
+        f.debug_struct("SourceState")
+            .field("name", &self.name)
+            .field("failures", &record.failures)
+            .field("last_error", &record.last_error)
+            .finish_non_exhaustive()
     }
 }

@@ -14,8 +14,8 @@ use crate::objects::own_writes::ShownObjects;
 use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
-use crate::rt::{Chain, Nanos, Next, Overrun, Task, ThreadGroup, TurnContext, panic_message};
-use crate::watch::{Push, source_state::SourceState};
+use crate::rt::{Chain, Nanos, Next, Overrun, SourceState, Task, ThreadGroup, TurnContext, panic_message};
+use crate::watch::Push;
 
 /// A function that changes each object before the watch keeps it.
 pub(super) type Transform<T> = Box<dyn Fn(&mut T) + Send + Sync>;
