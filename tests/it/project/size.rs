@@ -10,10 +10,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 17_040;
-
-/// The most places in the core that name a feature of an outer room.
-const MOST_FEATURES: usize = 7;
+const MOST_LINES: usize = 17_063;
 
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
 const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 34), ("The path of a stop", 33)];
@@ -138,10 +135,7 @@ fn the_core_stays_within_its_bounds() {
     writeln!(out, "core: {lines} lines, {features} names of other features").unwrap();
     assert!(lines > 5_000, "the files of the core were not found");
     assert!(lines <= MOST_LINES, "{lines} lines of the core, the bound is {MOST_LINES}");
-    assert!(
-        features <= MOST_FEATURES,
-        "the core names other features in {features} places, the bound is {MOST_FEATURES}"
-    );
+    assert_eq!(features, 0, "the core names features of other rooms");
 }
 
 #[test]
