@@ -221,18 +221,6 @@ pub enum EnqueueMethod {
     EnqueueSelected,
 }
 
-impl EnqueueMethod {
-    /// Replaces a delay of zero by no delay. Selected keys are resynced as all keys are.
-    #[inline]
-    pub(super) fn plain(self) -> Self {
-        match self {
-            Self::EnqueueAfter(Duration::ZERO) => Self::Enqueue,
-            Self::EnqueueSelected => Self::EnqueueResync,
-            other => other,
-        }
-    }
-}
-
 /// A request for one key: the method, the priority and the reasons.
 ///
 /// # Examples

@@ -25,6 +25,17 @@ pub(crate) enum Ending {
     Defer(Reasons, Duration),
 }
 
+/// Whether the run of a key is deferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deferral {
+    #[default]
+    None,
+    /// The key is delayed because it may not run now. It still needs its run, and its delay is no backoff.
+    Deferred,
+    /// A claim holds the key, which was released meanwhile: the claim must not defer it.
+    Released,
+}
+
 impl Ending {
     /// Whether the key had a run.
     pub(crate) fn had_run(self) -> bool {
@@ -66,7 +77,7 @@ impl RecordState {
         let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        let was_released = std::mem::take(&mut self.released);
+        let was_released = std::mem::take(&mut self.deferral) == Deferral::Released;
         if !matches!(ending, Ending::PutBack(_) | Ending::Defer(..)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
@@ -147,7 +158,9 @@ impl RecordState {
         let latest = now.after(delay);
         bounds.keep_cap(rerun, latest);
         self.schedule(if rerun.has_time() { latest.min(self.due) } else { latest }, now);
-        self.deferred = self.phase == Phase::Delayed;
+        if self.phase == Phase::Delayed {
+            self.deferral = Deferral::Deferred;
+        }
     }
 
     /// Delays the next run until `interval` from now. For the end of a claim.
@@ -216,7 +229,7 @@ impl RecordState {
             Phase::Processing(_) => Phase::Processing(RerunKind::None),
             phase @ (Phase::Idle | Phase::Cooling) => phase,
             Phase::Ready | Phase::Delayed => {
-                self.deferred = false;
+                self.deferral = Deferral::None;
                 if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
                     self.due = bounds.not_before;
                     Phase::Cooling
@@ -237,13 +250,13 @@ impl RecordState {
     pub(crate) fn release(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) -> bool {
         match self.phase {
             Phase::Processing(_) => {
-                self.released = true;
+                self.deferral = Deferral::Released;
                 false
             }
-            Phase::Delayed if self.deferred => {
+            Phase::Delayed if self.deferral == Deferral::Deferred => {
                 let now = now();
                 let decision = self.move_delay(bounds, now.max(bounds.not_before), now);
-                self.deferred = false;
+                self.deferral = Deferral::None;
                 decision.to_tail
             }
             _ => false,
@@ -257,7 +270,7 @@ impl RecordState {
 
     /// Ends the delay or the cool-down of the record.
     pub(crate) fn expire(&mut self) {
-        self.deferred = false;
+        self.deferral = Deferral::None;
         self.phase = match self.phase {
             Phase::Delayed => Phase::Ready,
             Phase::Cooling => Phase::Idle,

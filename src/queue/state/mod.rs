@@ -6,7 +6,7 @@
 mod debounce;
 mod ending;
 
-pub(crate) use self::ending::{Ending, failures_if_retried};
+pub(crate) use self::ending::{Deferral, Ending, failures_if_retried};
 
 use std::time::Duration;
 
@@ -95,10 +95,7 @@ pub(crate) struct RecordState {
     pub(crate) priority: Priority,
     /// A request has moved the next or current run before the end of its backoff.
     pub(crate) early: bool,
-    /// The key is delayed because it may not run now. It still needs its run, and its delay is no backoff.
-    pub(crate) deferred: bool,
-    /// A claim holds the key, which was released meanwhile: the claim must not defer it.
-    pub(crate) released: bool,
+    pub(crate) deferral: Deferral,
 }
 
 /// The part of a [`RecordState`] that every key needs. It is stored beside the key.
@@ -115,8 +112,7 @@ pub(crate) struct DelayState {
     pub(crate) due: Nanos,
     pub(crate) failures: u32,
     pub(crate) early: bool,
-    pub(crate) deferred: bool,
-    pub(crate) released: bool,
+    pub(crate) deferral: Deferral,
     /// The slack of `due` in the wheel, as an exponent. No rule depends on it.
     pub(crate) slack: u8,
 }
@@ -180,8 +176,8 @@ impl RecordState {
     #[inline]
     pub(crate) fn of(line: LineState, delay: DelayState) -> Self {
         let LineState { reasons, phase, priority } = line;
-        let DelayState { due, failures, early, deferred, released, .. } = delay;
-        Self { due, failures, reasons, phase, priority, early, deferred, released }
+        let DelayState { due, failures, early, deferral, .. } = delay;
+        Self { due, failures, reasons, phase, priority, early, deferral }
     }
 
     #[inline]
@@ -191,8 +187,8 @@ impl RecordState {
 
     #[inline]
     pub(crate) fn delay(&self) -> DelayState {
-        let Self { due, failures, early, deferred, released, .. } = *self;
-        DelayState { due, failures, early, deferred, released, slack: 0 }
+        let Self { due, failures, early, deferral, .. } = *self;
+        DelayState { due, failures, early, deferral, slack: 0 }
     }
 
     #[inline]
@@ -218,11 +214,12 @@ impl RecordState {
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Decision {
-        let method = request.method.plain();
+        let method = plain(request.method);
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
-        if method == EnqueueMethod::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
+        let is_resync = matches!(method, EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected);
+        if is_resync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
             return EnqueueOutcome::Ignored.into();
         }
         let decision = match self.phase {
@@ -293,7 +290,7 @@ impl RecordState {
         now: impl Fn() -> Nanos,
     ) -> Decision {
         match (method, bounds.cap) {
-            (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, _) => {
+            (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueSelected, _) => {
                 let now = now();
                 let wanted = self.earliest(bounds, floor, now);
                 if wanted == self.due && wanted > now {
@@ -310,7 +307,7 @@ impl RecordState {
                 let wanted = now.after(delay).max(bounds.not_before);
                 let decision = self.move_delay(bounds, wanted, now);
                 // The new run replaces the deferred one.
-                self.deferred = false;
+                self.deferral = Deferral::None;
                 decision
             }
             (EnqueueMethod::EnqueueDebounced { quiet, .. }, Some(cap)) => {
@@ -375,7 +372,7 @@ impl RecordState {
 
     /// Schedules a run at `at`. If that time has passed, the key is ready, behind all keys of its level.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
-        self.deferred = false;
+        self.deferral = Deferral::None;
         let outcome = if at <= now {
             self.phase = Phase::Ready;
             EnqueueOutcome::Queued
@@ -389,15 +386,16 @@ impl RecordState {
 
     /// Returns the earliest time to which a request can move a delay. Only a backoff has a floor.
     fn earliest(&self, bounds: &Bounds, floor: Duration, now: Nanos) -> Nanos {
-        let floor = if self.failures > 0 && !self.deferred && bounds.is_backoff(now) { floor } else { Duration::ZERO };
+        let is_backoff = self.failures > 0 && self.deferral != Deferral::Deferred && bounds.is_backoff(now);
+        let floor = if is_backoff { floor } else { Duration::ZERO };
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
     /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is delayed,
     /// and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
-        let is_deferred = self.deferred;
-        if self.failures > 0 && !is_deferred {
+        let deferral = self.deferral;
+        if self.failures > 0 && deferral != Deferral::Deferred {
             if bounds.backoff_end == Nanos::ZERO {
                 bounds.backoff_end = self.due;
             }
@@ -407,7 +405,9 @@ impl RecordState {
         }
         bounds.cap = None;
         let decision = self.schedule(at, now);
-        self.deferred = is_deferred && self.phase == Phase::Delayed;
+        if self.phase == Phase::Delayed {
+            self.deferral = deferral;
+        }
         decision
     }
 
@@ -434,8 +434,14 @@ impl RecordState {
 
     /// Whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a deferred run need one.
     pub(super) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
-        self.failures == 0 && !self.deferred && bounds.cap.is_none()
+        self.failures == 0 && self.deferral != Deferral::Deferred && bounds.cap.is_none()
     }
+}
+
+/// Replaces a delay of zero by no delay.
+#[inline]
+fn plain(method: EnqueueMethod) -> EnqueueMethod {
+    if method == EnqueueMethod::EnqueueAfter(Duration::ZERO) { EnqueueMethod::Enqueue } else { method }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -85,7 +85,7 @@ fn a_cancellation_does_not_defer_a_key_that_was_released() {
     let mut record = state(Is::No);
     end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
     record.cancel(&mut Bounds::default(), || NOW);
-    assert_eq!((is(&record), record.deferred), (Is::Idle, false));
+    assert_eq!((is(&record), record.deferral), (Is::Idle, Deferral::None));
 }
 
 #[test]
@@ -200,11 +200,11 @@ fn a_rescheduled_rerun_is_a_rerun_at_its_time() {
         let [at, rescheduled] = pair().map(|mut record| (record.shut_down(mode), is(&record)));
         assert_eq!(at, rescheduled, "{mode:?}");
     }
-    let deferral = pair().map(|mut record| {
+    let ended = pair().map(|mut record| {
         end(&mut record, Ending::Defer(Reasons::POLL, SOON));
-        (is(&record), record.deferred)
+        (is(&record), record.deferral)
     });
-    assert_eq!(deferral, [(Is::Delayed(1_050), true), (Is::Delayed(T), false)]);
+    assert_eq!(ended, [(Is::Delayed(1_050), Deferral::Deferred), (Is::Delayed(T), Deferral::None)]);
 }
 
 #[test]

@@ -322,7 +322,7 @@ fn a_resync_ends_only_plain_delays() {
     let cells = [
         (idle, None, Is::Ready, Queued),
         (RecordState { failures: 1, ..idle }, None, Is::Delayed(T), Ignored),
-        (RecordState { deferred: true, ..idle }, None, Is::Delayed(T), Ignored),
+        (RecordState { deferral: Deferral::Deferred, ..idle }, None, Is::Delayed(T), Ignored),
         (idle, Some(2_000), Is::Delayed(T), Ignored),
     ];
     for (mut record, cap, after, outcome) in cells {
