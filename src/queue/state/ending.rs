@@ -157,10 +157,8 @@ impl RecordState {
     fn defer(&mut self, bounds: &mut Bounds, rerun: RerunKind, delay: Duration, now: Nanos) {
         let latest = now.after(delay);
         bounds.keep_cap(rerun, latest);
+        self.deferral = Deferral::Deferred;
         self.schedule(if rerun.has_time() { latest.min(self.due) } else { latest }, now);
-        if self.phase == Phase::Delayed {
-            self.deferral = Deferral::Deferred;
-        }
     }
 
     /// Delays the next run until `interval` from now. For the end of a claim.

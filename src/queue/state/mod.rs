@@ -370,11 +370,11 @@ impl RecordState {
         EnqueueOutcome::Rerun.into()
     }
 
-    /// Schedules a run at `at`. If that time has passed, the key is ready, behind all keys of its level.
+    /// Schedules a run at `at`. If that time has passed, the key is ready and not deferred, behind all keys of its level.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
-        self.deferral = Deferral::None;
         let outcome = if at <= now {
             self.phase = Phase::Ready;
+            self.deferral = Deferral::None;
             EnqueueOutcome::Queued
         } else {
             self.phase = Phase::Delayed;
@@ -394,8 +394,7 @@ impl RecordState {
     /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is delayed,
     /// and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
-        let deferral = self.deferral;
-        if self.failures > 0 && deferral != Deferral::Deferred {
+        if self.failures > 0 && self.deferral != Deferral::Deferred {
             if bounds.backoff_end == Nanos::ZERO {
                 bounds.backoff_end = self.due;
             }
@@ -404,11 +403,7 @@ impl RecordState {
             self.end_backoff(bounds, now);
         }
         bounds.cap = None;
-        let decision = self.schedule(at, now);
-        if self.phase == Phase::Delayed {
-            self.deferral = deferral;
-        }
-        decision
+        self.schedule(at, now)
     }
 
     /// Ends the backoff. A delay that begins now is no backoff, even if the key has failed.

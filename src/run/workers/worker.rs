@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::group::{Run, ThreadGroup, WorkerSlot};
-use crate::base::task::TurnContext;
-use crate::base::task::{Next, Task};
+use crate::base::task::{Next, Task, TurnContext};
 use crate::base::time::Nanos;
 use crate::queue::{Key, NoClaim, QueueShared};
 use crate::run::runner::{KeyTurn, RunHooks, Runner};
@@ -89,9 +88,6 @@ impl<K: Key + fmt::Debug> Task for Worker<K> {
         if let Some(key) = self.queue.shuffle(turn.draw) {
             (turn.say)(format!("{:?}", crate::base::text::ShownKey(&key)));
         }
-        match self.serve(true) {
-            NoClaim::Closed => Next::Finished,
-            NoClaim::Empty | NoClaim::Stopped => Next::At(Nanos::NEVER),
-        }
+        if let NoClaim::Closed = self.serve(true) { Next::Finished } else { Next::At(Nanos::NEVER) }
     }
 }
