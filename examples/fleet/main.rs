@@ -11,9 +11,9 @@
 //! worker repeatedly writes its name into the jobs that it owns. The program shows each change of the owners:
 //!
 //! ```text
-//!   0.1s  cabcabbabacbbaabbaacbcaa  division 1: a 10, b 9, c 5
+//!   0.1s  cabcabbabacbbaabbaacbcaa  assignment 1: a 10, b 9, c 5
 //! kill b
-//!   3.3s  caacacaaaacaaaaaaaacccaa  division 2: a 17, c 7
+//!   3.3s  caacacaaaacaaaaaaaacccaa  assignment 2: a 17, c 7
 //! ```
 //!
 //! | file | content |

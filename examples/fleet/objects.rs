@@ -20,8 +20,8 @@ pub(crate) struct Job {
 pub(crate) struct JobStatus {
     /// The name of the worker.
     pub(crate) owner: String,
-    /// The number of the division of keys. It rises with each change of the workers.
-    pub(crate) division: u64,
+    /// The number of the assignment of keys. It rises with each change of the workers.
+    pub(crate) assignment: u64,
 }
 
 homeostat::object!(Job, namespaced, "example.com", "v1", status: JobStatus);

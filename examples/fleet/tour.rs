@@ -59,7 +59,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Waits until these workers own all jobs, all with the same division number. Shows each change in the meantime.
+    /// Waits until these workers own all jobs, all with the same assignment number. Shows each change in the meantime.
     fn until_owners_are(&mut self, workers: &[&str]) -> Result<(), BoxError> {
         let deadline = self.cx.clock().now() + PATIENCE;
         loop {
@@ -75,7 +75,7 @@ impl Scene {
     }
 
     /// Shows the owners if they have changed. Returns the number of jobs of each worker, and whether all jobs have run
-    /// with the same division number.
+    /// with the same assignment number.
     fn show(&mut self) -> Result<(BTreeMap<String, usize>, bool), BoxError> {
         let all = (0..JOBS).map(|number| Ok(self.jobs.get(&job(number))?.status));
         let all: Vec<JobStatus> = all.collect::<Result<_, BoxError>>()?;
@@ -84,14 +84,14 @@ impl Scene {
             *owners.entry(status.owner.clone()).or_default() += 1;
         }
         let picture: String = all.iter().map(|status| status.owner.chars().next().unwrap_or('.')).collect();
-        let division = all.iter().map(|status| status.division).max().unwrap_or_default();
+        let assignment = all.iter().map(|status| status.assignment).max().unwrap_or_default();
         if picture != self.shown {
             let counts: Vec<_> = owners.iter().map(|(owner, jobs): (_, &usize)| format!("{owner} {jobs}")).collect();
             let seconds = (self.cx.clock().now() - self.start).as_secs_f64();
-            println!("{seconds:5.1}s  {picture}  division {division}: {}", counts.join(", "));
+            println!("{seconds:5.1}s  {picture}  assignment {assignment}: {}", counts.join(", "));
             self.shown = picture;
         }
-        Ok((owners, all.iter().all(|status| status.division == division)))
+        Ok((owners, all.iter().all(|status| status.assignment == assignment)))
     }
 }
 

@@ -33,11 +33,11 @@ pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
         let mut job = jobs.get(key)?;
         // A write of an earlier owner is refused: the job has another version, or a greater number.
         let fence = cx.fence()?;
-        let division = fence.number().unwrap_or_default();
-        if division < job.status.division {
-            return Err(format!("{key} belongs to a later division").into());
+        let assignment = fence.number().unwrap_or_default();
+        if assignment < job.status.assignment {
+            return Err(format!("{key} belongs to a later assignment").into());
         }
-        job.status = JobStatus { owner: owner.clone(), division };
+        job.status = JobStatus { owner: owner.clone(), assignment };
         jobs.update_status(&job)?;
         Ok(Action::requeue_after(PERIOD))
     };

@@ -25,9 +25,9 @@ pub trait ControllerExt<K: Key>: Sized {
     /// Sets how long a key may wait until a watch has shown the writes of its last run. With zero, keys do not wait.
     /// Default: 10 s.
     ///
-    /// A run that reads from a watch must see the writes of the run before, or it repeats them. So if a run writes objects that a
-    /// watch of this controller shows, its key runs again only once the watch shows the writes. If that takes longer than the bound,
-    /// a log line says so, and the key runs.
+    /// A run that reads from a watch must see the writes of the run before, or it repeats them. So if a run writes
+    /// objects that a watch of this controller shows, its key runs again only once the watch shows the writes. If that
+    /// takes longer than the bound, a log line says so, and the key runs.
     ///
     /// Only writes on the thread of the run count, through an [`Api`](super::Api) or a helper of this module, such as
     /// [`Secondary`](super::Secondary). Deletions of whole collections do not count.
@@ -60,7 +60,8 @@ pub trait ControllerExt<K: Key>: Sized {
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 pub trait ControllerHandleExt<K: Key> {
-    /// Returns whether this process may run a key now. Always true if the keys are not [divided](ControllerExt::shards).
+    /// Returns whether this process may run a key now. Always true if the keys are not
+    /// [divided](ControllerExt::shards).
     fn owns(&self, key: &K) -> bool;
 }
 

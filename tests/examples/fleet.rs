@@ -11,7 +11,7 @@ fn the_fleet_keeps_all_jobs_owned_while_workers_come_and_go() {
     assert_eq!(output.status.code(), Some(0), "{text}{errors}");
     // A worker that is paused while it waits for an answer finds that its lease has run out before it reads the answer.
     for error in errors.lines() {
-        assert!(error.contains("this process is no member any more"), "{text}{errors}");
+        assert!(error.contains("this process is no longer a member"), "{text}{errors}");
     }
     // After each change, the last line shows that only these workers own jobs.
     let steps = [
@@ -22,10 +22,10 @@ fn the_fleet_keeps_all_jobs_owned_while_workers_come_and_go() {
         ("continue c", "acd"),
         ("end a", "cd"),
     ];
-    let mut division = 0;
+    let mut assignment = 0;
     for (step, workers) in steps {
         let (_, after) = text.split_once(step).unwrap_or_else(|| panic!("no {step:?} in {text}"));
-        let shown = after.lines().skip(1).take_while(|line| line.contains("division")).last().unwrap();
+        let shown = after.lines().skip(1).take_while(|line| line.contains("assignment")).last().unwrap();
         let mut parts = shown.split_whitespace();
         let (picture, number) = (parts.nth(1).unwrap(), parts.nth(1).unwrap());
         let mut owners: Vec<_> = picture.chars().collect();
@@ -33,8 +33,8 @@ fn the_fleet_keeps_all_jobs_owned_while_workers_come_and_go() {
         owners.dedup();
         assert_eq!(owners.into_iter().collect::<String>(), workers, "{step}: {text}");
         let number: u64 = number.trim_end_matches(':').parse().unwrap();
-        assert!(number > division, "{step}: {text}");
-        division = number;
+        assert!(number > assignment, "{step}: {text}");
+        assignment = number;
     }
     assert!(text.ends_with("The fleet has ended.\n"), "{text}");
 }

@@ -252,7 +252,7 @@ fn a_member_whose_lease_was_cleared_runs_nothing_until_it_has_joined_again() {
     assert_eq!(shares(&[&a]), [(0..KEYS).collect::<Vec<_>>()]);
     // All keys run again, with a greater number.
     until!(runs.try_iter().any(|(_, number)| number > first.number));
-    // The lease of the first membership is deleted once no division needs it.
+    // The lease of the first membership is deleted once no assignment needs it.
     let (note, _runs) = noted();
     let b = Process::start(&client, "b", note);
     shares(&[&a, &b]);

@@ -1,4 +1,5 @@
-//! The time since the start of the machine. Leases follow it, because it also passes while the machine sleeps. Timers stand still then.
+//! The time since the start of the machine. Leases follow it, because it also passes while the machine sleeps. Timers
+//! stand still then.
 
 use std::time::Duration;
 

@@ -49,7 +49,8 @@ impl LimitedTerm {
         &self.fence
     }
 
-    /// Sets a new end of the term, after a renewal. Count it from a time *before* the renewal was sent: the answer may arrive late.
+    /// Sets a new end of the term, after a renewal. Count it from a time *before* the renewal was sent: the answer may
+    /// arrive late.
     ///
     /// Returns false if the end does not change, because it is the same or because the term has ended.
     #[must_use = "a term that has ended is not extended"]
@@ -75,8 +76,8 @@ impl TermLimit for Deadline {
     }
 }
 
-/// Handles an object whose number is greater than the fence's. Ends the term, unless this process itself may have a greater
-/// number by now.
+/// Handles an object whose number is greater than the fence's. Ends the term, unless this process itself may have a
+/// greater number by now.
 pub(super) fn found_later(fence: &Fence) {
     if !fence.limit::<Deadline>().is_some_and(|deadline| deadline.number_rises) {
         fence.ended().cancel();

@@ -1,7 +1,8 @@
 //! The decisions about the members of a group as a plain value: the current assignment of keys, and the next writes.
 //!
-//! Each member keeps its own lease. One more object holds the *division*: its number, its members, and the earlier divisions that are
-//! not finished. These objects decide where a key runs. A clock only decides when to try to expel another member.
+//! Each member keeps its own lease. One more object holds the *assignment*: its number, its members, and the earlier
+//! assignments that are not finished. These objects decide where a key runs. A clock only decides when to try to expel
+//! another member.
 //!
 //! # Invariants
 //!
@@ -12,19 +13,20 @@
 //! - A member is gone once its lease names no holder, and stays gone. It clears its lease itself after its last run.
 //!   Another member clears it after it has seen the lease unchanged for its duration, in the version that was seen: if
 //!   the member has renewed its lease since, it stays.
-//! - Stale reads are harmless: a member that is gone, or has announced a division, never goes back.
+//! - Stale reads are harmless: a member that is gone, or has announced an assignment, never goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::division::{Division, EarlierDivision};
+use super::assignment::{Assignment, EarlierAssignment};
 use super::shards::{EarlierMember, ShardHash, ShardStatus, ShardTable};
 use crate::rt::Nanos;
 
 /// How many earlier assignments an assignment may keep. A further one waits.
 pub(super) const MOST_EARLIER: usize = 16;
 
-/// The most bytes of names in the earlier divisions, if there are two or more: half the limit for the annotations of an object.
+/// The most bytes of names in the earlier assignments, if there are two or more: half the limit for the annotations of
+/// an object.
 const MOST_NAMES: usize = 128 * 1024;
 
 /// A lease of a member, as it was read.
@@ -43,7 +45,7 @@ pub(super) struct FoundMember {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundGroup {
     /// The assignment and its version.
-    pub(super) division: Option<(String, Division)>,
+    pub(super) assignment: Option<(String, Assignment)>,
     pub(super) members: Vec<FoundMember>,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct FoundGroup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberWrite {
     /// Writes the assignment, in this version. Creates it if there is no version.
-    Divide { version: Option<String>, division: Division },
+    Assign { version: Option<String>, assignment: Assignment },
     /// Clears the lease of a member, in this version. Creates an empty lease if there is no version.
     Expel { name: String, version: Option<String> },
     /// Deletes the lease of a member that is gone, in this version.
@@ -64,7 +66,7 @@ pub(super) struct MemberMachine {
     me: String,
     /// The duration of leases that do not name theirs.
     duration: Duration,
-    latest: Option<Division>,
+    latest: Option<Assignment>,
     /// The version of each lease, and when it was first seen.
     seen: BTreeMap<String, (String, Nanos)>,
     /// The missing leases, and when each was first found missing.
@@ -89,8 +91,8 @@ impl MemberMachine {
         }
     }
 
-    /// Returns the writes to make after a read of the objects. The first member writes. Another one writes only if the first has not
-    /// written for the duration of a lease.
+    /// Returns the writes to make after a read of the objects. The first member writes. Another one writes only if the
+    /// first has not written for the duration of a lease.
     pub(super) fn look(&mut self, now: Nanos, found: &FoundGroup) -> Vec<MemberWrite> {
         self.learn(now, found);
         let stale: BTreeSet<_> = found.members.iter().filter(|member| self.is_stale(now, member)).collect_names();
@@ -118,11 +120,11 @@ impl MemberMachine {
                 *seen = (member.version.clone(), now);
             }
         }
-        if let Some((_, division)) = &found.division {
-            self.keep(division.clone());
+        if let Some((_, assignment)) = &found.assignment {
+            self.keep(assignment.clone());
         }
         let names: BTreeSet<_> = found.members.iter().collect_names();
-        let needed: BTreeSet<_> = self.latest.iter().flat_map(Division::all_members).cloned().collect();
+        let needed: BTreeSet<_> = self.latest.iter().flat_map(Assignment::all_members).cloned().collect();
         let is_known = |name: &String| names.contains(name) || needed.contains(name);
         self.seen.retain(|name, _| names.contains(name));
         self.gone.retain(is_known);
@@ -134,9 +136,9 @@ impl MemberMachine {
     }
 
     /// Remembers an assignment that was read or written, unless a later one is known.
-    pub(super) fn keep(&mut self, division: Division) {
-        if self.latest.as_ref().is_none_or(|latest| latest.number <= division.number) {
-            self.latest = Some(division);
+    pub(super) fn keep(&mut self, assignment: Assignment) {
+        if self.latest.as_ref().is_none_or(|latest| latest.number <= assignment.number) {
+            self.latest = Some(assignment);
         }
     }
 
@@ -172,10 +174,10 @@ impl MemberMachine {
         }
         let alive: Vec<_> = self.alive(found).cloned().collect();
         writes.extend(
-            self.next_division(found, alive).map(|(version, division)| MemberWrite::Divide { version, division }),
+            self.next_assignment(found, alive).map(|(version, assignment)| MemberWrite::Assign { version, assignment }),
         );
-        if let Some((_, division)) = &found.division {
-            let needed: BTreeSet<_> = division.all_members().collect();
+        if let Some((_, assignment)) = &found.assignment {
+            let needed: BTreeSet<_> = assignment.all_members().collect();
             let forgotten = found.members.iter().filter(|member| member.is_gone && !needed.contains(&member.name));
             writes.extend(
                 forgotten
@@ -186,19 +188,20 @@ impl MemberMachine {
     }
 
     /// Returns the next assignment and the version of the current one, if the members have changed.
-    fn next_division(&self, found: &FoundGroup, alive: Vec<String>) -> Option<(Option<String>, Division)> {
+    fn next_assignment(&self, found: &FoundGroup, alive: Vec<String>) -> Option<(Option<String>, Assignment)> {
         if alive.is_empty() {
             return None;
         }
-        let (version, latest) = match (&found.division, &self.latest) {
-            (Some((version, division)), Some(latest)) if division == latest => (Some(version.clone()), latest),
+        let (version, latest) = match (&found.assignment, &self.latest) {
+            (Some((version, assignment)), Some(latest)) if assignment == latest => (Some(version.clone()), latest),
             (None, Some(latest)) if self.announced.values().all(|number| *number <= latest.number) => (None, latest),
-            // Members that know a deleted division write it again. Once these members have ended, none of its keys runs.
+            // Members that know a deleted assignment write it again. Once these members have ended, none of its keys
+            // runs.
             (None, None) if alive.iter().all(|name| self.announced.get(name).is_none_or(|number| *number == 0)) => {
                 // Perhaps nobody has announced the last ones.
                 let last = self.announced.values().max().copied().filter(|last| *last > 0);
                 let number = last.map_or(1, |last| last + MOST_EARLIER as u64 + 2);
-                return Some((None, Division { number, members: alive, earlier: Vec::new() }));
+                return Some((None, Assignment { number, members: alive, earlier: Vec::new() }));
             }
             // Either the assignment that was read is old, or members know a deleted one and will write it again.
             _ => return None,
@@ -207,24 +210,24 @@ impl MemberMachine {
             // Perhaps the list is old, and the member has a lease.
             return None;
         }
-        let current = EarlierDivision { number: latest.number, members: latest.members.clone() };
+        let current = EarlierAssignment { number: latest.number, members: latest.members.clone() };
         let earlier = latest.earlier.iter().cloned().chain([current]);
         let earlier: Vec<_> = earlier.filter(|earlier| !self.is_finished(earlier)).collect();
         let is_new = version.is_none() || alive != latest.members;
         let names = earlier.iter().flat_map(|earlier| &earlier.members);
         let is_small = earlier.len() <= 1 || names.map(String::len).sum::<usize>() <= MOST_NAMES;
         let may_follow = earlier.len() <= MOST_EARLIER && is_small;
-        let next = Division { number: latest.number + 1, members: alive, earlier };
+        let next = Assignment { number: latest.number + 1, members: alive, earlier };
         (is_new && may_follow).then_some((version, next))
     }
 
     /// Returns whether no member of an earlier assignment runs a key that it has lost since.
-    fn is_finished(&self, earlier: &EarlierDivision) -> bool {
+    fn is_finished(&self, earlier: &EarlierAssignment) -> bool {
         earlier.members.iter().all(|name| self.has_left(name, earlier))
     }
 
     /// Returns whether a member runs no key that it has lost since an earlier assignment.
-    fn has_left(&self, name: &String, earlier: &EarlierDivision) -> bool {
+    fn has_left(&self, name: &String, earlier: &EarlierAssignment) -> bool {
         self.has_announced(name, earlier.number + 1)
     }
 
@@ -235,11 +238,11 @@ impl MemberMachine {
 
     /// Returns the assignment in the form that keys need.
     pub(super) fn table(&self) -> ShardTable {
-        let Some(Division { number, members, earlier }) = &self.latest else { return ShardTable::default() };
+        let Some(Assignment { number, members, earlier }) = &self.latest else { return ShardTable::default() };
         let hash = |name: &String| ShardHash::of([name]);
-        let earlier = earlier.iter().filter(|division| !self.is_finished(division)).map(|division| {
-            let member = |name| EarlierMember { member: hash(name), has_left: self.has_left(name, division) };
-            division.members.iter().map(member).collect()
+        let earlier = earlier.iter().filter(|assignment| !self.is_finished(assignment)).map(|assignment| {
+            let member = |name| EarlierMember { member: hash(name), has_left: self.has_left(name, assignment) };
+            assignment.members.iter().map(member).collect()
         });
         ShardTable {
             number: *number,
@@ -251,15 +254,15 @@ impl MemberMachine {
 
     /// Returns the assignment for display.
     pub(super) fn status(&self) -> ShardStatus {
-        let Some(Division { number, members, earlier }) = &self.latest else { return ShardStatus::default() };
+        let Some(Assignment { number, members, earlier }) = &self.latest else { return ShardStatus::default() };
         let mut status = ShardStatus::default();
         if members.contains(&self.me) {
             status.name.clone_from(&self.me);
         }
         status.members.clone_from(members);
         status.number = *number;
-        let awaited = earlier.iter().flat_map(|division| {
-            division.members.iter().filter(|name| **name != self.me && !self.has_left(name, division))
+        let awaited = earlier.iter().flat_map(|assignment| {
+            assignment.members.iter().filter(|name| **name != self.me && !self.has_left(name, assignment))
         });
         status.waits_for = awaited.collect::<BTreeSet<_>>().into_iter().cloned().collect();
         status
@@ -268,7 +271,7 @@ impl MemberMachine {
     /// Returns whether no change is expected: all members with a lease are in the assignment, and this member waits for
     /// none of them.
     pub(super) fn is_settled(&self, found: &FoundGroup) -> bool {
-        let is_current = |latest: &Division| self.alive(found).eq(&latest.members);
+        let is_current = |latest: &Assignment| self.alive(found).eq(&latest.members);
         self.latest.as_ref().is_some_and(is_current) && self.status().waits_for.is_empty()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `machine.rs` decides about the members of a group, `session.rs` calls the client, `record.rs` has the JSON.
 
-mod division;
+mod assignment;
 mod machine;
 mod record;
 mod session;
@@ -29,29 +29,31 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
-/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs to one member, by
-/// rendezvous hashing: if a process joins or leaves, only its own keys move. Controllers with these [`shards`](Self::shards) run only
-/// the keys of their process.
+/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs
+/// to one member, by rendezvous hashing: if a process joins or leaves, only its own keys move. Controllers with these
+/// [`shards`](Self::shards) run only the keys of their process.
 ///
 /// # Guarantees
 ///
-/// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys, has given its
-///   lease back, or was expelled because its lease ran out. A process that was paused for too long runs no further key. The rules about
-///   clocks, calls that hang and runs that ignore their cancellation are those of [`LeaseElector`](super::LeaseElector).
+/// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys,
+///   has given its lease back, or was expelled because its lease ran out. A process that was paused for too long runs
+///   no further key. The rules about clocks, calls that hang and runs that ignore their cancellation are those of
+///   [`LeaseElector`](super::LeaseElector).
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of
 ///   the assignment. [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier
 ///   owner is refused. Do not delete the leases by hand: the numbers would begin again.
-/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers enqueue the moved
-///   keys once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of other processes' keys are remembered
-///   for three lease durations, 100,000 at most, and run here if the key moves here. A deletion that is not handled in that time, and a
-///   key that no source shows, are forgotten when the key moves: use finalizers.
+/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers
+///   enqueue the moved keys once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of
+///   other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key moves
+///   here. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
+///   moves: use finalizers.
 ///
 /// Suspended keys, failures and scheduled runs stay in their process.
 ///
-/// While a run of a lost key does not end, its process hands over none of its lost keys. Keys between other processes still move. After
-/// sixteen changes of the members (fewer with more than 128 KiB of names) it blocks the next change: no process can join, and the keys
-/// of a dead one have no owner. Set a [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their
-/// cancellation.
+/// While a run of a lost key does not end, its process hands over none of its lost keys. Keys between other processes
+/// still move. After sixteen changes of the members (fewer with more than 128 KiB of names) it blocks the next change:
+/// no process can join, and the keys of a dead one have no owner. Set a
+/// [timeout](crate::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
 ///
 /// All processes of a group must use the same hashes. To change them, stop all processes first.
 ///
@@ -129,21 +131,22 @@ impl MembersBuilder {
         self
     }
 
-    /// Sets the time after which the others expel a member that does not renew its lease, in whole seconds. Default: 15 s.
+    /// Sets the time after which the others expel a member that does not renew its lease, in whole seconds. Default: 15
+    /// s.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.timing.duration = duration;
         self
     }
 
-    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the clocks of two
-    /// processes may differ in speed by up to the ratio of the two. Default: 10 s.
+    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the
+    /// clocks of two processes may differ in speed by up to the ratio of the two. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.timing.renew_deadline = deadline;
         self
     }
 
-    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Members read the group more than twice in this time.
-    /// Default: 2 s.
+    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Members read the group more than twice
+    /// in this time. Default: 2 s.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self
@@ -253,7 +256,7 @@ impl Members {
         let name = self.shared.group.clone();
         let watchdog = Box::new(move |_: crate::rt::Overrun<'_>| {
             let group = name.as_str();
-            log::error!(group; "{group}: this process is no member any more: a call does not return, and its lease has run out");
+            log::error!(group; "{group}: this process is no longer a member: a call does not return, and its lease has run out");
         });
         let joiners = group.start_one(&self.options, task, &event, Some(watchdog))?;
         let handle = Handle::new(group, joiners, move || event.set());

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::division::{Division, EarlierDivision};
+use super::assignment::{Assignment, EarlierAssignment};
 use super::machine::FoundMember;
 use crate::objects::json::micros;
 use crate::objects::lease::{LEASE, LeaseWrite, found, written};
@@ -17,7 +17,7 @@ pub(super) const GROUP_LABEL: &str = "homeostat.dev/group";
 const ANNOUNCED: &str = "homeostat.dev/announced-division";
 /// The annotations of the assignment: its members, and the number and the members of each earlier one.
 const MEMBERS: &str = "homeostat.dev/members";
-const EARLIER: &str = "homeostat.dev/earlier-divisions";
+const EARLIER: &str = "homeostat.dev/earlier-assignments";
 
 /// Reads the lease of a member.
 pub(super) fn found_member(lease: &SharedObject) -> FoundMember {
@@ -66,30 +66,30 @@ pub(super) fn cleared_lease(key: &ObjectKey, group: &str, lease: Option<&SharedO
 }
 
 /// Reads the assignment. `None` if the object holds none, as a new lease of another program does.
-pub(super) fn found_division(lease: &SharedObject) -> Option<(String, Division)> {
+pub(super) fn found_assignment(lease: &SharedObject) -> Option<(String, Assignment)> {
     let mut members: Vec<String> = serde_json::from_str(&annotation(lease, MEMBERS)?).ok()?;
     members.sort_unstable();
     let earlier: Vec<(u64, Vec<String>)> = serde_json::from_str(&annotation(lease, EARLIER)?).ok()?;
     let earlier = earlier.into_iter().map(|(number, mut members)| {
         members.sort_unstable();
-        EarlierDivision { number, members }
+        EarlierAssignment { number, members }
     });
     let earlier = earlier.collect();
     let number = found(lease).spec.number;
-    Some((lease.resource_version().to_owned(), Division { number, members, earlier }))
+    Some((lease.resource_version().to_owned(), Assignment { number, members, earlier }))
 }
 
 /// Returns the object of an assignment. `author` is the member that writes it.
-pub(super) fn division_lease(
+pub(super) fn assignment_lease(
     key: &ObjectKey,
     version: Option<&str>,
-    division: &Division,
+    assignment: &Assignment,
     author: &str,
     duration: Duration,
     now: SystemTime,
 ) -> Value {
     let now = micros(Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH));
-    let earlier: Vec<_> = division.earlier.iter().map(|earlier| (earlier.number, &earlier.members)).collect();
+    let earlier: Vec<_> = assignment.earlier.iter().map(|earlier| (earlier.number, &earlier.members)).collect();
     let mut lease = json!({
         "apiVersion": LEASE.api_version(),
         "kind": LEASE.name(),
@@ -97,14 +97,14 @@ pub(super) fn division_lease(
             "namespace": key.namespace(),
             "name": key.name(),
             "annotations": {
-                MEMBERS: json!(division.members).to_string(),
+                MEMBERS: json!(assignment.members).to_string(),
                 EARLIER: json!(earlier).to_string(),
             },
         },
         "spec": {
             "holderIdentity": author,
             "leaseDurationSeconds": duration.as_secs(),
-            "leaseTransitions": division.number,
+            "leaseTransitions": assignment.number,
             "acquireTime": now,
             "renewTime": now,
         },
@@ -123,23 +123,23 @@ mod tests {
     use crate::objects::lease::{LeasePurpose, LeaseSpec};
 
     #[test]
-    fn a_division_is_read_as_it_was_written() {
+    fn an_assignment_is_read_as_it_was_written() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let earlier = |number, members| EarlierDivision { number, members: names(members) };
+        let earlier = |number, members| EarlierAssignment { number, members: names(members) };
         let earlier = vec![earlier(5, &["a", "c"]), earlier(6, &["a"])];
-        let division = Division { number: 7, members: names(&["a", "b"]), earlier };
+        let assignment = Assignment { number: 7, members: names(&["a", "b"]), earlier };
         let key = ObjectKey::new("default", "sites");
-        let lease = division_lease(&key, Some("12"), &division, "a", Duration::from_secs(15), UNIX_EPOCH);
+        let lease = assignment_lease(&key, Some("12"), &assignment, "a", Duration::from_secs(15), UNIX_EPOCH);
         assert_eq!(lease["spec"]["leaseTransitions"], 7);
         assert_eq!(lease["metadata"]["annotations"][EARLIER], r#"[[5,["a","c"]],[6,["a"]]]"#);
-        let read = found_division(&SharedObject::from(&lease));
-        assert_eq!(read, Some(("12".to_owned(), division)));
+        let read = found_assignment(&SharedObject::from(&lease));
+        assert_eq!(read, Some(("12".to_owned(), assignment)));
         let foreign = json!({"metadata": {"name": "sites", "resourceVersion": "3"}, "spec": {"holderIdentity": "x"}});
-        assert_eq!(found_division(&SharedObject::from(&foreign)), None);
+        assert_eq!(found_assignment(&SharedObject::from(&foreign)), None);
     }
 
     #[test]
-    fn the_lease_of_a_member_names_its_group_and_its_division() {
+    fn the_lease_of_a_member_names_its_group_and_its_assignment() {
         let spec = LeaseSpec { holder: "a".to_owned(), duration: Some(Duration::from_secs(15)), number: 0 };
         let write = LeaseWrite { version: None, spec, purpose: LeasePurpose::Acquire };
         let key = ObjectKey::new("default", "a");

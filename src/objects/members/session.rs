@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::machine::{FoundGroup, MemberMachine, MemberWrite};
-use super::record::{GROUP_LABEL, cleared_lease, division_lease, found_division, found_member, member_lease};
+use super::record::{GROUP_LABEL, assignment_lease, cleared_lease, found_assignment, found_member, member_lease};
 use super::shards::{ShardStatus, ShardTable};
 use super::shared::MembersShared;
 use crate::base::Clock;
@@ -127,7 +127,7 @@ impl MemberTask {
     fn log_loss(&self, member: &MemberSession, loss: &dyn fmt::Display) {
         let (group, member) = (self.shared.group.as_str(), member.name.as_str());
         if !self.is_leaving {
-            log::warn!(group, member; "{group}: {member} is no member any more: {loss}");
+            log::warn!(group, member; "{group}: {member} is no longer a member: {loss}");
         }
     }
 
@@ -297,7 +297,7 @@ impl MemberTask {
             let (group, count) = (self.shared.group.as_str(), lost.count);
             log::warn!(
                 group, count;
-                "{group}: {count} runs of keys that this member has lost go on; until they end, no other member takes over a key from it"
+                "{group}: {count} runs of keys that this member has lost have not ended; until they end, it hands over none of these keys"
             );
         }
         member.delay = Some(HandOverDelay { is_logged: is_long, ..delay });
@@ -306,14 +306,14 @@ impl MemberTask {
     fn read_group(&mut self, member: &mut MemberSession) -> Option<Result<FoundGroup, ClientError>> {
         let shared = Arc::clone(&self.shared);
         let key = shared.key(&shared.group);
-        let division = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
+        let assignment = match self.watched(member, |_| shared.client.get(&LEASE, &key)) {
             Ok(lease) => {
-                let found = found_division(&lease);
+                let found = found_assignment(&lease);
                 if found.is_none() && !member.says_foreign {
                     member.says_foreign = true;
                     let group = shared.group.as_str();
                     log::error!(
-                        group; "{group}: the lease {key} holds no division of keys: choose another group, or delete the lease"
+                        group; "{group}: the lease {key} holds no assignment of keys: choose another group, or delete the lease"
                     );
                 }
                 found
@@ -325,7 +325,7 @@ impl MemberTask {
         // Read after the assignment, so that every member of the assignment has its lease in the list.
         let query = Query::all().namespace(&shared.namespace).labels(LabelSelector::label(GROUP_LABEL, &shared.group));
         let leases = self.watched(member, |_| shared.client.list(&LEASE, &query));
-        Some(leases.map(|leases| FoundGroup { division, members: leases.items.iter().map(found_member).collect() }))
+        Some(leases.map(|leases| FoundGroup { assignment, members: leases.items.iter().map(found_member).collect() }))
     }
 
     /// Makes a write. If another member was faster, the next read of the group finds its write.
@@ -333,15 +333,15 @@ impl MemberTask {
         let MembersShared { client, group, timing, .. } = &*self.shared;
         let group = group.as_str();
         let result = match write {
-            MemberWrite::Divide { version, division } => {
+            MemberWrite::Assign { version, assignment } => {
                 let key = self.shared.key(group);
                 let now = self.clock.time_of_day();
-                let lease = division_lease(&key, version.as_deref(), division, &member.name, timing.duration, now);
+                let lease = assignment_lease(&key, version.as_deref(), assignment, &member.name, timing.duration, now);
                 let write = |_: &Self| match version {
                     Some(_) => client.update(&LEASE, lease),
                     None => client.create(&LEASE, lease),
                 };
-                self.watched(member, write).map(|_| member.machine.keep(division.clone()))
+                self.watched(member, write).map(|_| member.machine.keep(assignment.clone()))
             }
             MemberWrite::Expel { name, version } => {
                 {

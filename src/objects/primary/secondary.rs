@@ -121,8 +121,8 @@ impl<S: Object> Secondary<S> {
     /// Creates or updates an object of the primary so that it has this content.
     ///
     /// The labels, annotations, finalizers and owner references of `desired` are added to the stored object. The status
-    /// stays. Nothing is written if the object differs from `desired` only by changes that the client itself made to the
-    /// last write.
+    /// stays. Nothing is written if the object differs from `desired` only by changes that the client itself made to
+    /// the last write.
     ///
     /// # Errors
     ///

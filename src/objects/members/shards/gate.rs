@@ -60,8 +60,8 @@ impl<K: Key> RefusedKeys<K> {
         Self { keys: HashMap::default(), search_at: Nanos::ZERO }
     }
 
-    /// Remembers an event at `now`. If there are too many keys, forgets each key without an event in the last `memory`, and then
-    /// remembers only deletions of further keys. Returns the forgotten keys, to be dropped without a lock.
+    /// Remembers an event at `now`. If there are too many keys, forgets each key without an event in the last `memory`,
+    /// and then remembers only deletions of further keys. Returns the forgotten keys, to be dropped without a lock.
     fn remember(&mut self, key: &K, reasons: Reasons, now: Nanos, memory: Duration) -> Vec<K> {
         if let Some(known) = self.keys.get_mut(key) {
             *known = (now, known.1 | reasons);
@@ -117,7 +117,7 @@ impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
     /// Records the current assignment.
     fn record(&self) {
         let mut moves = self.moves.lock();
-        moves.record(self.shards.division());
+        moves.record(self.shards.assignment());
     }
 
     /// Lets the remembered keys run that now belong to this process. If a key panics, it delays no other key.

@@ -1,7 +1,8 @@
 //! The hash of a key, which decides which member owns the key.
 //!
-//! Rendezvous hashing (D. Thaler and C. Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996): each member gets a weight
-//! for each key, and the greatest weight wins. If a member leaves, only its own keys move; if one joins, it only takes keys.
+//! Rendezvous hashing (D. Thaler and C. Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996): each member
+//! gets a weight for each key, and the greatest weight wins. If a member leaves, only its own keys move; if one joins,
+//! it only takes keys.
 
 use crate::objects::stable_hash::stable_number;
 

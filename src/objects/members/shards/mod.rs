@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(in crate::objects) use self::gate::ShardGate;
 pub use self::hash::ShardHash;
-use self::moves::SeenDivision;
+use self::moves::SeenAssignment;
 pub(in crate::objects) use self::table::EarlierMember;
 pub(in crate::objects) use self::table::{ShardPlace, ShardTable};
 
@@ -142,9 +142,9 @@ impl Shards {
     }
 
     /// Returns the current assignment, without the earlier ones.
-    fn division(&self) -> SeenDivision {
+    fn assignment(&self) -> SeenAssignment {
         let state = self.0.state.lock();
-        SeenDivision { me: state.table.me, members: state.table.members.clone() }
+        SeenAssignment { me: state.table.me, members: state.table.members.clone() }
     }
 
     /// Adds a listener. A dropped listener is forgotten.
@@ -246,7 +246,7 @@ impl fmt::Display for ShardStatus {
         if self.name.is_empty() {
             return f.write_str("no member yet");
         }
-        write!(f, "{} of {} (division {})", self.name, self.members.join(", "), self.number)?;
+        write!(f, "{} of {} (assignment {})", self.name, self.members.join(", "), self.number)?;
         if self.waits_for.is_empty() { Ok(()) } else { write!(f, ", waits for {}", self.waits_for.join(", ")) }
     }
 }

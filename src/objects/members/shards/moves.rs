@@ -14,13 +14,13 @@ const MOST_KEPT: usize = 16;
 
 /// The members of an assignment.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SeenDivision {
+pub(super) struct SeenAssignment {
     /// This process. `None` if it was not a member.
     pub(super) me: Option<ShardHash>,
     pub(super) members: Vec<ShardHash>,
 }
 
-impl SeenDivision {
+impl SeenAssignment {
     fn has(&self, key: ShardHash) -> bool {
         let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
         owner.is_some() && owner == self.me
@@ -30,7 +30,7 @@ impl SeenDivision {
 /// The assignments since the last complete resync.
 #[derive(Debug)]
 pub(super) struct Moves {
-    divisions: VecDeque<SeenDivision>,
+    assignments: VecDeque<SeenAssignment>,
     /// The number of the first of them. Numbers count the assignments that this process has seen.
     first: u64,
     /// All keys of this assignment have been enqueued.
@@ -42,17 +42,17 @@ pub(super) struct Moves {
 impl Moves {
     /// Begins with an assignment in which this process has no keys.
     pub(super) fn new() -> Self {
-        Self { divisions: VecDeque::from([SeenDivision::default()]), first: 0, resynced: 0, begun: 0 }
+        Self { assignments: VecDeque::from([SeenAssignment::default()]), first: 0, resynced: 0, begun: 0 }
     }
 
     /// Adds the current assignment, unless it is already the last one.
-    pub(super) fn record(&mut self, division: SeenDivision) {
-        if self.divisions.back() == Some(&division) {
+    pub(super) fn record(&mut self, assignment: SeenAssignment) {
+        if self.assignments.back() == Some(&assignment) {
             return;
         }
-        self.divisions.push_back(division);
-        if self.divisions.len() > MOST_KEPT {
-            self.divisions.pop_front();
+        self.assignments.push_back(assignment);
+        if self.assignments.len() > MOST_KEPT {
+            self.assignments.pop_front();
             self.first += 1;
         }
     }
@@ -62,18 +62,18 @@ impl Moves {
         if is_done {
             self.resynced = self.begun;
         }
-        while self.first < self.resynced && self.divisions.len() > 1 {
-            self.divisions.pop_front();
+        while self.first < self.resynced && self.assignments.len() > 1 {
+            self.assignments.pop_front();
             self.first += 1;
         }
-        self.begun = self.first + self.divisions.len() as u64 - 1;
+        self.begun = self.first + self.assignments.len() as u64 - 1;
     }
 
     /// Returns whether a key has moved to or from this process.
     pub(super) fn has_moved(&self, key: ShardHash) -> bool {
-        let mut divisions = self.divisions.iter().map(|division| division.has(key));
-        let was_here = divisions.next();
-        self.first > self.resynced || divisions.any(|is_here| Some(is_here) != was_here)
+        let mut assignments = self.assignments.iter().map(|assignment| assignment.has(key));
+        let was_here = assignments.next();
+        self.first > self.resynced || assignments.any(|is_here| Some(is_here) != was_here)
     }
 }
 
@@ -85,8 +85,8 @@ mod tests {
         ShardHash::of([format!("node-{number}")])
     }
 
-    fn division(members: &[usize]) -> SeenDivision {
-        SeenDivision { me: Some(member(0)), members: members.iter().copied().map(member).collect() }
+    fn assignment(members: &[usize]) -> SeenAssignment {
+        SeenAssignment { me: Some(member(0)), members: members.iter().copied().map(member).collect() }
     }
 
     /// Returns a key of this process that moves away when member 1 joins, one that stays, and one that is never here.
@@ -111,21 +111,21 @@ mod tests {
     #[test]
     fn only_keys_that_have_come_or_gone_have_moved() {
         let mut moves = Moves::new();
-        moves.record(division(&[0, 1]));
+        moves.record(assignment(&[0, 1]));
         assert_eq!(moved(&moves), [false, true, false]);
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [false, true, false], "their resync goes on");
 
         // Members 1 and 2 leave: their keys move here.
-        moves.record(division(&[0]));
+        moves.record(assignment(&[0]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, false, true]);
 
         // Member 1 joins again: a key that leaves has moved too.
-        moves.record(division(&[0, 1]));
+        moves.record(assignment(&[0, 1]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, false, true]);
-        moves.record(division(&[0, 1, 2]));
+        moves.record(assignment(&[0, 1, 2]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [false, false, false]);
     }
@@ -134,19 +134,19 @@ mod tests {
     fn a_key_that_left_and_came_back_has_moved() {
         let mut moves = Moves::new();
         for members in [&[0][..], &[0]] {
-            moves.record(division(members));
+            moves.record(assignment(members));
             moves.begin_resync(true);
         }
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [false, false, false]);
-        moves.record(division(&[0, 1]));
-        moves.record(division(&[0]));
+        moves.record(assignment(&[0, 1]));
+        moves.record(assignment(&[0]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, false, true]);
 
         // There was no member for a while: events of all keys may have been dropped.
-        moves.record(SeenDivision::default());
-        moves.record(division(&[0]));
+        moves.record(SeenAssignment::default());
+        moves.record(assignment(&[0]));
         moves.begin_resync(true);
         assert_eq!(moved(&moves), [true, true, true]);
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_key_counts_as_moved_until_its_resync_has_come_to_the_queue() {
         let mut moves = Moves::new();
-        moves.record(division(&[0]));
+        moves.record(assignment(&[0]));
         moves.begin_resync(true);
         for _ in 0..3 {
             moves.begin_resync(false);
@@ -165,20 +165,20 @@ mod tests {
     }
 
     #[test]
-    fn all_keys_have_moved_after_too_many_divisions() {
+    fn all_keys_have_moved_after_too_many_assignments() {
         let mut moves = Moves::new();
-        moves.record(division(&[0]));
+        moves.record(assignment(&[0]));
         moves.begin_resync(true);
         moves.begin_resync(true);
         let others: Vec<_> = (10..10 + MOST_KEPT).collect();
-        let everyone = division(&[&[0], &others[..]].concat());
+        let everyone = assignment(&[&[0], &others[..]].concat());
         let stays = (0..1_000).map(|number| ShardHash::of([format!("key-{number}")])).find(|key| everyone.has(*key));
         for (number, other) in others.into_iter().enumerate() {
-            assert!(!moves.has_moved(stays.unwrap()), "after {number} divisions");
-            moves.record(division(&[0, other]));
+            assert!(!moves.has_moved(stays.unwrap()), "after {number} assignments");
+            moves.record(assignment(&[0, other]));
         }
         assert_eq!(moved(&moves), [true, true, true]);
-        assert!(moves.divisions.len() <= MOST_KEPT);
+        assert!(moves.assignments.len() <= MOST_KEPT);
         moves.begin_resync(true);
         moves.begin_resync(true);
         assert!(!moves.has_moved(keys()[2]));

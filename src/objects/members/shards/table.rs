@@ -43,8 +43,8 @@ impl ShardTable {
         if owner.is_none() || owner != self.me {
             return ShardPlace::Elsewhere;
         }
-        let is_awaited = |division: &Vec<EarlierMember>| {
-            let owner = key.owner(division.iter().map(|earlier| earlier.member)).map(|index| division[index]);
+        let is_awaited = |assignment: &Vec<EarlierMember>| {
+            let owner = key.owner(assignment.iter().map(|earlier| earlier.member)).map(|index| assignment[index]);
             owner.is_some_and(|owner| Some(owner.member) != self.me && !owner.has_left)
         };
         if self.earlier.iter().any(is_awaited) { ShardPlace::HereSoon } else { ShardPlace::Here }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_waits_for_its_owners_in_all_earlier_divisions() {
+    fn a_key_waits_for_its_owners_in_all_earlier_assignments() {
         use ShardPlace::{Here, HereSoon};
         let [moving, kept] = keys();
         let place = |key, before: &[(&str, bool)], last: &[(&str, bool)]| {

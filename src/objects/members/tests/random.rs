@@ -27,8 +27,8 @@ struct WorldCounts {
     /// Members that were expelled while they were paused.
     expelled: usize,
     /// Assignments that keep more than one earlier assignment, and those that keep as many as they can.
-    long_divisions: usize,
-    longest_divisions: usize,
+    long_assignments: usize,
+    longest_assignments: usize,
     old_reads: usize,
 }
 
@@ -41,7 +41,7 @@ struct StoredLease {
 #[derive(Default)]
 struct GroupStore {
     version: u64,
-    division: Option<(u64, Division)>,
+    assignment: Option<(u64, Assignment)>,
     leases: BTreeMap<String, StoredLease>,
 }
 
@@ -69,8 +69,9 @@ impl GroupStore {
     }
 
     fn state(&self) -> GroupState {
-        let division = self.division.as_ref().map(|(version, division)| (version.to_string(), division.clone()));
-        GroupState { version: self.version, division, members: self.members() }
+        let assignment =
+            self.assignment.as_ref().map(|(version, assignment)| (version.to_string(), assignment.clone()));
+        GroupState { version: self.version, assignment, members: self.members() }
     }
 }
 
@@ -78,7 +79,7 @@ impl GroupStore {
 #[derive(Clone)]
 struct GroupState {
     version: u64,
-    division: Option<(String, Division)>,
+    assignment: Option<(String, Assignment)>,
     members: Vec<FoundMember>,
 }
 
@@ -87,7 +88,7 @@ struct GroupState {
 enum Reading {
     #[default]
     Nothing,
-    Division(Option<(String, Division)>),
+    Assignment(Option<(String, Assignment)>),
     All(FoundGroup),
 }
 
@@ -218,8 +219,8 @@ impl World<'_> {
         let state = self.found_state();
         let member = &mut self.members[index];
         member.reading = match std::mem::take(&mut member.reading) {
-            Reading::Nothing => Reading::Division(state.division),
-            Reading::Division(division) => Reading::All(FoundGroup { division, members: state.members }),
+            Reading::Nothing => Reading::Assignment(state.assignment),
+            Reading::Assignment(assignment) => Reading::All(FoundGroup { assignment, members: state.members }),
             Reading::All(found) => {
                 member.writes = member.machine.look(member.local(self.now), &found);
                 member.divide();
@@ -244,14 +245,14 @@ impl World<'_> {
             return;
         }
         match member.writes.remove(0) {
-            MemberWrite::Divide { version, division } => {
-                let current = self.store.division.as_ref().map(|(version, _)| version.to_string());
+            MemberWrite::Assign { version, assignment } => {
+                let current = self.store.assignment.as_ref().map(|(version, _)| version.to_string());
                 if current == version {
                     let version = self.store.next_version();
-                    self.counts.long_divisions += usize::from(division.earlier.len() > 1);
-                    self.counts.longest_divisions += usize::from(division.earlier.len() == MOST_EARLIER);
-                    self.store.division = Some((version, division.clone()));
-                    member.machine.keep(division);
+                    self.counts.long_assignments += usize::from(assignment.earlier.len() > 1);
+                    self.counts.longest_assignments += usize::from(assignment.earlier.len() == MOST_EARLIER);
+                    self.store.assignment = Some((version, assignment.clone()));
+                    member.machine.keep(assignment);
                     member.divide();
                 }
             }
@@ -306,8 +307,8 @@ impl World<'_> {
         }
         let ShardEntry::Run(permit) = member.shards.enter(hash(key)) else { return };
         if let Some(other) = self.members.iter().find(|other| other.running.contains_key(&key)) {
-            let division = &self.store.division;
-            unreachable!("key {key} runs at {} and {}: {division:?}", other.name, member.name);
+            let assignment = &self.store.assignment;
+            unreachable!("key {key} runs at {} and {}: {assignment:?}", other.name, member.name);
         }
         let number = member.machine.table().number;
         let (before, owner) = self.last.insert(key, (number, member.name.clone())).unwrap_or_default();
@@ -387,6 +388,6 @@ fn a_key_runs_at_one_member_at_a_time_and_at_last_at_one() {
     println!("{counts:?}");
     let seeds = usize::try_from(seeds).unwrap();
     let enough = counts.runs > 15 * seeds && counts.moves > 5 * seeds && counts.moves_beside_lost_runs > 2 * seeds;
-    let rare = 4 * counts.expelled > seeds && 20 * counts.longest_divisions > seeds;
+    let rare = 4 * counts.expelled > seeds && 20 * counts.longest_assignments > seeds;
     assert!(enough && rare && counts.old_reads > 20 * seeds, "too little happens: {counts:?}");
 }
