@@ -33,7 +33,7 @@ fn empty_reconcile(c: &mut Criterion) {
                         Ok(Action::await_change())
                     };
                     let workers = Workers::new(reconcile).threads(threads).start(&queue).expect("threads are there");
-                    workers.join().unwrap();
+                    workers.join().expect("no worker panics");
                     assert_eq!(runs.load(Ordering::Relaxed), KEYS);
                 },
                 BatchSize::LargeInput,

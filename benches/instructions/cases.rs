@@ -143,7 +143,7 @@ fn batch_and_reconcile(rounds: usize) {
         black_box(key);
         Ok(Action::await_change())
     };
-    Workers::new(reconcile).threads(1).start(&queue).expect("a thread is there").join().unwrap();
+    Workers::new(reconcile).threads(1).start(&queue).expect("a thread is there").join().expect("no worker panics");
     assert!(queue.is_empty());
 }
 

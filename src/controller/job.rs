@@ -68,12 +68,12 @@ impl<K: Key> RunRecorder<K> {
     where
         K: Sync + fmt::Debug,
     {
-        self.state.gates.admit(&self.state.taken(key), reasons).map_err(|refusal| match refusal {
-            Admission::Defer(delay) => Ending::Defer(reasons, delay),
-            _ => {
-                self.state.failed.forget(key);
-                Ending::Leave
+        self.state.gates.admit(&self.state.taken(key), reasons).map_err(|refusal| {
+            if let Admission::Defer(delay) = refusal {
+                return Ending::Defer(reasons, delay);
             }
+            self.state.failed.forget(key);
+            Ending::Leave
         })
     }
 

@@ -161,7 +161,11 @@ impl SourceList {
 
     /// Sets the period of all pollers. Returns whether there are any.
     pub(super) fn set_period(&self, period: Duration) -> bool {
-        self.0.lock().running.iter().fold(false, |found, source| source.source.set_period(period) || found)
+        let mut is_set = false;
+        for source in &self.0.lock().running {
+            is_set |= source.source.set_period(period);
+        }
+        is_set
     }
 
     /// Returns the changes that the sources have accepted by now.

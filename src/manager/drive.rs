@@ -183,13 +183,12 @@ impl Driver {
                         self.inner.forget(&member.name);
                     }
                 }
-                Removing::No => {}
                 Removing::Until(until, _) => {
                     self.removal_ends.remove(&(*until, number));
                     self.inner.forget(&member.name);
                 }
-                // Its name may belong to another component by now.
-                Removing::GivenUp => {}
+                // The name of a component that was given up may belong to another one by now.
+                Removing::No | Removing::GivenUp => {}
             }
         }
     }

@@ -93,11 +93,10 @@ impl ManagerInner {
         // Dropped after the pool and the component. Nothing of either is left when the manager continues.
         let _adding = Adding { inner: self, name: &name };
         let added = self.start_component(component, &pool).and_then(|member| {
-            self.keep(member).map_err(|member| {
-                member.abort();
-                drop(member);
-                self.is_stopping()
-            })
+            let Some(member) = self.keep(member) else { return Ok(()) };
+            member.abort();
+            drop(member);
+            Err(self.is_stopping())
         });
         drop(pool);
         added.inspect_err(|_| self.forget(&name))
@@ -159,17 +158,17 @@ impl ManagerInner {
     }
 
     /// Hands a started component to the driver. Returns it if the manager is stopping.
-    fn keep(&self, member: Member) -> Result<(), Member> {
+    fn keep(&self, member: Member) -> Option<Member> {
         {
             let mut state = self.state.lock();
             if state.is_closed() {
-                return Err(member);
+                return Some(member);
             }
             state.heard.insert(member.number);
             state.started.push(member);
         }
         self.signal.set();
-        Ok(())
+        None
     }
 
     /// Starts the pending components in order, until none is left or the manager stops. Calls `started` after each start.

@@ -278,10 +278,10 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
                 self.note(claim.key(), result);
                 ending
             }
-            Ok(Err(error)) => self.failed(claim, Ok(error)),
+            Ok(Err(error)) => self.failed(claim, &Ok(error)),
             Err(panic) => {
                 let error = judge.panicked(key, &*panic);
-                self.failed(claim, Err(error))
+                self.failed(claim, &Err(error))
             }
         }
     }
@@ -289,14 +289,14 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     /// Handles a run that returned an error or panicked.
     #[cold]
     #[inline(never)]
-    fn failed(&mut self, claim: &Claim<K>, error: Result<BoxError, Panicked>) -> Ending {
+    fn failed(&mut self, claim: &Claim<K>, error: &Result<BoxError, Panicked>) -> Ending {
         let Self { runs, cx, judge, .. } = self;
         let (key, failures) = (&ShownKey(claim.key()), claim.failures_if_retried());
         let run = JudgedRun { key, reasons: claim.reasons(), failures, cx };
         let policy = |failures, error: &(dyn Error + 'static), random| {
             runs.policy.decide(&Failure { key: claim.key(), failures, error, random })
         };
-        let (result, ending) = match &error {
+        let (result, ending) = match error {
             Ok(error) => judge.failed(&run, &**error, &policy),
             Err(panicked) => judge.decide(&run, panicked, &policy),
         };

@@ -172,7 +172,9 @@ impl OwnWrites {
         let keys = state.waiting.keys().copied().collect();
         let released = self.settle(&mut state, keys, |(_, of)| Arc::ptr_eq(of, view));
         drop(state);
-        released.into_iter().for_each(|release| release());
+        for release in released {
+            release();
+        }
     }
 
     /// Makes a key wait for the writes of its run.
@@ -250,7 +252,9 @@ impl OwnWrites {
         };
         let released = self.settle(&mut state, keys, |write| is_asked(write) && is_shown(write));
         drop(state);
-        released.into_iter().for_each(|release| release());
+        for release in released {
+            release();
+        }
     }
 
     /// Forgets the writes of these keys for which `is_shown` returns true. Returns the releases of the deferred keys

@@ -199,8 +199,10 @@ fn the_failure_of_a_nested_controller_keeps_its_cause() {
     assert_eq!((error.component(), error.to_string().as_str()), (Some("nested"), cause));
 }
 
+type WaitForEnd<T> = fn(Running<T>) -> Result<(), EndError>;
+
 /// The ways to wait for an end.
-fn ways<T: 'static>() -> [fn(Running<T>) -> Result<(), EndError>; 4] {
+fn ways<T: 'static>() -> [WaitForEnd<T>; 4] {
     [
         Running::join,
         |mut running| running.join_timeout(Duration::MAX),

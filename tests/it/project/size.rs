@@ -115,7 +115,11 @@ fn files_in_section(title: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let (_, section) = text.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title:?}"));
     let section = section.split("\n## ").next().unwrap_or_default();
-    section.split('`').filter(|word| word.ends_with(".rs")).map(str::to_owned).collect()
+    section
+        .split('`')
+        .filter(|word| Path::new(word).extension().is_some_and(|extension| extension == "rs"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
