@@ -31,8 +31,8 @@ use crate::run::{BoxError, Context};
 /// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
 ///   controllers begin, and [`Context::check`](crate::Context::check) and [`Context::fence`](crate::Context::fence)
 ///   succeed.
-/// - **Each term has a greater [number](Fence::number)** than all earlier ones: the field `leaseTransitions`. If the
-///   server must refuse writes of a paused process, write the number with your objects ([`Fence::mark`]). Do not delete
+/// - **Each term has a greater [number](crate::run::Fence::number)** than all earlier ones: the field `leaseTransitions`. If the
+///   server must refuse writes of a paused process, write the number with your objects ([`Fence::mark`](crate::run::Fence::mark)). Do not delete
 ///   the lease: a process that has not seen it starts again at the number 0.
 ///
 /// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A

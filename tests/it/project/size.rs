@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 17_063;
+const MOST_LINES: usize = 17_064;
 
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
 const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 34), ("The path of a stop", 33)];
