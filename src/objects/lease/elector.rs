@@ -31,9 +31,10 @@ use crate::run::{BoxError, Context};
 /// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
 ///   controllers begin, and [`Context::check`](crate::Context::check) and [`Context::fence`](crate::Context::fence)
 ///   succeed.
-/// - **Each term has a greater [number](crate::run::Fence::number)** than all earlier ones: the field `leaseTransitions`. If the
-///   server must refuse writes of a paused process, write the number with your objects ([`Fence::mark`](crate::run::Fence::mark)). Do not delete
-///   the lease: a process that has not seen it starts again at the number 0.
+/// - **Each term has a greater [number](crate::run::Fence::number)** than all earlier ones: the field
+///   `leaseTransitions`. If the server must refuse writes of a paused process, write the number with your objects
+///   ([`Fence::mark`](crate::run::Fence::mark)). Do not delete the lease: a process that has not seen it starts again at
+///   the number 0.
 ///
 /// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A
 /// token of a run is cancelled when the elector's thread wakes, within a [retry
