@@ -99,7 +99,7 @@ impl ThreadOptions {
     pub fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
         if name.contains('\0') {
             // Otherwise the standard library would panic.
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name contains a NUL character"));
         }
         #[cfg(all(test, not(loom)))]
         {
@@ -270,7 +270,7 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     } else if let Some(text) = panic.downcast_ref::<String>() {
         text
     } else {
-        "a panic without a text"
+        "a panic with a non-string payload"
     }
 }
 

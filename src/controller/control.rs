@@ -57,7 +57,7 @@ impl fmt::Display for ControllerError {
             }
             Self::SourceEnded { controller, source_name } => {
                 let (controller, source) = (OneLine(controller), OneLine(source_name));
-                write!(f, "controller {controller}: {source} has ended before its initial listing was in")
+                write!(f, "controller {controller}: {source} ended before its first listing completed")
             }
             Self::Panicked { controller, message } => {
                 let (controller, message) = (OneLine(controller), OneLine(message));

@@ -175,7 +175,7 @@ impl Driver {
             match &member.removing {
                 Removing::No if self.phase == DriverPhase::Running => {
                     if !member.has_failed && !member.may_end() {
-                        let error = Arc::new("it has ended without being asked to".into());
+                        let error = Arc::new("it ended unexpectedly".into());
                         self.unlogged.push(self.inner.record(&member.name, &error));
                     }
                     // The status still shows a controller, which has failed.

@@ -317,7 +317,7 @@ impl Manager {
         let bound = self.inner.unready_after;
         for source in self.sources() {
             if !source.synced {
-                health.add(&source.name, &format!("its first listing is not in{}", why(&source)));
+                health.add(&source.name, &format!("its first listing has not completed{}", why(&source)));
             } else if let Some(fault) = failing(&source, bound) {
                 health.add(&source.name, &fault);
             }
@@ -332,7 +332,7 @@ impl Manager {
                 let missing: Vec<_> =
                     missing.iter().map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();
                 let of = if missing.is_empty() { String::new() } else { format!(": {}", missing.join(", ")) };
-                health.add(&name, &format!("its initial listings are not in{of}"));
+                health.add(&name, &format!("its first listings have not completed{of}"));
             }
             let bound = controller.unready_after.unwrap_or(bound);
             for source in known {

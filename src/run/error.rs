@@ -243,7 +243,7 @@ impl fmt::Display for Cancelled {
         f.write_str(match self {
             Self::Aborted => "the run was aborted",
             Self::DeadlineExceeded => "the deadline of the run has passed",
-            Self::TermEnded => "this process no longer leads, or is no member any more",
+            Self::TermEnded => "this process lost its leadership or membership",
         })
     }
 }

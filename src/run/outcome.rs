@@ -110,7 +110,7 @@ impl RunJudge {
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
             let shown = OneLine(Chain(error));
-            log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
+            log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed permanently: {shown}");
             let failed = Failed { error, failures: run.failures, retry_after: None };
             return (RunResult::Failed(failed), Ending::Done);
         }

@@ -85,7 +85,7 @@ impl fmt::Display for SourceStatus {
         let state = match self.fault() {
             Some(fault) => fault,
             None if self.synced => "ok".to_owned(),
-            None => "the first listing is not in".to_owned(),
+            None => "the first listing has not completed".to_owned(),
         };
         write!(f, "{}: {state}", OneLine(&self.name))?;
         if let Some(error) = &self.undecodable_error {

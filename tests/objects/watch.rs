@@ -649,7 +649,7 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
         until!(source.status().failures == failures);
         let report = manager.ready().to_string();
         assert!(
-            report.starts_with("things: its first listing is not in (failing for ")
+            report.starts_with("things: its first listing has not completed (failing for ")
                 && report.contains("the line is cut")
         );
         // The watch, the pool with its watchdog, and the driver.

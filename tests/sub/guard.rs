@@ -90,12 +90,12 @@ fn keeps_the_type_of_an_error() {
     let (config, _) = config(&spy());
     let returned = |tried: &dyn Fn() -> TryCatch<Thing>| step(&tried(), &config, &mut Thing::new("web")).unwrap_err();
     let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
-    let for_good = || -> SubResult { Err(terminal("for good").into()) };
+    let permanent = || -> SubResult { Err(terminal("permanent").into()) };
     let error = returned(&|| TryCatch::new(aborted).catch(|_, _, error| Err(error)).finally(leaves("finally", fails)));
     assert_eq!(Failures::find(&*error), Some(&Cancelled::Aborted));
-    let error = returned(&|| TryCatch::new(aborted).finally(leaves("finally", for_good)));
+    let error = returned(&|| TryCatch::new(aborted).finally(leaves("finally", permanent)));
     let errors = Failures::find::<Failures>(&*error).unwrap().errors();
-    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["the run was aborted", "for good"]);
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["the run was aborted", "permanent"]);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn returns_other_results_and_resets_the_count() {
         (on, '-'),
         (halts, '-'),
         (|| Ok(Flow::requeue_after(seconds(1))), '-'),
-        (|| Err(terminal("for good").into()), '!'),
+        (|| Err(terminal("permanent").into()), '!'),
         (|| Err(quiet("no image yet").into()), '!'),
         (|| Err(RequeueAfter::new(seconds(1), "it boots").into()), '!'),
     ];

@@ -134,7 +134,7 @@ fn a_watch_that_stops_before_its_listing_is_an_error() {
     vms.stop();
     until("the controller has failed", || running.failure().is_some());
     let report = running.failure().unwrap().to_string();
-    assert_eq!(report, "controller vm: watch has ended before its initial listing was in");
+    assert_eq!(report, "controller vm: watch ended before its first listing completed");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
     let hooked = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&hooked);
     let running = builder(&clock, move |_: &Context, key: &Key| match (*seen.lock(), *key) {
-        (true, "for good") => Err(terminal("no such image").into()),
+        (true, "fatal") => Err(terminal("no such image").into()),
         (true, "panic") => panic!("out of luck"),
         (true, _) => Err("no answer".into()),
         _ => Ok(Action::await_change()),
@@ -268,7 +268,7 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
     .unwrap()
     .start(&pool)
     .unwrap();
-    for key in ["again", "for good", "invalid", "panic"] {
+    for key in ["again", "fatal", "invalid", "panic"] {
         running.enqueue(key);
         clock.wait_for_sleepers(IDLE);
     }
@@ -282,14 +282,14 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
         errors(running.failing()),
         own(&[("again", "no answer"), ("panic", "the reconciler panicked: out of luck")])
     );
-    assert_eq!(errors(running.parked()), own(&[("for good", "no such image"), ("invalid", "not a key")]));
+    assert_eq!(errors(running.parked()), own(&[("fatal", "no such image"), ("invalid", "not a key")]));
     assert_eq!(hooked.lock().len(), 4);
     assert!(hooked.lock().iter().all(|(key, _, retry)| retry.is_some() == ["again", "panic"].contains(key)));
     assert_eq!(running.wait(&"again", Duration::ZERO), Err(WaitError::Timeout));
-    assert_eq!(running.queue().state("for good"), KeyState::Idle);
+    assert_eq!(running.queue().state("fatal"), KeyState::Idle);
     *broken.lock() = false;
     assert_eq!(running.retry_now(), 4);
-    for key in ["again", "for good", "panic"] {
+    for key in ["again", "fatal", "panic"] {
         // `wait` returns the outcome of a run that began after the call, or `None` without such a run.
         let outcome = running.wait(&key, Duration::MAX).unwrap();
         assert!(matches!(outcome, None | Some(RunOutcome::Succeeded)), "{key}");

@@ -195,7 +195,7 @@ fn the_failure_of_a_nested_controller_keeps_its_cause() {
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::running("nested", failing_controller(&pool))).unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
-    let cause = "nested: controller vm: disks has ended before its initial listing was in";
+    let cause = "nested: controller vm: disks ended before its first listing completed";
     assert_eq!((error.component(), error.to_string().as_str()), (Some("nested"), cause));
 }
 
@@ -236,7 +236,7 @@ fn each_way_to_wait_for_the_end_of_a_controller_returns_its_failure() {
         }
         let error = wait(vms).unwrap_err();
         assert_eq!(error.component(), Some("vm"));
-        assert_eq!(error.to_string(), "vm: controller vm: disks has ended before its initial listing was in");
+        assert_eq!(error.to_string(), "vm: controller vm: disks ended before its first listing completed");
     }
 }
 
@@ -290,7 +290,7 @@ fn a_user_defined_container_passes_a_failure_on() {
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::running("wrapper", Wrapper(failing_controller(&pool)))).unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
-    assert_eq!(error.to_string(), "wrapper: controller vm: disks has ended before its initial listing was in");
+    assert_eq!(error.to_string(), "wrapper: controller vm: disks ended before its first listing completed");
 }
 
 /// A component. Each of its methods panics once.

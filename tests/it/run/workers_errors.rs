@@ -219,7 +219,7 @@ fn a_terminal_anyhow_error_is_not_retried_and_shown_unchanged() {
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (0, 1));
-    assert_eq!(logs.wait_for(Level::Warn, "for good").field("error"), "the store says no: no such port");
+    assert_eq!(logs.wait_for(Level::Warn, "failed permanently").field("error"), "the store says no: no such port");
     workers.shutdown(Duration::ZERO).unwrap();
 }
 
@@ -303,7 +303,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
     }
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (2, 1));
-    let line = logs.wait_for(Level::Warn, "for good");
+    let line = logs.wait_for(Level::Warn, "failed permanently");
     assert_eq!(line.field("error"), "the store says no: the store says no: no such port");
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);

@@ -74,7 +74,7 @@ fn a_panic_with_a_text_is_caught_logged_with_its_key_and_left_to_the_policy() {
 
 #[test]
 fn a_panic_without_a_text_is_caught() {
-    throws("panic-other", "other", 1, "a panic without a text");
+    throws("panic-other", "other", 1, "a panic with a non-string payload");
 }
 
 #[test]

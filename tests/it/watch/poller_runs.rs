@@ -111,7 +111,7 @@ fn the_next_poll_comes_as_planned_after_any_failure() {
     let failures = |level| logs.at(level).into_iter().filter(|line| line.fields.contains_key("failures")).collect();
     let quiet: Vec<_> = failures(Level::Debug);
     let panics: Vec<_> = quiet.iter().map(|line| line.field("panic")).collect();
-    assert_eq!(panics, ["half way", "", "a panic without a text"]);
+    assert_eq!(panics, ["half way", "", "a panic with a non-string payload"]);
     assert_eq!(quiet[1].field("error"), "(an error that panics when shown)");
     let again: Vec<_> = failures(Level::Info);
     assert_eq!(again.len(), 1);

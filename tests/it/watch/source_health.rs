@@ -94,7 +94,9 @@ fn live_names_a_hanging_poll_of_a_controller() {
     let expected = "vm: inventory: a listing has been running for 10s, past its deadline";
     assert_eq!(manager.live().to_string(), expected);
     // The manager still reports the hanging listing while the initial listing is missing. The status contains it too.
-    assert!(manager.ready().to_string().contains("its initial listings are not in: inventory (a listing has been"));
+    assert!(
+        manager.ready().to_string().contains("its first listings have not completed: inventory (a listing has been")
+    );
     assert!(manager.status().to_string().contains(expected));
     drop(director);
     let vms = manager.controller::<Key>("vm").unwrap();
@@ -113,7 +115,7 @@ fn ready_names_missing_listings_of_suspended_controllers_and_added_sources() {
     handle.suspend_all();
     manager.add(vms).unwrap();
     let running = manager.start().unwrap();
-    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: disks");
+    assert_eq!(manager.ready().to_string(), "vm: its first listings have not completed: disks");
     handle.resume_all();
     disks.synced();
     handle.wait_synced(Duration::MAX).unwrap();
@@ -121,14 +123,14 @@ fn ready_names_missing_listings_of_suspended_controllers_and_added_sources() {
     let mut sources = Sources::new();
     sources.watch(nics.watch(), |event| event.key().copied());
     handle.add_sources(sources).unwrap();
-    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: nics");
+    assert_eq!(manager.ready().to_string(), "vm: its first listings have not completed: nics");
     // One that ends before its first listing is awaited no more.
     let tags = Watch::<_, u32>::builder().name("tags").clock(clock.clock()).push();
     let mut sources = Sources::new();
     sources.watch(tags.watch(), |event| event.key().copied());
     handle.add_sources(sources).unwrap();
     nics.synced();
-    assert_eq!(manager.ready().to_string(), "vm: its initial listings are not in: tags");
+    assert_eq!(manager.ready().to_string(), "vm: its first listings have not completed: tags");
     drop(tags);
     assert_eq!(manager.ready().to_string(), "ok");
     end(&manager, running);
@@ -164,7 +166,7 @@ fn live_names_a_hanging_poller_that_is_a_component() {
     manager.add(Component::poller("inventory", Poller::new(PERIOD, list).clock(clock.clock()), &queue)).unwrap();
     let running = manager.start().unwrap();
     director.next();
-    assert_eq!(manager.ready().to_string(), "inventory: its first listing is not in");
+    assert_eq!(manager.ready().to_string(), "inventory: its first listing has not completed");
     clock.advance(PERIOD);
     assert_eq!(manager.live().to_string(), "inventory: a listing has been running for 10s, past its deadline");
     drop(director);

@@ -49,7 +49,7 @@ fn a_panic_of_a_mapping_or_a_predicate_skips_only_its_event() {
     // Nothing of the interrupted batch arrives, because it is collected before it is enqueued.
     assert_eq!(served, ["a", "b", "c", "d", "e"]);
     let errors: Vec<_> = logs.at(Level::Error).iter().map(|line| line.field("panic").to_owned()).collect();
-    assert_eq!(errors, ["out of luck", "half way", "a panic without a text", "unjust"]);
+    assert_eq!(errors, ["out of luck", "half way", "a panic with a non-string payload", "unjust"]);
     assert_eq!(logs.at(Level::Error)[0].field("event"), "created");
 }
 

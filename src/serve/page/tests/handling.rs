@@ -260,7 +260,7 @@ fn failing_sources_and_stuck_runs_need_attention() {
     let page = program.get("/").1;
     assert!(page.contains(">source fails</span>") && page.contains("no &lt;route&gt;"), "{page}");
     assert_eq!(program.json("/statusz")["sources"][0]["lastError"], "no <route>");
-    assert!(program.get("/readyz").1.contains("[-]links failed: its first listing is not in"));
+    assert!(program.get("/readyz").1.contains("[-]links failed: its first listing has not completed"));
 }
 
 #[test]
