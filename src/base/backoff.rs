@@ -5,8 +5,9 @@ use std::time::Duration;
 
 /// Exponential backoff with a cap and jitter.
 ///
-/// The delay after the `n`-th consecutive failure is `min(first × factor^(n-1), cap)`. Jitter then changes it by a random share
-/// of at most ± `jitter`, so that keys that failed together are not retried together. A delay never exceeds `cap`.
+/// The delay after the `n`-th consecutive failure is `min(first × factor^(n-1), cap)`. Jitter then changes it by a
+/// random share of at most ± `jitter`, so that keys that failed together are not retried together. A delay never
+/// exceeds `cap`.
 ///
 /// # Examples
 ///
@@ -60,7 +61,7 @@ impl Exponential {
         self
     }
 
-    /// Limits the retries in a row. Then the key is not retried, and runs again only when it is enqueued.
+    /// Limits the retries in a row. After the last one, the key runs again only when it is enqueued.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);
@@ -92,7 +93,8 @@ impl Exponential {
         Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
     }
 
-    /// Returns the shortest step. A good [`floor`](crate::queue::QueueBuilder::floor) for a queue that uses this backoff.
+    /// Returns the shortest step. A good [`floor`](crate::queue::QueueBuilder::floor) for a queue that uses this
+    /// backoff.
     #[must_use]
     pub fn first_step(&self) -> Duration {
         self.first.min(self.cap)

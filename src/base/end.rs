@@ -1,4 +1,4 @@
-//! The end of something that runs: its parts that have not ended, its failure, and the callbacks that hear of both.
+//! The end of something that runs: its parts that have not ended, its failure, and the callbacks for both.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) type End = Monitor<EndState>;
 pub(crate) struct EndState {
     /// The number of parts that have not ended.
     parts: usize,
-    /// Whether [`End::notify`] was called since the last wait for that.
+    /// Whether [`End::notify`] was called since the last wait for it.
     notified: bool,
     failure: Option<Arc<BoxError>>,
     hooks: Vec<EndHook>,
@@ -72,8 +72,8 @@ impl End {
         self.with(|end| end.failure.clone())
     }
 
-    /// Adds a hook, and calls it if everything has ended or failed already. Checks this after the hook is added, so that nothing is
-    /// missed.
+    /// Adds a hook, and calls it if everything has ended or failed already. Checks this after the hook is added, so
+    /// that nothing is missed.
     pub(crate) fn add_hook(&self, hook: &EndHook, has_ended: impl FnOnce() -> bool) {
         self.with(|end| end.hooks.push(Arc::clone(hook)));
         if has_ended() || self.failure().is_some() {

@@ -123,8 +123,8 @@ impl StartError {
         matches!(self.0, StartErrorKind::Unavailable { .. })
     }
 
-    /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or runs user
-    /// code.
+    /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or
+    /// runs user code.
     ///
     /// The message names the thread.
     #[must_use]
@@ -132,7 +132,8 @@ impl StartError {
         matches!(self.0, StartErrorKind::NotSimulated { .. })
     }
 
-    /// Returns whether user code panicked while a component of a manager started. The message names the component and the panic.
+    /// Returns whether user code panicked while a component of a manager started. The message names the component and
+    /// the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, StartErrorKind::Panicked { .. })
@@ -201,7 +202,8 @@ impl Error for StillRunning {}
 
 /// The error of an end: the first failure, and the threads that have not ended.
 ///
-/// [`Manager::run`](crate::Manager::run) and each method of a [`Running`](crate::Running) that waits for the end return it.
+/// [`Manager::run`](crate::Manager::run) and each method of a [`Running`](crate::Running) that waits for the end return
+/// it.
 ///
 /// # Examples
 ///

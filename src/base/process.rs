@@ -4,8 +4,8 @@ use std::process;
 
 /// The process that created a value.
 ///
-/// A fork copies the value. The copy must leave the locks, threads and sockets of the parent alone, so every value that has one keeps
-/// its owner, and checks it where it would release or join something.
+/// A fork copies the value. The copy must leave the locks, threads and sockets of the parent alone, so every value with
+/// such a resource keeps its owner, and checks it before it releases or joins anything.
 ///
 /// # Examples
 ///

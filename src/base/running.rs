@@ -84,8 +84,9 @@ pub trait Runnable: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns [`EndError`] with the threads that have not ended, for example from a [`StillRunning`](super::StillRunning). This can
-    /// be called again. A [failure](Self::failure) may be part of the error, but need not be.
+    /// Returns [`EndError`] with the threads that have not ended, for example from a
+    /// [`StillRunning`](super::StillRunning). This can be called again. A [failure](Self::failure) may be part of the
+    /// error, but need not be.
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError>;
 
     /// Blocks until all threads have ended. If the caller is one of them, it must not wait for itself.
@@ -94,7 +95,8 @@ pub trait Runnable: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The errors of [`join_timeout`](Self::join_timeout). If the caller is one of the threads, the error names its thread.
+    /// The errors of [`join_timeout`](Self::join_timeout). If the caller is one of the threads, the error names its
+    /// thread.
     fn join(&mut self) -> Result<(), EndError> {
         self.join_timeout(Duration::MAX)
     }
@@ -105,17 +107,18 @@ pub trait Runnable: Send + Sync {
     /// Returns the name, the phase and the names of the threads that have not ended.
     fn status(&self) -> RunStatus;
 
-    /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has ended
-    /// already.
+    /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has
+    /// ended already.
     ///
-    /// Call the hook also when this has [failed](Self::failure). It may be called more often, for example at the end of each part. A
-    /// manager asks for the failure and the end only after such a call, and once each when it stops and aborts everything.
+    /// Call the hook also when this has [failed](Self::failure). It may be called more often, for example at the end of
+    /// each part. A manager asks for the failure and the end only after such a call, and once each when it stops and
+    /// aborts everything.
     fn on_end(&self, hook: EndHook);
 
     /// Returns why this failed. `None` if it has not failed. Default: `None`.
     ///
-    /// A manager fails with this error as the cause, even if the component has been stopped or removed. If this contains other
-    /// components, return their failure.
+    /// A manager fails with this error as the cause, even if the component has been stopped or removed. If this
+    /// contains other components, return their failure.
     fn failure(&self) -> Option<Arc<BoxError>> {
         None
     }
@@ -163,7 +166,7 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    /// Returns the phase of something whose threads with these names have not ended.
+    /// Returns the phase, given the names of the threads that have not ended.
     #[must_use]
     pub fn of(stopping: bool, threads: &[String]) -> Self {
         match (threads.is_empty(), stopping) {
@@ -186,12 +189,12 @@ impl fmt::Display for RunPhase {
 
 /// The handle of a running poller, watch, set of workers, controller or manager.
 ///
-/// It dereferences to `T`. Dropping it calls [`shutdown`](Self::shutdown) with the grace period that was configured before the
-/// start. To prevent that, call [`detach`](Self::detach).
+/// It dereferences to `T`. Dropping it calls [`shutdown`](Self::shutdown) with the grace period that was configured
+/// before the start. To prevent that, call [`detach`](Self::detach).
 ///
-/// A process that is forked without `exec` has a copy of the handle, but none of the threads. There, dropping the copy does nothing,
-/// and joining returns without a wait. Other methods may block for ever if a thread of the parent held a lock at the time of the
-/// fork. Fork before you start anything, or only to call `exec`.
+/// A process that is forked without `exec` has a copy of the handle, but none of the threads. There, dropping the copy
+/// does nothing, and joining returns without a wait. Other methods may block for ever if a thread of the parent held a
+/// lock at the time of the fork. Fork before you start anything, or only to call `exec`.
 ///
 /// # Examples
 ///
@@ -222,7 +225,8 @@ pub struct Running<T> {
 }
 
 impl<T> Running<T> {
-    /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for `grace`.
+    /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for
+    /// `grace`.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
         let owner = OwnerProcess::current();
         Self { control, body: Box::new(body), grace, detached: false, joined: false, owner }
@@ -241,14 +245,14 @@ impl<T> Running<T> {
 
     /// Blocks until all threads have ended.
     ///
-    /// [`stop`](Self::stop), [`abort`](Self::abort) or the threads themselves cause the end. If the caller is one of the threads,
-    /// it does not wait for itself.
+    /// [`stop`](Self::stop), [`abort`](Self::abort) or the threads themselves cause the end. If the caller is one of
+    /// the threads, it does not wait for itself.
     ///
     /// # Errors
     ///
-    /// Returns [`EndError`] with the failure, if there was one: a controller whose sources do not sync, a thread that panicked, or
-    /// the first component of a manager that failed. It also names the threads that a manager has given up, and the thread
-    /// of the caller if it is one of the threads.
+    /// Returns [`EndError`] with the failure, if there was one: a controller without a complete listing, a thread that
+    /// panicked, or the first failed component of a manager. It also names the threads that a manager has given up, and
+    /// the thread of the caller if it is one of the threads.
     pub fn join(mut self) -> Result<(), EndError> {
         let ended = self.body.join();
         self.joined = true;
@@ -259,8 +263,8 @@ impl<T> Running<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`EndError`] with the threads that have not ended: they have active work, or were not stopped. This can be
-    /// called again. Returns the errors of [`join`](Self::join) if all threads have ended.
+    /// Returns [`EndError`] with the threads that have not ended: they have active work, or were not stopped. This can
+    /// be called again. Returns the errors of [`join`](Self::join) if all threads have ended.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         let ended = self.body.join_timeout(timeout);
         self.outcome(ended)

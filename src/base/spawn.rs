@@ -10,7 +10,8 @@ use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
-/// Starts a thread that runs `task`. Setting `event` triggers its next step. In a simulation, the scheduler runs the steps.
+/// Starts a thread that runs `task`. Setting `event` triggers its next step. In a simulation, the scheduler runs the
+/// steps.
 ///
 /// The thread ends after the last step. Join it with the returned handle.
 ///

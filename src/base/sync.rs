@@ -1,9 +1,9 @@
 //! Locks and atomics: the only file that names them.
 //!
-//! Ordinary builds use `parking_lot`'s locks and condition variable and the standard library's atomics. Builds with `--cfg loom`
-//! use the types of the model checker behind the same interface, so that the models run the shipped code. The locks of unit tests
-//! check the order in which they are taken. No kind poisons: a panic under a lock releases it. Code under a lock therefore keeps its
-//! state consistent at every call that may panic.
+//! Ordinary builds use `parking_lot`'s locks and condition variable and the standard library's atomics. Builds with
+//! `--cfg loom` use the types of the model checker behind the same interface, so that the models run the shipped code.
+//! The locks of unit tests check the order in which they are taken. No kind poisons: a panic under a lock releases it.
+//! Code under a lock therefore keeps its state consistent at every call that may panic.
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -6,7 +6,8 @@ use crate::base::time::Nanos;
 
 /// A thread body that is divided into steps. A thread calls them in a loop; a simulation calls them one by one.
 ///
-/// A panic of a step is logged, and ends the task. The task is dropped after its last step. The module [`rt`](crate::rt) has an example.
+/// A panic of a step is logged, and ends the task. The task is dropped after its last step. The module
+/// [`rt`](crate::rt) has an example.
 pub trait Task: Send {
     /// Does the work that is due at `now`. Returns the time of the next step.
     fn step(&mut self, now: Nanos) -> Next;
@@ -18,7 +19,8 @@ pub trait Task: Send {
         next
     }
 
-    /// Runs a step of a simulation: like [`step`](Self::step), but does a small part of the due work, and blocks only on the clock.
+    /// Runs a step of a simulation: like [`step`](Self::step), but does a small part of the due work, and blocks only
+    /// on the clock.
     ///
     /// Override it if a step can do several things in one order or another, such as the runs of several keys.
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {

@@ -51,8 +51,8 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// Returns whether a terminal or log collector may misread a character. These are control characters, line separators, and marks
-/// of text direction.
+/// Returns whether a terminal or log collector may misread a character. These are control characters, line separators,
+/// and marks of text direction.
 fn breaks_a_line(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

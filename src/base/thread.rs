@@ -20,9 +20,9 @@ use crate::base::error::BoxError;
 
 /// The options of the crate's threads: a stack size and a start hook.
 ///
-/// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On Linux, tools
-/// such as `top` and `gdb` show the role and number first, `watchdog-vms` or `0-vms`, because Linux keeps only the first 15 bytes
-/// of a name.
+/// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On
+/// Linux, tools such as `top` and `gdb` show the role and number first, `watchdog-vms` or `0-vms`, because Linux keeps
+/// only the first 15 bytes of a name.
 ///
 /// # Examples
 ///
@@ -79,8 +79,8 @@ impl ThreadOptions {
         self
     }
 
-    /// Returns options that refuse threads with this end of the name, and the names of the threads that start. The names end once
-    /// the options are dropped.
+    /// Returns options that refuse threads with names that end in `refused`, and the names of the started threads. The
+    /// names end once the options are dropped.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn refusing_named(refused: &'static str) -> (Self, std::sync::mpsc::Receiver<String>) {
         let (report, started) = std::sync::mpsc::channel();
@@ -162,7 +162,8 @@ fn system_name(name: &str) -> String {
     Vec::from(parts).join("-")
 }
 
-/// Joins a task without its own thread, for a [`Scheduler`](crate::rt::Scheduler). The module [`rt`](crate::rt) has an example.
+/// Joins a task without its own thread, for a [`Scheduler`](crate::rt::Scheduler). The module [`rt`](crate::rt) has an
+/// example.
 pub trait JoinTask: Send + Sync {
     /// Returns whether the caller is a step of this task, or runs on its thread.
     fn is_current(&self) -> bool;
@@ -224,7 +225,8 @@ impl Joiner {
         }
     }
 
-    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a forked process.
+    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a
+    /// forked process.
     pub fn join(self) {
         if self.is_current() || !self.owner.is_current() {
             return;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// A time of a [`Clock`](crate::Clock), in nanoseconds since its origin.
 ///
-/// Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps. All system clocks have one origin; each held clock has its
-/// own.
+/// Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps. All system clocks have one origin; each held
+/// clock has its own.
 ///
 /// # Examples
 ///

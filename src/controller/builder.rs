@@ -96,18 +96,18 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Sets the time limit of a run. Its context is cancelled then. Default: no limit.
+    /// Sets the time limit of a run. After that time, its context is cancelled. Default: no limit.
     ///
-    /// A run that ends promptly counts as [timed out](crate::run::WorkersMetrics::timeouts). A run that is still active 100 ms
-    /// later is an overrun: it is reported and keeps its key, and a spare thread takes its place (see
+    /// A run that ends promptly counts as [timed out](crate::run::WorkersMetrics::timeouts). A run that is still active
+    /// 100 ms later is an overrun: it is reported and keeps its key, and a spare thread takes its place (see
     /// [`WorkerPool`](crate::WorkerPool)).
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the retry policy. Default: [`Exponential::default`]. The policy's [floor](RetryPolicy::floor) is the shortest
-    /// backoff after which a change runs a failed key.
+    /// Sets the retry policy. Default: [`Exponential::default`]. A change runs a failed key early, but only after the
+    /// policy's [floor](RetryPolicy::floor).
     pub fn retry<Q: RetryPolicy<K>>(self, policy: Q) -> ControllerBuilder<K, R, Q> {
         ControllerBuilder {
             name: self.name,
@@ -140,18 +140,19 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Delays changes from watches until their key has been `quiet` for this long, but at most for `max_wait` after the first
-    /// change. In backoff, the run also waits for the [floor](RetryPolicy::floor). Default: no delay.
+    /// Delays changes from watches until their key has been `quiet` for this long, but at most for `max_wait` after the
+    /// first change. In backoff, the run also waits for the [floor](RetryPolicy::floor). Default: no delay.
     pub fn debounce(mut self, quiet: Duration, max_wait: Duration) -> Self {
         self.debounce = Some((quiet, max_wait));
         self
     }
 
-    /// Runs all keys that the watches know every `interval`, at low priority. Default: never.
+    /// Every `interval`, runs all keys that the watches know, at low priority. Default: never.
     ///
-    /// A resync calls the mappings of the watches on the control thread of the pool. Mappings must be quick: a slow one delays the
-    /// syncs and resyncs of all controllers of the pool, and a warning says so. Give a controller with slow mappings
-    /// [its own threads](Self::own_threads). The first resync is one interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
+    /// A resync calls the mappings of the watches on the control thread of the pool. Mappings must be quick: a slow one
+    /// delays the syncs and resyncs of all controllers of the pool, and a warning says so. Give a controller with slow
+    /// mappings [its own threads](Self::own_threads). The first resync is one interval after the start. Keys that are
+    /// queued, running, in backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self
@@ -159,21 +160,22 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Limits the rate of runs over all keys: `burst` at once, and `per_second` in the long run.
     ///
-    /// A run that starts late because all threads were busy does not delay later runs. One more than `burst` may then start at
-    /// once. Default: no limit.
+    /// A run that starts late because all threads were busy does not delay later runs. One more than `burst` may then
+    /// start at once. Default: no limit.
     pub fn rate_limit(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
         self
     }
 
-    /// Sets the time limit for the initial listings. The controller fails if they are not complete by then. Default: two minutes.
+    /// Sets the time limit for the initial listings. The controller fails if they are not complete by then. Default:
+    /// two minutes.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = timeout;
         self
     }
 
-    /// Sets the time that a source may fail before [`Manager::ready`](crate::Manager::ready) reports the controller. Default: the
-    /// [manager's bound](crate::manager::ManagerBuilder::unready_after).
+    /// Sets the time that a source may fail before [`Manager::ready`](crate::Manager::ready) reports the controller.
+    /// Default: the [manager's bound](crate::manager::ManagerBuilder::unready_after).
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = Some(bound);
         self
@@ -190,8 +192,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Adds a poller with its own settings. Status, errors, logs and metrics show its [name](Poller::name), with a number if
-    /// another source has that name (`poller-2`). Its threads are named after the controller.
+    /// Adds a poller with its own settings. Status, errors, logs and metrics show its [name](Poller::name), with a
+    /// number if another source has that name (`poller-2`). Its threads are named after the controller.
     pub fn poller<I: IntoIterator<Item = K> + 'static>(mut self, poller: Poller<I>) -> Self {
         self.sources.poller(poller);
         self
@@ -208,9 +210,9 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Adds a watch with a subscriber: for other mappings, predicates, enqueue methods and priorities. `subscriber` gets the queue
-    /// to feed. Status, errors, logs and metrics show the subscriber's [name](Subscriber::name), by default the watch's, with a
-    /// number if another source has that name (`watch-2`).
+    /// Adds a watch with a subscriber: for other mappings, predicates, enqueue methods and priorities. `subscriber`
+    /// gets the queue to feed. Status, errors, logs and metrics show the subscriber's [name](Subscriber::name), by
+    /// default the watch's, with a number if another source has that name (`watch-2`).
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Predicate, Subscriber, Watch};
@@ -260,7 +262,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Adds a gate, which decides whether a key may run now. `new` creates it when the controller is built.
     ///
-    /// Gates are asked in the order in which they were added, after the suspended keys, and before a gate that a watch brings.
+    /// Gates are asked in the order in which they were added, after the suspended keys, and before a gate that a watch
+    /// brings.
     pub fn gate<G: Gate>(mut self, new: impl FnOnce(&GateHost<K>) -> Arc<G> + Send + 'static) -> Self {
         self.gates.push(Box::new(move |host| new(host)));
         self
@@ -268,14 +271,15 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
     ///
-    /// Other failing keys are only counted. Other parked keys are forgotten, so that they take no memory. An error takes at most
-    /// 1,024 bytes. Default: 10,000 of each.
+    /// Other failing keys are only counted. Other parked keys are forgotten, so that they take no memory. An error
+    /// takes at most 1,024 bytes. Default: 10,000 of each.
     pub fn max_failed_keys(mut self, keys: usize) -> Self {
         self.max_failed_keys = keys;
         self
     }
 
-    /// Records the last runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not recorded.
+    /// Records the last runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not
+    /// recorded.
     pub fn record_runs(mut self) -> Self {
         self.records_runs = true;
         self
@@ -293,7 +297,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Sets how long active runs may continue after the running controller is dropped. Then they are aborted. Default: 30 s.
+    /// Sets how long active runs may continue after the running controller is dropped. After that, they are aborted.
+    /// Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -302,8 +307,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     /// Sets the options of the controller's threads, including the threads of its sources and of
     /// [`own_threads`](Self::own_threads).
     ///
-    /// A [`Poller`] or [`Subscriber`] with its own options keeps them. Default: the platform's options; in a manager, the
-    /// [manager's](crate::manager::ManagerBuilder::thread_options).
+    /// A [`Poller`] or [`Subscriber`] with its own options keeps them. Default: the platform's options; in a manager,
+    /// the [manager's](crate::manager::ManagerBuilder::thread_options).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = Some(options);
         self
@@ -313,9 +318,9 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] for an empty or invalid name, zero runs or threads, a timeout or interval of zero, a `max_wait`
-    /// shorter than `quiet`, a rate that is not positive, or an invalid source. Also for a resync without a watch, because only
-    /// watches know the keys.
+    /// Returns [`StartError`] for an empty or invalid name, zero runs or threads, a timeout or interval of zero, a
+    /// `max_wait` shorter than `quiet`, a rate that is not positive, or an invalid source. A resync without a watch is
+    /// an error too, because only watches know the keys.
     pub fn build(mut self) -> Result<Controller<K>, StartError>
     where
         R: Reconciler<K> + 'static,

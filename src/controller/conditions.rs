@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(super) struct RunConditions {
-    /// The initial listings are complete.
+    /// Whether the initial listings are complete.
     pub(super) synced: bool,
-    /// This process leads.
+    /// Whether this process leads.
     pub(super) leading: bool,
-    /// The whole controller is suspended.
+    /// Whether the whole controller is suspended.
     pub(super) suspended: bool,
-    /// The controller has been stopped.
+    /// Whether the controller has been stopped.
     pub(super) stopped: bool,
 }
 

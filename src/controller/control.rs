@@ -1,4 +1,5 @@
-//! The control task of a controller: waits for the initial listings, then resyncs. The control thread of the pool runs it.
+//! The control task of a controller: waits for the initial listings, then resyncs. The control thread of the pool runs
+//! it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,7 @@ pub enum ControllerError {
     SyncTimeout {
         /// The name of the controller.
         controller: String,
-        /// The sources without a complete listing, and their status then.
+        /// The sources without a complete listing, and their status at that time.
         sources: Vec<SourceStatus>,
         /// The timeout.
         timeout: Duration,
@@ -83,7 +84,7 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
-    /// The changes that the last resync of selected keys has made.
+    /// The changes that the sources had accepted after the last resync of selected keys.
     pub(super) selected: AcceptedChanges,
     pub(super) synced: bool,
     /// Dropped last: the controller may end then.

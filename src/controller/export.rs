@@ -1,5 +1,5 @@
-//! Export of a controller's metrics to the `metrics` facade, with the names that client-go and controller-runtime dashboards
-//! read.
+//! Export of a controller's metrics to the `metrics` facade, with the names that client-go and controller-runtime
+//! dashboards read.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl RunTimings {
     }
 }
 
-/// Returns the labels of a controller's queue, the same as those of controller-runtime.
+/// Returns the labels of a controller's queue, as in controller-runtime.
 fn queue_labels(controller: &str) -> [(&'static str, String); 2] {
     ["name", "controller"].map(|label| (label, controller.to_owned()))
 }

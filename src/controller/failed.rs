@@ -10,8 +10,9 @@ use crate::queue::{Enqueue, EnqueueMethod, Key, Reasons};
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Returns the keys that will not be retried, with their last errors, the oldest first.
     ///
-    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. With more, the controller forgets
-    /// the keys that were parked first: the metrics do not count them, and [`retry_now`](Self::retry_now) does not run them.
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. With more, the controller
+    /// forgets the keys that were parked first: the metrics do not count them, and [`retry_now`](Self::retry_now) does
+    /// not run them.
     #[must_use]
     pub fn parked(&self) -> Vec<FailedKey<K>> {
         self.state.failed.list(true)
@@ -19,8 +20,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Returns the keys that failed in their last run and will be retried, the oldest error first.
     ///
-    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics) counts
-    /// all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics)
+    /// counts all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
     #[must_use]
     pub fn failing(&self) -> Vec<FailedKey<K>> {
         self.state.failing()
@@ -36,12 +37,12 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Forgets the failure of a key without running it. Returns whether the key was dismissed.
     ///
-    /// The key leaves [`parked`](Self::parked) or [`failing`](Self::failing), the status and the metrics. For a failing key, this
-    /// cancels the scheduled run and all requests that share it. A parked key keeps a run that was requested since. Later
-    /// requests run the key as usual.
+    /// The key leaves [`parked`](Self::parked) or [`failing`](Self::failing), the status and the metrics. For a failing
+    /// key, this cancels the scheduled run and all requests that share it. A parked key keeps a run that was requested
+    /// since. Later requests run the key as usual.
     ///
-    /// Returns false if the key has not failed. Also returns false if a retry of the key is running now, because that run
-    /// decides.
+    /// Returns false if the key has not failed. Also returns false if a retry of the key is running now, because that
+    /// run decides.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};

@@ -1,7 +1,7 @@
-//! The failed keys of a controller: keys after a failed last run.
+//! The failed keys of a controller: keys with a failed last run.
 //!
-//! Errors are kept for a bounded number of parked keys and of failing keys: the latest failures. Other failing keys are counted,
-//! since the queue keeps them too. Other parked keys are forgotten: nothing else in the program may know them.
+//! Errors are kept for a bounded number of parked keys and of failing keys: the latest failures. Other failing keys are
+//! only counted: the queue keeps them too. Other parked keys are forgotten, so that they take no memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::queue::{FastState, Key};
 /// Marks a truncated text.
 const MARK: &str = "…";
 
-/// A key after a failed last run.
+/// A key with a failed last run.
 ///
 /// # Examples
 ///
@@ -45,12 +45,12 @@ pub struct FailedKey<K> {
     pub failures: u32,
     /// The end of the last failed run.
     pub since: Instant,
-    /// The end of the first of these failed runs. If that failure was not kept, the end of the earliest one that was.
+    /// The end of the first of these failed runs. If that failure was not kept, the end of the earliest kept one.
     pub failing_since: Instant,
-    /// The time of the next try. `None` if the key is parked, in line or running.
+    /// The time of the next try. `None` if the key is parked, ready to run or running.
     pub next_try: Option<Instant>,
-    /// Whether the key is parked: no retry is scheduled, because the policy gave up or the error is terminal. A new request runs
-    /// it again.
+    /// Whether the key is parked: no retry is scheduled, because the policy gave up or the error is terminal. A new
+    /// request runs it again.
     pub parked: bool,
 }
 
@@ -175,13 +175,13 @@ struct FailedKeyTable<K> {
 /// The parked or the failing keys.
 struct KeptErrors<K> {
     count: usize,
-    /// The place of each failure whose error is kept.
+    /// The places of the failures with kept errors.
     places: Places,
     failed: Vec<Option<FailedKey<K>>>,
 }
 
-/// The places of failures by their numbers. The oldest failure has the lowest number. It does not depend on the type of the keys, so it
-/// is compiled once.
+/// The places of failures by their numbers. The oldest failure has the lowest number. This type does not depend on the
+/// type of the keys, so it is compiled once.
 #[derive(Default)]
 struct Places {
     by_number: BTreeMap<u64, usize>,
@@ -190,7 +190,7 @@ struct Places {
 }
 
 impl Places {
-    /// Returns the place for a new failure. It is the next one after all others if none of them is free.
+    /// Returns the place for a new failure: a free place, or else the next one after all others.
     fn add(&mut self, number: u64) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.used += 1;

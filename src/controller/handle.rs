@@ -59,7 +59,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Returns the queue.
     ///
-    /// A stopped controller keeps no report of the runs that its stop has dropped.
+    /// A stopped controller does not report the runs that its stop has dropped.
     #[must_use]
     pub fn queue(&self) -> &WorkQueue<K> {
         &self.state.queue
@@ -67,8 +67,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Enqueues a key now, for the reason [`MANUAL`](Reasons::MANUAL).
     ///
-    /// In backoff, the run waits at least for the [floor](crate::RetryPolicy::floor). Returns [`EnqueueOutcome::Closed`] once the
-    /// controller has been stopped, or dropped before its start.
+    /// In backoff, the run waits at least for the [floor](crate::RetryPolicy::floor). Returns
+    /// [`EnqueueOutcome::Closed`] once the controller has been stopped, or dropped before its start.
     pub fn enqueue(&self, key: K) -> EnqueueOutcome {
         self.state.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
@@ -153,7 +153,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Returns handles of the sources, in the order in which they were added.
     ///
-    /// A handle shows the status of its source, and starts a listing. Empty before the start. Includes sources that have ended.
+    /// A handle shows the status of its source, and can start a listing. The list is empty before the start, and
+    /// includes sources that have ended.
     #[must_use]
     pub fn sources(&self) -> Vec<SourceHandle> {
         self.state.sources.handles()
@@ -176,7 +177,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.set_conditions(|conditions| conditions.leading = true);
     }
 
-    /// Returns the error that stopped the controller: a [`ControllerError`](super::ControllerError). `None` if it has not failed.
+    /// Returns the error that stopped the controller: a [`ControllerError`](super::ControllerError). `None` if it has
+    /// not failed.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<BoxError>> {
         self.state.failure()
@@ -190,9 +192,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Exports counters and gauges to the `metrics` facade. Call this before the facade's recorder is read.
     ///
-    /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most names
-    /// come from client-go's work queue (`workqueue_…`, labels `name` and `controller`) and from controller-runtime (`controller_runtime_…`, label
-    /// `controller`). Other names begin with `homeostat_` and have the label `controller`.
+    /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most
+    /// names come from client-go's work queue (`workqueue_…`, labels `name` and `controller`) and from
+    /// controller-runtime (`controller_runtime_…`, label `controller`). Other names begin with `homeostat_` and have
+    /// the label `controller`.
     ///
     /// The gauges of a source that was removed since the last call show no fault from now on.
     #[cfg(feature = "metrics")]
@@ -224,8 +227,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Recording costs memory and, at the end of each run, a lock that all threads of the controller share.
     ///
-    /// The recorded runs are part of the [status](Self::status). A server of status pages calls this for all controllers of its
-    /// manager.
+    /// The recorded runs are part of the [status](Self::status). A server of status pages calls this for all
+    /// controllers of its manager.
     pub fn record_runs(&self) {
         self.state.recent_runs.record();
     }
@@ -250,7 +253,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.find_key(shown)
     }
 
-    /// Returns the status of the controller. Visits the suspended keys and the failed keys whose errors are kept, but no other keys.
+    /// Returns the status of the controller. Visits only the suspended keys and the failed keys with kept errors.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {
         self.state.status()

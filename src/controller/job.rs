@@ -248,8 +248,8 @@ impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
         Some(format!("{} {:?}", state.name, crate::base::text::ShownKey(&key)))
     }
 
-    /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this check, the end
-    /// of its control thread notifies them.
+    /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this
+    /// check, the end of its control thread notifies them.
     fn left(&self) {
         if self.state.is_stopped() {
             self.state.end_membership();

@@ -40,7 +40,8 @@ pub struct KeyStatus<K> {
     pub failed: Option<FailedKey<K>>,
     /// Whether the key is suspended.
     pub suspended: bool,
-    /// The recorded runs of the key, the oldest first; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
+    /// The recorded runs of the key, the oldest first; see
+    /// [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
     pub recent_runs: Vec<RecentRun<K>>,
 }
 
@@ -84,8 +85,8 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: Key + fmt::Debug> ControllerState<K> {
-    /// Returns the status of the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first
-    /// in the queue, or have run lately.
+    /// Returns the status of the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended,
+    /// are first in the queue, or have run lately.
     pub(super) fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
         let is_it = |key: &K| format!("{:?}", ShownKey(key)) == shown;
         let queue = &self.queue.shared;

@@ -56,11 +56,11 @@ use crate::run::reconciler::Reconciler;
 
 /// A reconciler with its sources of keys and its queue.
 ///
-/// It runs on a [`WorkerPool`]: the one that a [`Manager`](crate::Manager) shares between controllers, or the one that you give
-/// to [`start`](Self::start). With [`ControllerBuilder::own_threads`] it has its own pool.
+/// It runs on a [`WorkerPool`]: the pool that a [`Manager`](crate::Manager) shares between controllers, or the pool
+/// that you pass to [`start`](Self::start). With [`ControllerBuilder::own_threads`] it has its own pool.
 ///
-/// No key runs before the initial listings of all sources are complete. Listed keys are enqueued at low priority, so a change
-/// runs before a thousand keys that were only listed.
+/// No key runs before the initial listings of all sources are complete. Listed keys are enqueued at low priority, so a
+/// change runs before a thousand keys that were only listed.
 ///
 /// # Examples
 ///
@@ -91,8 +91,8 @@ use crate::run::reconciler::Reconciler;
 /// ```
 ///
 /// Dropping a controller before its start closes its queue, because no thread would run its keys. Requests through its
-/// [handle](Self::handle) then return [`Closed`](crate::EnqueueOutcome::Closed). The same happens if its start fails, or if a
-/// [`Manager`](crate::Manager) refuses it.
+/// [handle](Self::handle) then return [`Closed`](crate::EnqueueOutcome::Closed). The same happens if its start fails,
+/// or if a [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
     state: Unstarted<K>,
@@ -108,7 +108,8 @@ pub struct Controller<K: Key> {
 /// Creates the job that runs a controller's keys.
 type MakeJob<K> = Box<dyn FnOnce(&Arc<ControllerState<K>>) -> Arc<dyn Job> + Send>;
 
-/// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the controller.
+/// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the
+/// controller.
 struct Unstarted<K: Key> {
     state: Arc<ControllerState<K>>,
     started: bool,
@@ -119,7 +120,7 @@ impl<K: Key> Unstarted<K> {
         Self { state, started: false }
     }
 
-    /// Keeps the controller when this value is dropped. A [`Running`] stops it from now on.
+    /// Lets the controller continue when this value is dropped. From now on, a [`Running`] stops it.
     fn started(mut self) {
         self.started = true;
     }
@@ -144,7 +145,8 @@ impl<K: Key> Drop for Unstarted<K> {
 impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Returns a builder with the default settings.
     ///
-    /// `name` appears in the names of the queue and the threads, in metrics and in log lines. It must be unique in a manager.
+    /// `name` appears in the names of the queue and the threads, in metrics and in log lines. It must be unique in a
+    /// manager.
     #[doc(alias = "reconciler")]
     pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K, R> {
         ControllerBuilder::new(name.into(), reconciler)
@@ -168,14 +170,14 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if the system
-    /// refuses a thread. Everything that had started by then has ended.
+    /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if
+    /// the system refuses a thread. Everything that had started by then has ended.
     pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
         self.start_as(pool, true, &ThreadOptions::new())
     }
 
-    /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A controller without
-    /// thread options uses `inherited`.
+    /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A
+    /// controller without thread options uses `inherited`.
     pub(crate) fn start_as(
         self,
         pool: &WorkerPool,
@@ -206,7 +208,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             .use_timer(&pool.timer)
             .map_err(|error| StartError::thread(&format!("{name}-timer"), error))?;
         let started = {
-            // Locked, so that a change of the limit either comes before the start or reaches the pool.
+            // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
             state.start(Started { membership, control: pool.control.waker(), debounce, options })

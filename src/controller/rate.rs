@@ -29,7 +29,7 @@ impl RateLimiter {
         self.limited.store(bucket.is_some(), SeqCst);
     }
 
-    /// Takes a token if the rate is limited. Returns whether a key may be run.
+    /// Takes a token if the rate is limited. Returns whether a key may run.
     pub(super) fn take(&self) -> bool {
         if !self.limited.load(SeqCst) {
             return true;
@@ -72,8 +72,8 @@ pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
 
 /// A token bucket: at most `burst` keys at once, and one more each `interval`.
 ///
-/// Stores the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form (ITU-T
-/// I.371, annex A). No thread has to refill it.
+/// Stores the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling
+/// form (ITU-T I.371, annex A). No thread has to refill it.
 ///
 /// Times are nanoseconds. A slow rate has times beyond [`Nanos::NEVER`], so they have 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,8 +82,8 @@ struct Bucket {
     /// A token is available while `full_at` is at most this far in the future.
     tolerance: u128,
     full_at: u128,
-    /// Whether a key waits for the next token. If all threads are busy when the token arrives, the key takes it late. Later
-    /// tokens still arrive on time.
+    /// Whether a key waits for the next token. If all threads are busy when the token arrives, the key takes it late.
+    /// Later tokens still arrive on time.
     awaited: bool,
 }
 

@@ -53,7 +53,8 @@ impl<K: Key> ControllerBody<K> {
             || self.started.membership.slots().iter().any(|slot| !slot.is_current())
     }
 
-    /// Gives up the pool and the timer of a stopped controller. If the caller is in a run, the membership ends after that run.
+    /// Gives up the pool and the timer of a stopped controller. If the caller is in a run, the membership ends after
+    /// that run.
     fn leave_pool(&mut self) {
         // Set first: a run that ends later sees it.
         self.state.joined.store(true, SeqCst);
@@ -107,7 +108,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
         while self.runs_elsewhere() {
             self.state.end.wait_for_notice(Nanos::NEVER);
         }
-        // Only the caller's own parts may be left. They cannot be stopped while they wait.
+        // Only the caller's own parts may remain. They cannot be stopped while they wait.
         self.stop();
         self.state.sources.join();
         self.control.take().into_iter().for_each(Joiner::join);
@@ -184,8 +185,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the controller does not run, or if a source has an invalid setting or cannot be started. Sources
-    /// that started before the failed one stay.
+    /// Returns [`StartError`] if the controller does not run, or if a source has an invalid setting or cannot be
+    /// started. Sources that started before the failed one stay.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Sources, Watch, WorkerPool};
@@ -217,8 +218,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Stops a source and removes it from the controller. Returns whether a source has this name.
     ///
-    /// Blocks until the source has ended. After `grace` the source is aborted, and this returns without waiting for it. Its keys
-    /// stay in the queue. Its name is free at once.
+    /// Blocks until the source has ended. After `grace` the source is aborted, and this returns without waiting for it.
+    /// Its keys stay in the queue. Its name is free at once.
     ///
     /// # Errors
     ///

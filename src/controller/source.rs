@@ -18,8 +18,8 @@ use crate::watch::{Event, Poller, Subscriber, Watch};
 
 /// A list of sources for a controller.
 ///
-/// A [`ControllerBuilder`](crate::controller::ControllerBuilder) has the same methods. Use this type to return sources from a
-/// function, or to [add them](crate::ControllerHandle::add_sources) to a running controller.
+/// A [`ControllerBuilder`](crate::controller::ControllerBuilder) has the same methods. Use this type to return sources
+/// from a function, or to [add them](crate::ControllerHandle::add_sources) to a running controller.
 ///
 /// # Examples
 ///
@@ -58,7 +58,8 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.poller(Poller::new(period, list));
     }
 
-    /// Adds a poller with its own settings; see [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
+    /// Adds a poller with its own settings; see
+    /// [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
     pub fn poller<I: IntoIterator<Item = K> + 'static>(&mut self, poller: Poller<I>) {
         if let Err(error) = poller.check() {
             self.bad.get_or_insert(error);
@@ -82,7 +83,8 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.subscribe(watch, move |queue| Subscriber::to(queue, keys));
     }
 
-    /// Adds a watch with a subscriber; see [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
+    /// Adds a watch with a subscriber; see
+    /// [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     pub fn subscribe<J, T>(
         &mut self,
         watch: &Watch<J, T>,
@@ -136,9 +138,9 @@ pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<Starte
 pub(super) struct StartedSource {
     pub(super) source: Arc<dyn KeySource>,
     pub(super) running: Box<dyn Runnable>,
-    /// Synced once the initial listing is in the queue.
+    /// Counts as synced once the initial listing has been enqueued.
     pub(super) handle: SourceHandle,
-    /// Kept while the source reads a watch that brings a gate.
+    /// The gate that a watch brings. Kept while the source reads that watch.
     pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -151,6 +153,6 @@ pub(super) struct Target<'a, K: Key> {
     /// The base of the source's thread names.
     pub(super) thread_name: String,
     pub(super) debounce: Option<(Duration, Duration)>,
-    /// For a source without thread options.
+    /// The options for a source without thread options.
     pub(super) options: &'a ThreadOptions,
 }

@@ -31,7 +31,7 @@ pub(super) struct RunningSource {
     pub(super) handle: SourceHandle,
     /// Set when the source has ended.
     pub(super) ended: Arc<Latch>,
-    /// Kept while the source reads a watch that brings a gate.
+    /// The gate that a watch brings. Kept while the source reads that watch.
     pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
     pub(super) removed: bool,
 }
@@ -56,7 +56,7 @@ pub(super) enum Syncing {
 pub(super) struct AcceptedChanges(Vec<(Arc<dyn KeySource>, usize)>);
 
 impl AcceptedChanges {
-    /// Returns whether all of them have been enqueued.
+    /// Returns whether all these changes have been enqueued.
     pub(super) fn are_enqueued(&self) -> bool {
         self.0.iter().all(|(source, accepted)| source.has_enqueued(*accepted))
     }
@@ -70,7 +70,7 @@ impl SourceList {
         entries.started - 1
     }
 
-    /// Adds a source unless `is_closed`, which is called under the lock. Makes the name of its handle unique.
+    /// Adds a source, unless `is_closed` returns true under the lock. Makes the name of its handle unique.
     pub(super) fn add(
         &self,
         mut source: RunningSource,
@@ -87,8 +87,8 @@ impl SourceList {
         Ok(handle)
     }
 
-    /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if there is
-    /// no such source.
+    /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if
+    /// there is no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
         let (ended, removed) = {
             let mut entries = self.0.lock();
@@ -140,7 +140,8 @@ impl SourceList {
         if missing.is_empty() { Syncing::Synced } else { Syncing::Missing(missing) }
     }
 
-    /// Calls `call` for each source, without the lock: it may run mappings or drop values, which may use the controller.
+    /// Calls `call` for each source, without the lock: it may run mappings or drop values, which may use the
+    /// controller.
     pub(super) fn for_each(&self, call: impl Fn(&dyn KeySource)) {
         let sources: Vec<_> = self.0.lock().running.iter().map(|source| Arc::clone(&source.source)).collect();
         for source in sources {
@@ -175,12 +176,12 @@ impl SourceList {
         AcceptedChanges(sources.map(|source| (Arc::clone(&source.source), source.source.accepted())).collect())
     }
 
-    /// Returns whether a source has not ended, except a source that the caller is in.
+    /// Returns whether any source has not ended, without counting a source that the caller runs in.
     pub(super) fn run_elsewhere(&self) -> bool {
         self.0.lock().running.iter().any(|source| !source.has_ended() && !source.source.is_current())
     }
 
-    /// Joins all sources. Does not wait for a source that the caller is in.
+    /// Joins all sources. Does not wait for a source that the caller runs in.
     pub(super) fn join(&self) {
         let sources = std::mem::take(&mut self.0.lock().running);
         join(sources);

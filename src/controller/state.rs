@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - No key runs before the run conditions hold: synced, leading, not suspended. Once `stop` has returned, no key is taken.
+//! - No key runs before the run conditions hold: synced, leading, not suspended. Once `stop` has returned, no key is
+//!   taken.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -75,17 +76,18 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: SourceList,
-    /// The names of the sources of the last export.
+    /// The source names of the last export.
     #[cfg(feature = "metrics")]
     pub(super) exported_sources: Mutex<Vec<String>>,
     /// The counters of all runners.
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
-    /// Counted by the watchdog.
+    /// The number of overruns, counted by the watchdog.
     pub(super) overruns: Counter,
-    /// Its part is the control task. Notified when any part has ended, and when the controller has failed.
+    /// The end of the controller. Its part is the control task. Notified when any part has ended, and when the
+    /// controller has failed.
     pub(super) end: Arc<End>,
     started: OnceLock<Arc<Started>>,
-    /// Whether the controller has been joined. A run may still be active: the one that has joined it.
+    /// Whether the controller has been joined. A run that joins its own controller may still be active.
     pub(super) joined: AtomicBool,
     /// The term, once this process has been elected.
     term: OnceLock<Fence>,
@@ -98,7 +100,7 @@ pub(super) struct Started {
     pub(super) control: TaskWaker,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
-    /// For sources without thread options.
+    /// The options for sources without thread options.
     pub(super) options: ThreadOptions,
 }
 
@@ -208,8 +210,8 @@ impl<K: Key> ControllerState<K> {
         *self.conditions.lock()
     }
 
-    /// Changes the run conditions, and opens or closes the controller in the pool. After this returns, no key is taken while the
-    /// conditions do not hold.
+    /// Changes the run conditions, and opens or closes the controller in the pool. After this returns, no key is taken
+    /// while the conditions do not hold.
     pub(super) fn set_conditions(&self, change: impl FnOnce(&mut RunConditions)) {
         let mut conditions = self.conditions.lock();
         change(&mut conditions);
@@ -308,7 +310,7 @@ impl<K: Key> ControllerState<K> {
         self.waiters.settle(Some(key));
     }
 
-    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run is left.
+    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run remains.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
         let dismissed = self.failed.dismiss(key, cancel);
         self.waiters.settle(Some(key));

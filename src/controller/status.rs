@@ -86,10 +86,10 @@ pub struct ControllerStatus<K> {
     pub phase: ControllerPhase,
     /// The active runs.
     pub running: Vec<RunningKey<K>>,
-    /// The key that has been ready longest, and its waiting time. A raised priority moves a key behind the others of its new
-    /// level; then this may be a younger key at the head of a level.
+    /// The key that has been ready longest, and its waiting time. A raised priority moves a key behind the others of
+    /// its new level; then this may be a younger key at the head of a level.
     pub oldest_waiting: Option<(K, Duration)>,
-    /// The delayed key that becomes due first, and that time.
+    /// The delayed key that becomes due first, and its due time.
     pub next_due: Option<(K, Instant)>,
     /// Keys that failed in their last run and will be retried.
     pub failing: Vec<FailedKey<K>>,
@@ -97,7 +97,8 @@ pub struct ControllerStatus<K> {
     pub parked: Vec<FailedKey<K>>,
     /// Suspended keys.
     pub suspended: Vec<K>,
-    /// The states of the gates that show one, as lines of text. With divided keys, the members of the group.
+    /// The states of the gates that show one, as lines of text. For keys divided among processes, the members of the
+    /// group.
     pub gates: Vec<String>,
     /// The last runs, the oldest first. Empty unless runs are recorded; see
     /// [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
@@ -191,7 +192,8 @@ impl<K: fmt::Debug> RunningKey<K> {
 impl<K: Key> ControllerState<K> {
     pub(super) fn health(&self) -> ControllerHealth<K> {
         let phase = self.phase();
-        // An added source that has ended before its first listing never lists. That fails no controller, so nobody waits for it.
+        // An added source that has ended before its first listing never lists. That fails no controller, so nobody
+        // waits for it.
         let is_awaited = |source: &&SourceHandle| phase == ControllerPhase::Syncing || !source.synced().is_given_up();
         ControllerHealth {
             phase,
@@ -213,7 +215,8 @@ impl<K: Key> ControllerState<K> {
     fn active_runs(&self) -> Vec<(Arc<WorkerSlot>, Look)> {
         let slots = || self.started().map(|started| started.membership.slots()).unwrap_or_default();
         let looks: Vec<_> = slots().into_iter().filter_map(|slot| slot.look().map(|run| (slot, run))).collect();
-        // A thread may have moved to another controller before the look. Then its run is not one of this controller.
+        // A thread may have moved to another controller before the look. Then its run does not belong to this
+        // controller.
         let still = slots();
         let is_here = |(slot, run): &(Arc<WorkerSlot>, Look)| {
             still.iter().any(|other| Arc::ptr_eq(other, slot)) && slot.is_at(run)

@@ -1,9 +1,9 @@
-//! The suspended keys of a controller: the gate that their owner opens and closes.
+//! The suspended keys of a controller: the gate that the user opens and closes.
 //!
 //! # Invariants
 //!
-//! - The queue alone knows whether a suspended key needs a run: a key that was taken is deferred for ever, with its failures and
-//!   reasons, and released when it is resumed.
+//! - The queue alone knows whether a suspended key needs a run: a key that was taken is deferred for ever, with its
+//!   failures and reasons, and released when it is resumed.
 
 use std::collections::HashSet;
 

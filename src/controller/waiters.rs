@@ -104,9 +104,9 @@ type Changes = Monitor<u64>;
 
 struct Waits<K> {
     keys: HashMap<K, AwaitedKey, FastState>,
-    /// For threads that wait for no key, but for all sources.
+    /// The changes for threads that wait for all sources instead of a key.
     changes: Arc<Changes>,
-    /// Keys are being dropped: from now on an idle key proves nothing.
+    /// Whether keys are being dropped. From then on, an idle key proves nothing.
     frozen: bool,
     /// Set once nothing can change.
     closed: Option<WaitError>,
@@ -140,7 +140,7 @@ impl<K: Key> KeyWaiters<K> {
         if self.waiting.load(SeqCst) == 0 || matches!(outcome, RunResult::Aborted) {
             return;
         }
-        // The error shows itself outside the lock.
+        // The error is formatted outside the lock.
         let outcome = RunOutcome::of(outcome);
         self.count(key, |awaited| awaited.ended = Some((awaited.begun, outcome)));
     }
@@ -153,14 +153,15 @@ impl<K: Key> KeyWaiters<K> {
         }
     }
 
-    /// Returns a copy of the key of a claim that is about to end, for [`settle`](Self::settle). `None` if no thread waits.
+    /// Clones the key of a claim before the claim ends, for [`settle`](Self::settle). Returns `None` if no thread
+    /// waits.
     #[inline]
     pub(super) fn awaited(&self, key: &K) -> Option<K> {
         if self.waiting.load(SeqCst) > 0 { Some(key.clone()) } else { None }
     }
 
-    /// Wakes the threads that wait for `ended`, whose claim has ended. They check their conditions again. Without a key, wakes
-    /// all threads, for example after a source has delivered keys.
+    /// Wakes the threads that wait for the key `ended`, after its claim has ended. They check their conditions again.
+    /// Without a key, wakes all threads, for example after a source has delivered keys.
     #[inline]
     pub(super) fn settle(&self, ended: Option<&K>) {
         if self.waiting.load(SeqCst) > 0 {
@@ -184,8 +185,8 @@ impl<K: Key> KeyWaiters<K> {
         }
     }
 
-    /// Prevents success of all waits until [`close`](Self::close). Called before keys are dropped, so that a dropped key does not
-    /// count as idle.
+    /// Prevents success of all waits until [`close`](Self::close). Called before keys are dropped, so that a dropped
+    /// key does not count as idle.
     pub(super) fn freeze(&self) {
         self.waits.lock().frozen = true;
     }
@@ -201,8 +202,8 @@ impl<K: Key> KeyWaiters<K> {
         KeyWait::new(self, key.clone())
     }
 
-    /// Blocks until `holds` returns true. Calls it under a lock. [`settle`](Self::settle) and the end of the controller wake
-    /// this.
+    /// Blocks until `holds` returns true. Calls it under a lock. [`settle`](Self::settle) and the end of the controller
+    /// wake this.
     pub(super) fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn() -> bool) -> Result<(), WaitError> {
         // Before the first check: from here on `settle` wakes this thread.
         self.waiting.fetch_add(1, SeqCst);
@@ -268,8 +269,8 @@ impl<'a, K: Key> KeyWait<'a, K> {
         Self { waiters, key, changes, before }
     }
 
-    /// Blocks until `is_idle` returns true. Calls it under a lock. The end of a claim and the end of the controller wake this.
-    /// Returns the outcome of the last run that began after the wait started.
+    /// Blocks until `is_idle` returns true. Calls it under a lock. The end of a claim and the end of the controller
+    /// wake this. Returns the outcome of the last run that began after the wait started.
     pub(super) fn wait(self, deadline: Nanos, is_idle: impl Fn() -> bool) -> Result<Option<RunOutcome>, WaitError> {
         self.waiters.look_until(deadline, &self.changes, |waits| {
             if !is_idle() {

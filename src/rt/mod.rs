@@ -1,7 +1,7 @@
 //! The kit for authors of engines and sources: tasks, threads, waiting and time, as the rest of the library uses them.
 //!
-//! Use it to write a new source of keys, a client or a server. Other programs do not need it. Code on this kit stops in
-//! two phases, and runs on a [held clock](crate::ManualClock) and in a simulation without changes.
+//! Use it to write a new source of keys, a client or a server. Other programs do not need it. Code that uses this kit
+//! stops in two phases, and runs on a [held clock](crate::ManualClock) and in a simulation without changes.
 //!
 //! | purpose | names |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | waiting | [`Monitor`], [`AutoResetEvent`] |
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
 //! | the health of a source | [`SourceState`] |
-//! | code of users | [`shielded`], [`panic_message`], [`Chain`], [`find`] |
+//! | user code | [`shielded`], [`panic_message`], [`Chain`], [`find`] |
 //! | one line of text | [`one_line`], [`OneLine`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
 //! | simulations | [`Scheduler`], [`TurnContext`], [`JoinTask`] |
@@ -21,8 +21,8 @@
 //!
 //! # A source of keys
 //!
-//! This source enqueues the number of each hour. A step of its task enqueues what is due, and returns the time of the next
-//! step. The event triggers a step earlier: here, when the source is stopped.
+//! This source enqueues the number of each hour. A step of its task enqueues the hour that is due, and returns the time
+//! of the next step. The event triggers a step earlier: here, when the source is stopped.
 //!
 //! ```
 //! use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
@@ -77,8 +77,8 @@
 //!
 //! # A scheduler
 //!
-//! A simulation runs all tasks on one thread. `Simulation` (feature `testing`) is one; this is the smallest: it runs a
-//! task when it is joined.
+//! A simulation runs all tasks on one thread. `Simulation` (feature `testing`) is such a scheduler. The one below is
+//! the smallest: it runs a task when the task is joined.
 //!
 //! ```
 //! use homeostat::rt::{AutoResetEvent, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, spawn};

@@ -33,8 +33,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         Self { name: "watch".to_owned(), clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
     }
 
-    /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver) (`<name>-0`)
-    /// and prefixes the default names of subscriptions.
+    /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver)
+    /// (`<name>-0`) and prefixes the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -46,13 +46,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         self
     }
 
-    /// Sets how the thread of a [channel](Self::from_receiver) is made.
+    /// Sets the options of the thread that reads a [channel](Self::from_receiver).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = options;
         self
     }
 
-    /// Creates the watch and returns the handle that feeds it. It has no thread.
+    /// Creates the watch and returns the handle that feeds it. The watch has no thread.
     #[must_use]
     pub fn push(self) -> Push<K, T> {
         Push::new(WatchCore::new(self.name, self.clock, self.same))

@@ -18,12 +18,12 @@ use crate::queue::Key;
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     /// Starts a watch that is fed by the messages of a channel.
     ///
-    /// It has its own thread (`<name>-0`). The watch stops when the channel is disconnected and empty, or when its handle is
-    /// stopped. A stop wakes the thread from an empty channel.
+    /// The watch has its own thread (`<name>-0`). It stops when the channel is disconnected and empty, or when its
+    /// handle is stopped. A stop wakes the thread, even if the channel is empty.
     ///
     /// The thread stores and delivers each message before it takes the next one. Make a subscriber
-    /// [`buffered`](crate::Subscriber::buffered) if its mapping sends to this channel: on this thread it would wait for itself
-    /// once the channel is full.
+    /// [`buffered`](crate::Subscriber::buffered) if its mapping sends to this channel. Otherwise the thread would wait
+    /// for itself once the channel is full.
     ///
     /// # Errors
     ///
@@ -68,7 +68,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     }
 }
 
-/// The body of the thread. It blocks on a channel, so it cannot use the loop of a thread group.
+/// The body of the thread that reads the channel. It blocks on the channel, so it cannot use the loop of a thread
+/// group.
 struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
     group: Arc<ThreadGroup>,
     push: Push<K, T>,

@@ -10,20 +10,20 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use crate::base::error::StartError;
 use crate::base::thread::{Joiner, ThreadOptions, shielded};
 
-/// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). Available on Unix, except NetBSD, OpenBSD and
-/// Redox.
+/// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). Available on Unix, except NetBSD, OpenBSD
+/// and Redox.
 ///
-/// Use it to enqueue the key of a process that has ended, instead of polling. It installs no signal handler.
+/// Use this to enqueue the key of an ended process without polling. It installs no signal handler.
 ///
-/// **It does not reap the child.** Call [`Child::wait`] or [`Child::try_wait`] after `on_exit`, for example in the run that it
-/// enqueues: until then the ended child stays a zombie, even if its `Child` is dropped. The system does not reuse the process id
-/// before, so a signal cannot reach another process. `on_exit` receives the exit status, or `None` if the child has already been
-/// reaped elsewhere. A panic in `on_exit` is caught and logged.
+/// **It does not reap the child.** Call [`Child::wait`] or [`Child::try_wait`] after `on_exit`, for example in the run
+/// that it enqueues. Until then, the ended child stays a zombie, even if its `Child` is dropped. Meanwhile, the system
+/// does not reuse the process id, so a signal cannot reach another process. `on_exit` receives the exit status, or
+/// `None` if the child has already been reaped elsewhere. A panic in `on_exit` is caught and logged.
 ///
 /// The thread ends when `on_exit` returns. To end it earlier, kill the child.
 ///
-/// In a process that ignores SIGCHLD, the system reaps children itself. Then `on_exit` receives `None`, possibly not before the
-/// last child has ended.
+/// In a process that ignores SIGCHLD, the system reaps children itself. Then `on_exit` receives `None`, possibly only
+/// after the last child has ended.
 ///
 /// # Errors
 ///
@@ -87,14 +87,15 @@ impl fmt::Debug for ChildWatch {
     }
 }
 
-/// Blocks until the process has ended, and leaves it unreaped. Returns `None` if it is not an unreaped child of this process.
+/// Blocks until the process has ended, and leaves it unreaped. Returns `None` if it is not an unreaped child of this
+/// process.
 fn wait_for_exit(pid: Pid) -> Option<ExitStatus> {
     let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     retry_on_intr(|| waitid(WaitId::Pid(pid), unreaped)).ok().flatten().map(|status| exit_status(&status))
 }
 
-/// Returns the same status as `Child::wait`: the exit code in the second byte, or the signal in the first byte, with a bit for
-/// a core dump.
+/// Returns the same status as `Child::wait`: the exit code in the second byte, or the signal in the first byte, with a
+/// bit for a core dump.
 fn exit_status(status: &WaitIdStatus) -> ExitStatus {
     let core = if status.dumped() { 0x80 } else { 0 };
     let raw = match status.terminating_signal() {

@@ -1,8 +1,8 @@
 //! The core of a watch, which compares, stores and appends changes, one at a time.
 //!
-//! Lock order: `state`, then a lock of the store or of a subscriber's buffer. The comparison of values, the index functions,
-//! and the `Hash`, `Eq` and `Clone` of keys run under `state`. Comparisons run before anything changes. After the release of
-//! `state`, the store's latch is settled, events are delivered, and values and keys are dropped.
+//! Lock order: `state`, then a lock of the store or of a subscriber's buffer. The comparison of values, the index
+//! functions, and the `Hash`, `Eq` and `Clone` of keys run under `state`. Comparisons run before anything changes.
+//! After the release of `state`, the store's latch is set, events are delivered, and values and keys are dropped.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::run::gate::GateSource;
 use crate::watch::source_state::SourceState;
 use crate::watch::store::Store;
 
-/// Compares two values. A value that is the same as the stored one makes no event.
+/// Returns whether two values are the same. A value that is the same as the stored one makes no event.
 pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;
 
 /// The effect of a push.
@@ -55,7 +55,7 @@ pub enum PushOutcome {
     Closed,
 }
 
-/// The effect of a whole listing, as numbers of keys.
+/// The effect of a complete listing: the number of keys for each kind of change.
 ///
 /// # Examples
 ///
@@ -87,10 +87,10 @@ pub(super) struct WatchCore<K, T> {
     /// The health of the producer.
     pub(super) source: Arc<SourceState>,
     same: Same<T>,
-    /// Knows which writes the store shows.
+    /// The source of a gate for each controller that reads this watch.
     pub(super) gate_source: OnceLock<Arc<dyn GateSource>>,
-    /// Held while the store or the list of subscribers changes, so that a new subscriber gets the items that exist and every
-    /// later change.
+    /// Held while the store or the list of subscribers changes, so that a new subscriber gets the existing items and
+    /// every later change.
     state: Mutex<CoreState<K, T>>,
 }
 
@@ -110,10 +110,10 @@ struct LockedCore<'a, K: Key + Sync, T: Send + Sync + 'static> {
     after: AfterRelease<'a, K, T>,
 }
 
-/// Work that is done when this is dropped, also by a panic.
+/// Work to do when this is dropped, even by a panic.
 struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
     store: &'a Store<K, T>,
-    /// `true` if the initial list is complete, `false` if it never will be.
+    /// The outcome for the store's latch: true if the initial list is complete, false if it never will be.
     settled: Option<bool>,
     /// Subscribers with events to deliver.
     to_deliver: Few<Arc<SubscriberBuffer<K, T>>>,
@@ -121,7 +121,7 @@ struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
     unused_keys: Vec<K>,
 }
 
-/// Some items in order. One item needs no allocation.
+/// A list that stores its first item without an allocation.
 struct Few<T> {
     first: Option<T>,
     rest: Vec<T>,
@@ -177,7 +177,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         outcome
     }
 
-    /// Removes `key` and delivers the deletion, with `last` as the last value, or else the stored one.
+    /// Removes `key` and delivers the deletion. The event has `last` as the last value, or the stored value for `None`.
     pub(super) fn remove<Q>(&self, key: &Q, last: Option<&Arc<T>>) -> PushOutcome
     where
         K: Borrow<Q>,
@@ -196,7 +196,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         PushOutcome::Deleted
     }
 
-    /// Makes `items` the whole content. If a key comes twice, the last value counts.
+    /// Replaces all items with `items`. If a key occurs twice, its last value counts.
     pub(super) fn replace_all(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         let numbered = items.iter().enumerate();
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
@@ -209,7 +209,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             return counts;
         }
         let synced = locked.state.synced;
-        // All comparisons come before the first change: a panic in one of them changes nothing.
+        // All comparisons run before the first change: a panic in one of them changes nothing.
         found = Vec::new();
         for (number, (key, value)) in items.iter().enumerate() {
             if has_twins && latest.get(key) != Some(&number) {
@@ -251,7 +251,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Delivers every item as unchanged to the subscribers that `to` selects. They enqueue keys by `method`.
+    /// Delivers every item as unchanged to the subscribers that `to` selects. They enqueue keys with `method`.
     pub(super) fn resync(&self, method: EnqueueMethod, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         // Declared before the lock, so that it drops after the release.
         let all;
@@ -265,7 +265,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Adds a subscriber. Returns its buffer, which holds the items that exist, and the number of the subscription.
+    /// Adds a subscriber. Returns its buffer, which holds the existing items, and the number of the subscription.
     pub(super) fn attach(
         &self,
         with_unchanged: bool,
@@ -297,7 +297,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let mut locked = self.lock();
         locked.state.stopped = true;
         locked.for_all(SubscriberBuffer::stop);
-        // Settles the latch even if the call that completed the initial list has not done so yet.
+        // Sets the latch, even if the call that completed the initial list has not set it yet.
         locked.after.settled = Some(locked.state.synced);
     }
 
@@ -331,7 +331,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Stores a change, then appends it to all buffers. A mapping or a run that the event causes finds the change in the store.
+    /// Stores a change, then appends it to all buffers. A mapping or a run that the event causes finds the change in
+    /// the store.
     fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: StoredChange<T>) {
         let value = match &change {
             StoredChange::Created { new: value, .. } | StoredChange::Updated { new: value, .. } => Some(value),
@@ -345,8 +346,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
-    /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change; the
-    /// others get it.
+    /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change;
+    /// the others get it.
     fn append(&mut self, key: &K, change: StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         let Self { state, after } = self;
         let mut any_left = false;

@@ -12,7 +12,7 @@ use crate::base::thread::{Panic, panic_message};
 use crate::base::wait::Latch;
 use crate::queue::Key;
 
-/// Counts the events of a subscription.
+/// The event counters of a subscription.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryCounts {
     pub(super) delivered: AtomicU64,
@@ -25,14 +25,16 @@ pub(super) struct Delivery<K, T> {
     pub(super) name: String,
     pub(super) subscriber: Subscriber<K, T>,
     pub(super) counts: Arc<DeliveryCounts>,
-    /// Opens at the end of the initial list.
+    /// Set once the whole initial list has been delivered.
     pub(super) synced: Arc<Latch>,
-    /// Last field: the subscription ends when this is dropped, after the mapping. `None` if the subscriber has its own thread.
+    /// Ends the subscription when it is dropped. Last field, so that the mapping drops first. `None` if the subscriber
+    /// has its own thread.
     pub(super) attendance: Option<Attendance>,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
-    /// Passes an event to the predicates and the mapping. A panic in them is logged and counted, and skips only this event.
+    /// Passes an event to the predicates and the mapping. A panic in them is logged and counted, and skips only this
+    /// event.
     pub(super) fn deliver(&mut self, next: &NextEvent<K, T>) {
         let name = self.name.as_str();
         let kind = next.event.kind();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 ///
 /// It is a change of one key, an unchanged item, or the end of the initial list.
 ///
-/// The events of a key arrive in the order of its changes. If a subscriber lags, several changes of a key may be combined: see
-/// [`Subscription`](crate::watch::Subscription).
+/// The events of a key arrive in the order of its changes. If a subscriber lags, several changes of a key may be
+/// combined: see [`Subscription`](crate::watch::Subscription).
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Watches: a producer's changes are compared, stored, and delivered to any number of subscribers.
+//! Watches, which compare, store and deliver the changes of a producer to any number of subscribers.
 
 mod builder;
 mod channel;
@@ -46,20 +46,20 @@ use crate::queue::{EnqueueMethod, Key};
 use crate::run::gate::GateSource;
 use crate::watch::source_state::SourceState;
 
-/// A set of keyed values with one producer, a store and any number of subscribers. A cheap handle.
+/// A set of keyed values with one producer, a store and any number of subscribers. Cheap to clone.
 ///
 /// The producer is a [`Poller`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
-/// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one; if they are the same, there is no event. A
-/// change is put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
+/// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one. A value that is the same makes
+/// no event. A change is first put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
 ///
 /// # Which thread maps an event
 ///
-/// The producer's thread maps an event to keys and enqueues them, after it has released the locks of the watch. Mappings must
-/// therefore be quick. A [`buffered`](Subscriber::buffered) subscriber has its own thread.
+/// The producer's thread maps an event to keys and enqueues them, after it has released the locks of the watch.
+/// Mappings must therefore be quick. A [`buffered`](Subscriber::buffered) subscriber has its own thread.
 ///
 /// Only one thread at a time delivers to a subscriber. If another thread pushes meanwhile, its call does not wait: the
-/// delivering thread takes over its events. The same holds if a mapping pushes. Events of a key therefore arrive in the order
-/// in which they were stored, and a call may deliver events of other threads.
+/// delivering thread takes over its events. The same applies if a mapping pushes. Events of a key therefore arrive in
+/// the order in which they were stored, and a call may deliver events of other threads.
 ///
 /// A watch stops with its producer. This handle does not keep it running.
 ///
@@ -93,16 +93,16 @@ pub struct Watch<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
-    /// Delivers all existing items and every later change to `subscriber`. Works at any time. The subscription ends when the
-    /// handle is dropped or the watch stops.
+    /// Delivers all existing items and every later change to `subscriber`. Works at any time. The subscription ends
+    /// when the handle is dropped or the watch stops.
     ///
-    /// Returns once this thread has delivered the existing items. For a [`buffered`](Subscriber::buffered) subscriber it
-    /// returns at once.
+    /// Returns once this thread has delivered the existing items. For a [`buffered`](Subscriber::buffered) subscriber
+    /// it returns at once.
     ///
     /// # Errors
     ///
-    /// If the watch has stopped, the name of the subscriber contains a NUL character, or the system cannot start the thread of
-    /// a buffered subscriber.
+    /// If the watch has stopped, the name of the subscriber contains a NUL character, or the system cannot start the
+    /// thread of a buffered subscriber.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Running<Subscription>, StartError> {
         subscription::start(subscriber, &self.core)
     }
@@ -113,11 +113,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.store.clone()
     }
 
-    /// Delivers every item to every subscriber again, as [`Event::Unchanged`]. If other events of a key are buffered, these are
-    /// delivered instead.
+    /// Delivers every item to every subscriber again, as [`Event::Unchanged`]. If other events of a key are buffered,
+    /// these are delivered instead.
     ///
-    /// Keys run again even if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
-    /// Does nothing once the watch has stopped.
+    /// Keys run again even if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low
+    /// priority). Does nothing once the watch has stopped.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
@@ -137,27 +137,27 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.resync(EnqueueMethod::EnqueueResync, |_| true);
     }
 
-    /// Returns a handle to check the producer's health and to trigger a listing. It stays valid when the watch has been given
-    /// to a [`Manager`](crate::Manager).
+    /// Returns a handle to check the producer's health and to trigger a listing. It stays valid after the watch was
+    /// given to a [`Manager`](crate::Manager).
     #[must_use]
     pub fn source(&self) -> SourceHandle {
         SourceHandle::new(&self.core.source, self.core.store.synced())
     }
 
-    /// Returns whether `clock` belongs to a simulation, but a thread outside it lists for this watch.
+    /// Returns whether `clock` is simulated, although a thread outside the simulation lists for this watch.
     pub(crate) fn polls_outside(&self, clock: &Clock) -> bool {
         let Self { core } = self;
         clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.polls()
     }
 
-    /// Returns the state in which a producer of its own records its health. A [`Poller`] and a [`Directory`] do it
+    /// Returns the state in which a custom producer records its health. A [`Poller`] and a [`Directory`] record theirs
     /// themselves.
     #[must_use]
     pub fn source_state(&self) -> &Arc<SourceState> {
         &self.core.source
     }
 
-    /// Lets this watch bring a gate to each controller that reads it. For the producer, before the first subscription.
+    /// Adds a gate to each controller that reads this watch. The producer calls this before the first subscription.
     pub fn bring_gate(&self, source: Arc<dyn GateSource>) {
         let _ = self.core.gate_source.set(source);
     }
@@ -166,7 +166,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.gate_source.get()
     }
 
-    /// Returns whether the watch has stopped, which it does with its producer.
+    /// Returns whether the watch has stopped. It stops with its producer.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.core.is_stopped()
@@ -178,7 +178,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.subscriptions()
     }
 
-    /// Returns the name, which log lines and the default names of subscriptions contain.
+    /// Returns the name. Log lines and the default names of subscriptions contain it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name

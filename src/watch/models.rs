@@ -1,4 +1,5 @@
-//! Loom models of a watch and a subscriber: two threads in every order. One key, because the order of a listing is not fixed.
+//! Loom models of a watch and a subscriber: two threads in every order. They use one key, because the order of a
+//! listing is not fixed.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ fn set(core: &Core, value: u32) -> PushOutcome {
     core.set(&0, &Arc::new(value))
 }
 
-/// Checks that each event fits the events before it, and that the store holds its value or a later one.
+/// A checker of events: each event must fit the events before it, and the store must hold its value or a later one.
 #[derive(Default)]
 struct Believed {
     value: Option<u32>,
@@ -59,7 +60,7 @@ impl Believed {
 
 type Shared = Arc<Mutex<Believed>>;
 
-/// A subscriber that checks its events. Two deliveries at the same time are a failure.
+/// Returns a subscriber that checks its events. Two deliveries at the same time are a failure.
 fn believer(core: &Core) -> (Shared, Subscriber<u8, u32>) {
     let believed = Shared::default();
     let (hearing, store) = (Arc::clone(&believed), core.store.clone());
@@ -70,7 +71,7 @@ fn believer(core: &Core) -> (Shared, Subscriber<u8, u32>) {
     (believed, subscriber)
 }
 
-/// A subscriber that writes down the values of its events, then calls `then`.
+/// Returns a subscriber that records the values of its events, then calls `then`.
 fn recorder(then: impl Fn(u32) + Send + 'static) -> (Arc<Mutex<Vec<u32>>>, Subscriber<u8, u32>) {
     let values = Arc::new(Mutex::new(Vec::new()));
     let reported = Arc::clone(&values);
@@ -85,13 +86,13 @@ fn recorder(then: impl Fn(u32) + Send + 'static) -> (Arc<Mutex<Vec<u32>>>, Subsc
     (values, subscriber)
 }
 
-/// A subscriber to which the pushing threads deliver.
+/// Subscribes a checker without its own thread. The pushing threads deliver to it.
 fn subscribe(core: &Arc<Core>) -> (Shared, Running<Subscription>) {
     let (believed, subscriber) = believer(core);
     (believed, subscription::start(subscriber, core).unwrap())
 }
 
-/// A buffered subscriber. The model plays its thread.
+/// A buffered subscriber. The model takes the place of its thread.
 struct Buffered {
     believed: Shared,
     buffer: Arc<SubscriberBuffer<u8, u32>>,
@@ -271,7 +272,8 @@ fn the_end_of_the_initial_list_wakes_a_thread_that_waits_for_it() {
     });
 }
 
-/// The initial list is complete, no event comes twice, and once both calls have returned all events have been delivered.
+/// The initial list is complete, no event arrives twice, and all events have been delivered once both calls have
+/// returned.
 #[test]
 fn late_subscriber_has_all_changes_when_the_calls_return() {
     loom::model(|| {

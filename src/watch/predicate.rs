@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::event::{Event, EventKind};
 
-/// A filter for the events of a subscriber, which combines with others.
+/// A filter for the events of a subscriber. Filters can be combined.
 ///
 /// **A deletion passes unless a predicate decides about deletions.** Only these do: [`deletions`](Self::deletions),
-/// [`no_deletions`](Self::no_deletions), and [`only`](Self::only) with [`EventKind::Deleted`] in its list. All other predicates
-/// are not called for deletions, also under `and`, `or` and `not`, because a reconciler that misses a deletion does not clean
-/// up. [`Event::Synced`] always passes.
+/// [`no_deletions`](Self::no_deletions), and [`only`](Self::only) with [`EventKind::Deleted`] in its list. All other
+/// predicates are not called for deletions, not even under `and`, `or` and `not`: a reconciler that misses a deletion
+/// does not clean up. [`Event::Synced`] always passes.
 ///
 /// | a deletion | `b` undecided | `b` accepts | `b` refuses |
 /// |---|---|---|---|
@@ -42,7 +42,8 @@ use super::event::{Event, EventKind};
 #[doc(alias = "filter")]
 pub struct Predicate<K, T>(Arc<Judge<K, T>>);
 
-/// Returns `None` if the event is a deletion and the predicate does not decide about deletions.
+/// The function of a predicate. Returns `None` if the event is a deletion and the predicate does not decide about
+/// deletions.
 type Judge<K, T> = dyn Fn(&Event<K, T>) -> Option<bool> + Send + Sync;
 
 impl<K: 'static, T: 'static> Predicate<K, T> {
@@ -51,8 +52,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         Self::judge(move |event| (event.kind() != EventKind::Deleted).then(|| accepts(event)))
     }
 
-    /// Passes events of these kinds. A deletion passes even if it is not listed. If it is listed, the predicate decides about
-    /// deletions, so its `not` refuses them.
+    /// Passes events of these kinds. A deletion passes even if it is not listed. If it is listed, the predicate decides
+    /// about deletions, so its `not` refuses them.
     ///
     /// ```
     /// use homeostat::{Event, Predicate};
@@ -77,8 +78,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         Self::generation(move |value| Some(of(value)))
     }
 
-    /// Passes updates that change the generation, and all events that are not updates. The generation rises with each change of
-    /// the desired state, not of the status. If one of the two values has no generation, the update passes.
+    /// Passes updates that change the generation, and all events that are not updates. The generation rises with each
+    /// change of the desired state, not of the status. If one of the two values has no generation, the update passes.
     pub fn generation<V: PartialEq>(of: impl Fn(&T) -> Option<V> + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Updated { old, new, .. } => match (of(old), of(new)) {
@@ -89,8 +90,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         })
     }
 
-    /// Passes events of items that `selects` accepts. An update passes if the old or the new value is accepted, so that an item
-    /// which leaves the selection is noticed.
+    /// Passes events of items that `selects` accepts. An update passes if the old or the new value is accepted, so that
+    /// an item which leaves the selection is noticed.
     pub fn matching(selects: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| event.value().is_none_or(&selects) || event.old().is_some_and(&selects))
     }
@@ -138,8 +139,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         Self(Arc::new(judge))
     }
 
-    /// Combines two predicates: if one returns `decisive`, it decides, and the other need not be called. If only one decides
-    /// about deletions, it decides alone.
+    /// Combines two predicates: if one returns `decisive`, it decides, and the other need not be called. If only one
+    /// decides about deletions, it decides alone.
     fn with(self, other: Self, decisive: bool) -> Self {
         Self::judge(move |event| match (self.0)(event) {
             one if one == Some(decisive) => one,

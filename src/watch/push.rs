@@ -1,4 +1,4 @@
-//! A watch that is fed by calls from callbacks or from any thread.
+//! The handle that feeds a watch from callbacks or from any thread.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,20 +9,21 @@ use super::Watch;
 use super::core::{ChangeCounts, PushOutcome, WatchCore};
 use crate::queue::Key;
 
-/// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped, or on
-/// [`stop`](Self::stop).
+/// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped,
+/// or on [`stop`](Self::stop).
 ///
 /// Each call stores the change and delivers it to the subscribers before it returns. A
-/// [`buffered`](crate::Subscriber::buffered) subscriber, or one to which another call is delivering, gets the change later.
+/// [`buffered`](crate::Subscriber::buffered) subscriber, or one to which another call is delivering, gets the change
+/// later.
 ///
-/// Items that are created before the first [`synced`](Self::synced) or [`replace_all`](Self::replace_all) belong to the initial
-/// list: their keys are enqueued at low priority.
+/// The initial list is complete after the first [`synced`](Self::synced) or [`replace_all`](Self::replace_all). Keys
+/// that are created until then are enqueued at low priority.
 ///
 /// # Panics
 ///
-/// Panics if the `Hash`, `Eq` or `Clone` of a key or the comparison of two values panics. Then nothing has changed, except that
-/// a `Clone` may interrupt a [`replace_all`](Self::replace_all) half way. This code, and the functions of indexes, runs under
-/// the lock of the watch and must not use the watch.
+/// Panics if the `Hash`, `Eq` or `Clone` of a key or the comparison of two values panics. Nothing has changed then, but
+/// a panic of `Clone` may leave a [`replace_all`](Self::replace_all) half done. This code runs under the locks of the
+/// watch and must not use the watch. The functions of indexes must not change it.
 ///
 /// # Examples
 ///
@@ -92,7 +93,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         &self.watch
     }
 
-    /// Adds `key` with `value`, or replaces its value. If the stored value is the same, it is kept and no event is sent.
+    /// Adds `key` with `value`, or replaces its value. If the stored value is the same, it is kept and no event is
+    /// sent.
     #[expect(clippy::needless_pass_by_value, reason = "callers give the key away, as to a map")]
     pub fn set(&self, key: K, value: T) -> PushOutcome {
         self.producer.0.set(&key, &Arc::new(value))
@@ -116,13 +118,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         self.producer.0.remove(key, Some(&Arc::new(last)))
     }
 
-    /// Replaces all items: keys that `items` lacks are deleted. If a key comes twice, the last value wins. Completes the
-    /// initial list. The iterator runs first, outside any lock.
+    /// Replaces all items: keys that `items` lacks are deleted. If a key occurs twice, its last value counts. Also
+    /// completes the initial list. The iterator runs first, outside any lock.
     pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> ChangeCounts {
         self.replace_all_shared(&items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect::<Vec<_>>())
     }
 
-    /// As [`replace_all`](Self::replace_all), with values that may already be shared.
+    /// Like [`replace_all`](Self::replace_all), for values that may already be shared.
     pub(crate) fn replace_all_shared(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         self.producer.0.replace_all(items)
     }
@@ -143,8 +145,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         !self.watch.is_stopped()
     }
 
-    /// Stops the watch, even if other clones of this handle exist. Returns at once. Subscribers get the events that wait for
-    /// them, then end. The store keeps the last known values.
+    /// Stops the watch, even if other clones of this handle exist. Returns at once. Subscribers get their buffered
+    /// events, then end. The store keeps the last known values.
     pub fn stop(&self) {
         self.producer.0.stop();
     }

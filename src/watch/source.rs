@@ -11,7 +11,7 @@ use crate::base::text::{OneLine, one_line};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Latch;
 
-/// The health of a source: a poller, or a watch of a listing, of a directory or of objects.
+/// The health of a source: a poller, or a watch of a listing, a directory or objects.
 ///
 /// # Examples
 ///
@@ -47,13 +47,13 @@ pub struct SourceStatus {
     pub failing_for: Option<Duration>,
     /// The text of the last error or panic, with its sources, at most 1 KiB. Kept after the next success.
     pub last_error: Option<String>,
-    /// How long the current listing has been running.
+    /// The time since the current listing began; `None` while none is running.
     pub listing_for: Option<Duration>,
     /// Whether the current listing has passed its deadline.
     pub overdue: bool,
     /// The number of listings that were still running 100 ms after their deadline.
     pub overruns: u64,
-    /// The number of objects that do not match the type of the watch. Each keeps the last value that did, if any.
+    /// The number of objects that do not match the type of the watch. The store keeps the last matching value of each.
     pub undecodable: usize,
     /// The text of the last error of such an object, at most 1 KiB. Kept until all objects match.
     pub undecodable_error: Option<String>,
@@ -95,11 +95,13 @@ impl fmt::Display for SourceStatus {
     }
 }
 
-/// A handle to check the health of a source, to trigger a listing and to change the period. Cheap to clone. It neither keeps the
-/// source running nor stops it, and stays valid after the source has been given to a [`Manager`](crate::Manager) or has ended.
+/// A handle to check the health of a source, to trigger a listing and to change the period. Cheap to clone. It neither
+/// keeps the source running nor stops it, and stays valid after the source has been given to a
+/// [`Manager`](crate::Manager) or has ended.
 ///
 /// The handle of a running [`Poller`](crate::Poller) derefs to it. [`Watch::source`](crate::Watch::source),
-/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) and [`Manager::source`](crate::Manager::source) return it too.
+/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) and [`Manager::source`](crate::Manager::source)
+/// return it too.
 ///
 /// # Examples
 ///
@@ -119,7 +121,7 @@ impl fmt::Display for SourceStatus {
 #[derive(Clone)]
 pub struct SourceHandle {
     name: Arc<str>,
-    /// Opens once the first listing is complete.
+    /// Set once the first listing is complete.
     synced: Arc<Latch>,
     pub(super) state: Arc<SourceState>,
 }
@@ -134,7 +136,7 @@ impl SourceHandle {
         Self { name: name.into(), ..self }
     }
 
-    /// Returns a handle of the same source that counts as synced once `synced` is open.
+    /// Returns a handle of the same source that counts as synced once `synced` is set.
     pub(crate) fn synced_by(self, synced: &Arc<Latch>) -> Self {
         Self { synced: Arc::clone(synced), ..self }
     }
@@ -172,9 +174,9 @@ impl SourceHandle {
         }
     }
 
-    /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more. Returns whether
-    /// the source can list on demand: pollers and watches of listings and directories can. A source that has ended ignores the
-    /// call.
+    /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more. Returns
+    /// whether the source can list on demand: pollers and watches of listings and directories can. A source that has
+    /// ended ignores the call.
     ///
     /// ```
     /// use homeostat::{Poller, WorkQueue};
@@ -193,8 +195,8 @@ impl SourceHandle {
         self.state.poller.get().inspect(|poller| poller.trigger()).is_some()
     }
 
-    /// Sets the period. The next poll begins one `period` after this call. A poll that is already due is not postponed, and a
-    /// running poll keeps its deadline. Returns at once; does nothing once the source has ended.
+    /// Sets the period. The next poll begins one `period` after this call. A poll that is already due is not postponed,
+    /// and a running poll keeps its deadline. Returns at once; does nothing once the source has ended.
     ///
     /// # Errors
     ///

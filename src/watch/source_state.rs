@@ -1,4 +1,4 @@
-//! The state of a source: its health, as its thread records it, and its way to list on demand.
+//! The state of a source: the health that its thread records, and the poller that lists on demand.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,15 +12,15 @@ use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Progress;
 use crate::queue::EnqueueMethod;
 
-/// A source of keys, as its controller sees it: the state of a poller, or a subscription.
+/// A controller's view of a source of keys: the state of a poller, or a subscription.
 pub(crate) trait KeySource: Send + Sync {
-    /// Sets a callback for each time that keys have been enqueued, and for the end. The first call counts.
+    /// Sets a callback, which runs each time keys have been enqueued, and at the end. Only the first call counts.
     fn on_progress(&self, progress: Progress);
 
-    /// Returns the number of changes that the source has accepted by now. It may wrap.
+    /// Returns the number of changes that the source has accepted by now. The number may wrap.
     fn accepted(&self) -> usize;
 
-    /// Returns whether this number of accepted changes has been enqueued, or never will be.
+    /// Returns whether the first `accepted` changes have been enqueued, or never will be.
     fn has_enqueued(&self, accepted: usize) -> bool;
 
     /// Returns the number of accepted changes that have not been enqueued.
@@ -46,7 +46,7 @@ pub(crate) trait KeySource: Send + Sync {
     }
 }
 
-/// The health of a source, as its thread records it. [`SourceStatus`](super::SourceStatus) shows it.
+/// The health of a source, recorded by its thread. [`SourceStatus`](super::SourceStatus) shows it.
 pub struct SourceState {
     name: String,
     /// The name of the controller, if the source belongs to one alone.
@@ -56,7 +56,7 @@ pub struct SourceState {
     pub(super) failures: AtomicU64,
     pub(super) record: Mutex<Record>,
     pub(super) overruns: AtomicU64,
-    /// Lists for this source, if it polls.
+    /// The poller that lists for this source, if it polls.
     pub(super) poller: OnceLock<Arc<dyn KeySource>>,
 }
 
@@ -119,7 +119,7 @@ impl SourceState {
         &self.name
     }
 
-    /// Returns whether the source lists on a thread of its own.
+    /// Returns whether a poller lists for this source, on its own thread.
     pub(crate) fn polls(&self) -> bool {
         self.poller.get().is_some()
     }
@@ -152,8 +152,8 @@ impl SourceState {
         }
     }
 
-    /// Records an error. In a series of failures, the first, second, fourth and so on are logged as warnings, the others at
-    /// debug.
+    /// Records an error. In a series of failures, the first, second, fourth and so on are logged as warnings, the
+    /// others at debug.
     pub fn failed(&self, error: String) {
         self.note(log::Level::Warn, &bounded(error), "error");
     }
@@ -163,7 +163,7 @@ impl SourceState {
         self.note(log::Level::Error, &bounded(message.to_owned()), "panic");
     }
 
-    /// Records that a stream was resumed, which may be quiet: it counts as healthy if it does not fail soon.
+    /// Records that a stream was resumed. Even without an event, it counts as healthy if it does not fail soon.
     pub fn resumed(&self) {
         self.record.lock().resumed = Some(self.clock.nanos());
     }
@@ -188,7 +188,7 @@ impl SourceState {
         }
     }
 
-    /// Records that the running listing goes on after its deadline.
+    /// Records that the running listing continues after its deadline.
     pub(crate) fn overran(&self) {
         self.overruns.fetch_add(1, SeqCst);
         self.log(log::Level::Warn, None, 0, |source| {

@@ -10,8 +10,8 @@ use super::predicate::Predicate;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
 
-/// A mapping from the events of a [`Watch`](crate::Watch) to the keys of a queue. Predicates filter the events before the
-/// mapping.
+/// A mapping from the events of a [`Watch`](crate::Watch) to the keys of a queue. Predicates filter the events before
+/// the mapping.
 ///
 /// | event | how its keys are enqueued | reason |
 /// |---|---|---|
@@ -77,11 +77,11 @@ struct RequestSettings {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
-    /// Enqueues into `to` the keys that `mapping` returns for an event. It is called for every event that passes the
-    /// predicates, also for [`Event::Synced`].
+    /// Enqueues into `to` the keys that `mapping` returns for an event. The mapping is called for every event that
+    /// passes the predicates, including [`Event::Synced`].
     ///
-    /// If the owner of an item can change, map the old value of an update too: otherwise the previous owner does not run.
-    /// [`to_owner`](Self::to_owner) maps both values.
+    /// If the owner of an item can change, map the old value of an update too: otherwise the previous owner does not
+    /// run. [`to_owner`](Self::to_owner) maps both values.
     ///
     /// ```
     /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
@@ -117,9 +117,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self::to(to, |event| event.key().cloned())
     }
 
-    /// Enqueues into `to` the keys that `owners` returns for an item. These may be its owner, or the objects that refer to it.
+    /// Enqueues into `to` the keys that `owners` returns for an item. These may be its owner, or the objects that refer
+    /// to it.
     ///
-    /// For an update, `owners` is called with the old and with the new value. A key that it returns for both is enqueued once.
+    /// For an update, `owners` is called with the old and with the new value. A key that it returns for both is
+    /// enqueued once.
     #[doc(alias = "owns")]
     #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
@@ -177,11 +179,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Uses [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced) for changes: a key runs after `quiet` without a change,
-    /// or at the latest `max_wait` after the first change.
+    /// Uses [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced) for changes: a key runs after `quiet` without a
+    /// change, or at the latest `max_wait` after the first change.
     ///
-    /// A pending requeue does not delay the key further. In backoff, the key waits at least for the floor of the backoff. If
-    /// [`soft`](Self::soft) is set as well, the last call wins.
+    /// A pending requeue does not delay the key further. In backoff, the key waits at least for the floor of the
+    /// backoff. If [`soft`](Self::soft) is set as well, the last call wins.
     ///
     /// ```
     /// use homeostat::{ManualClock, Subscriber, Watch, WorkQueue};
@@ -213,7 +215,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Takes the reasons for an event from `reasons`, instead of from its kind. [`because`](Self::because) adds to them.
+    /// Takes the reasons for an event from `reasons`, instead of from its kind. [`because`](Self::because) adds to
+    /// them.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
@@ -253,8 +256,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Also delivers items that a whole listing finds unchanged, as a [`resync`](crate::Watch::resync) does. A whole listing is
-    /// a poll or a [`replace_all`](crate::watch::Push::replace_all).
+    /// Also delivers items that a whole listing finds unchanged, as a [`resync`](crate::Watch::resync) does. A whole
+    /// listing is a poll or a [`replace_all`](crate::watch::Push::replace_all).
     pub fn with_unchanged(mut self) -> Self {
         self.with_unchanged = true;
         self
@@ -262,8 +265,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Gives the subscriber its own thread, `<name>-0`, and a buffer with one entry per key.
     ///
-    /// Use it for a mapping that may block, or that takes a lock which a pushing thread holds. Without it, predicates and
-    /// mapping run on the thread that pushes a change, subscribes or resyncs, and that call waits for them.
+    /// Use it for a mapping that may block, or that takes a lock which a pushing thread holds. Without it, predicates
+    /// and mapping run on the thread that pushes a change, subscribes or resyncs, and that call waits for them.
     ///
     /// ```
     /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
@@ -292,8 +295,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Sets how the thread of a [`buffered`](Self::buffered) subscriber is made. Default: the options of its controller, or
-    /// else of the platform.
+    /// Sets the thread options of a [`buffered`](Self::buffered) subscriber. Default: the options of its controller, or
+    /// the platform's options without a controller.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = Some(options);
         self

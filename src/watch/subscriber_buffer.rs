@@ -1,11 +1,11 @@
 //! The buffer between a watch and one subscriber, and the rule that decides which thread delivers from it.
 //!
-//! A watch appends events under its own lock, in the order in which it stores changes. Then, without that lock, it calls
-//! [`deliver`](SubscriberBuffer::deliver). At most one thread delivers at a time:
+//! A watch appends events under its own lock, in the order in which it stores changes. Then, without that lock, it
+//! calls [`deliver`](SubscriberBuffer::deliver). At most one thread delivers at a time:
 //!
-//! - Without an own thread, the first caller of `deliver` delivers until the buffer is empty. Other callers, and mappings that
-//!   push, return at once. The delivering thread checks the buffer and gives up its role in one locked section, so it cannot
-//!   miss their events.
+//! - Without an own thread, the first caller of `deliver` delivers until the buffer is empty. Other callers, and
+//!   mappings that push, return at once. The delivering thread checks the buffer and gives up its role in one locked
+//!   section, so it cannot miss their events.
 //! - With an own thread, that thread delivers, and `deliver` wakes it.
 //!
 //! No lock is held while a mapping or a predicate runs.
@@ -24,7 +24,7 @@ use crate::queue::{FastState, Key};
 pub(super) struct SubscriberBuffer<K, T> {
     /// Guards the events, the state of the subscription, and the role of the delivering thread.
     state: Mutex<BufferState<K, T>>,
-    /// Opens once the whole initial list has been delivered.
+    /// Set once the whole initial list has been delivered; given up if the subscription ends first.
     pub(super) synced: Arc<Latch>,
     /// Whether the subscriber also gets the items that a listing finds unchanged.
     pub(super) with_unchanged: bool,
@@ -36,9 +36,9 @@ struct BufferState<K, T> {
     events: EventBuffer<K, T, FastState>,
     /// The number of the first entry that has not been completely handled.
     handled: usize,
-    /// The watch has stopped: nothing is appended any more.
+    /// Whether the watch has stopped. The subscription ends once the buffer is empty.
     stopped: bool,
-    /// The subscription has been stopped: nothing is delivered any more.
+    /// Whether the subscription has ended or was stopped. No other event is delivered.
     left: bool,
     deliverer: Deliverer<K, T>,
 }
@@ -47,7 +47,7 @@ struct BufferState<K, T> {
 enum Deliverer<K, T> {
     /// No thread. The next caller of `deliver` takes the role.
     Idle(Box<Delivery<K, T>>),
-    /// This thread, until the buffer is empty.
+    /// The thread with this id, until the buffer is empty.
     Busy(ThreadId),
     /// The subscriber's own thread, which this event wakes.
     OwnThread(Arc<AutoResetEvent>),
@@ -66,17 +66,18 @@ pub(super) enum NextStep<K, T> {
 
 /// The outcome of appending a change.
 pub(super) struct AppendOutcome<T> {
-    /// `deliver` must be called, without a lock.
+    /// Whether the caller must call `deliver`, without a lock.
     pub(super) deliver: bool,
-    /// The subscription has ended: nothing was appended.
+    /// Whether the subscription has ended. Then nothing was appended.
     pub(super) has_left: bool,
-    /// Values to be dropped without a lock.
+    /// Values for the caller to drop without a lock.
     pub(super) unused: [Option<Arc<T>>; 2],
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
-    /// Creates the buffer of a subscriber. With `own_thread`, `deliver` sets that event to wake the subscriber's thread.
-    /// Without it, the caller has the role of the delivering thread and must call [`deliver_as`](Self::deliver_as).
+    /// Creates the buffer of a subscriber. With `own_thread`, `deliver` sets that event to wake the subscriber's
+    /// thread. Without it, the caller has the role of the delivering thread and must call
+    /// [`deliver_as`](Self::deliver_as).
     pub(super) fn new(clock: &Clock, with_unchanged: bool, own_thread: Option<Arc<AutoResetEvent>>) -> Arc<Self> {
         let deliverer = own_thread.map_or_else(|| Deliverer::Busy(current_thread()), Deliverer::OwnThread);
         let events = EventBuffer::new();
@@ -88,7 +89,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         })
     }
 
-    /// Sets the callback for progress. The first call counts.
+    /// Sets the callback for progress. Only the first call counts.
     pub(super) fn on_progress(&self, progress: Progress) {
         let _ = self.progress.set(progress);
     }
@@ -137,8 +138,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         self.state.lock().stopped = true;
     }
 
-    /// Delivers the buffered events unless another thread is delivering, or wakes the subscriber's own thread. Call it without
-    /// a lock.
+    /// Delivers the buffered events unless another thread is delivering, or wakes the subscriber's own thread. Call it
+    /// without a lock.
     pub(super) fn deliver(&self) {
         let mut state = self.state.lock();
         if let Deliverer::OwnThread(event) = &state.deliverer {
@@ -192,8 +193,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Takes the next event. All events taken before count as handled. If there is none, calls `at_end` in the same locked section.
-    /// Returns the panic if the `Clone` of a key panics.
+    /// Takes the next event. All events taken before count as handled. If the buffer is empty, calls `at_end` in the
+    /// same locked section. Returns the panic if the `Clone` of a key panics.
     fn take_next(
         &self,
         mut state: MutexGuard<'_, BufferState<K, T>>,
@@ -214,7 +215,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         taken
     }
 
-    /// Skips the events of the first key, whose `Clone` has panicked.
+    /// Skips the events of the first key, after its `Clone` has panicked.
     fn skip(&self, delivery: &Delivery<K, T>, panic: &Panic) {
         delivery.report_key_panic(panic);
         let skipped = self.state.lock().events.pop();

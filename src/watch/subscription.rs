@@ -19,32 +19,32 @@ use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::{EnqueueMethod, Key};
 use crate::watch::source_state::KeySource;
 
-/// The methods of a running subscription, which its handle [`Running<Subscription>`](Running) derefs to.
+/// A running subscription. Its handle [`Running<Subscription>`](Running) derefs to this type.
 ///
-/// A stop ends the subscription: buffered events are dropped, and an event that is being mapped is finished. Dropping the handle
-/// stops it and waits for the end. It also ends when its watch has stopped and all events have been delivered. After the end, the
-/// mapping does not run any more and has been dropped. [`join`](Running::join) and a drop in the subscription's own mapping do
-/// not wait.
+/// A stop ends the subscription: buffered events are dropped, and an event that is being mapped is finished. Dropping
+/// the handle stops it and waits for the end. It also ends when its watch has stopped and all events have been
+/// delivered. At its end, the mapping is dropped and never runs again. In the subscription's own mapping,
+/// [`join`](Running::join) and a drop do not wait.
 ///
-/// A [detached](Running::detach) subscription runs until its watch stops. Its subscriber holds a handle of the queue, so the queue
-/// stays open too.
+/// A [detached](Running::detach) subscription runs until its watch stops. Its subscriber holds a handle of the queue,
+/// so the queue stays open too.
 ///
 /// # Events that are combined
 ///
-/// Undelivered events wait in a buffer with one entry per key, if the subscriber is [`buffered`](Subscriber::buffered) or
-/// another thread is delivering to it. The buffer combines the events of a key:
+/// Undelivered events wait in a buffer with one entry per key, if the subscriber is [`buffered`](Subscriber::buffered)
+/// or another thread is delivering to it. The buffer combines the events of a key:
 ///
 /// - several updates become one, from the last delivered value to the newest;
 /// - a creation and later updates become one creation;
-/// - a deletion is never left out. A deletion and a creation stay two events. A creation and a deletion become the deletion. If
-///   the last value was not delivered, an update to it comes before the deletion.
+/// - a deletion is never left out. A deletion and a creation stay two events. A creation and a deletion become the
+///   deletion. If the last value was not delivered, an update to it comes before the deletion.
 ///
 /// Mappings and predicates may therefore miss a value that was soon replaced, such as an owner between two others.
 ///
 /// # Panics of a predicate or a mapping
 ///
-/// A panic is caught, logged and counted, and its event is skipped. If the `Clone` of a key panics, the events of that key are
-/// skipped.
+/// A panic is caught, logged and counted, and its event is skipped. If the `Clone` of a key panics, the events of that
+/// key are skipped.
 ///
 /// # Examples
 ///
@@ -69,11 +69,11 @@ pub struct Subscription {
     group: Arc<ThreadGroup>,
     pub(crate) source: Arc<dyn KeySource>,
     counts: Arc<DeliveryCounts>,
-    /// Opens once the whole initial list has been delivered; given up if the subscription ends before.
+    /// Set once the whole initial list has been delivered; given up if the subscription ends first.
     pub(crate) synced: Arc<Latch>,
 }
 
-/// A subscriber's place at its watch.
+/// The link between a watch and one subscriber.
 struct Attached<K, T> {
     core: Arc<WatchCore<K, T>>,
     buffer: Arc<SubscriberBuffer<K, T>>,
@@ -126,7 +126,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for Arc<Attached<K, T>> {
 struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
     buffer: Arc<SubscriberBuffer<K, T>>,
     delivery: Delivery<K, T>,
-    /// In a simulation, other threads take a turn between two events.
+    /// Set in a simulation, so that other tasks run between two events.
     one_event_per_step: bool,
 }
 
@@ -135,7 +135,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
         loop {
             match self.buffer.next_step(&self.delivery) {
                 NextStep::Deliver(next) => self.delivery.deliver(&next),
-                // An event in an empty buffer wakes the thread. The end of the watch or of the subscription wakes it too.
+                // An event in an empty buffer wakes the thread. The end of the watch or of the subscription wakes it
+                // too.
                 NextStep::Wait => return Next::At(Nanos::NEVER),
                 NextStep::Finish => return Next::Finished,
             }
@@ -209,8 +210,8 @@ impl Subscription {
 
     /// Blocks until the initial list [has been delivered](Self::has_synced), for at most `timeout`.
     ///
-    /// Returns whether it has been delivered. The timeout runs by the clock of the watch. The end of the subscription wakes the
-    /// call too.
+    /// Returns whether it has been delivered. The timeout follows the clock of the watch. The end of the subscription
+    /// wakes the call too.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced.wait_for(timeout)
@@ -228,14 +229,14 @@ impl Subscription {
         self.counts.refused.load(SeqCst)
     }
 
-    /// Returns the number of panics of a predicate, of the mapping, or of the `Clone` of a key.
+    /// Returns how often a predicate, the mapping, or the `Clone` of a key has panicked.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.counts.panics.load(SeqCst)
     }
 
-    /// Returns the number of entries in the subscriber's buffer: one per key with undelivered events, and one for the end of the
-    /// initial list.
+    /// Returns the number of entries in the subscriber's buffer: one per key with undelivered events, and one for the
+    /// end of the initial list.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.source.pending()

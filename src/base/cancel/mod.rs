@@ -13,8 +13,8 @@ use self::node::Node;
 
 /// A one-time request to stop that reaches all child tokens.
 ///
-/// Clones are handles of the same token. A [`child`](Self::child) is cancelled with its parent or alone, and never cancels its
-/// parent. A cancelled token stays cancelled, together with all its descendants.
+/// Clones are handles of the same token. A [`child`](Self::child) is cancelled with its parent or alone, and never
+/// cancels its parent. A cancelled token stays cancelled, together with all its descendants.
 ///
 /// A token exists as long as one of its clones, children or [`OnCancel`] guards. Dropping a token does not cancel it.
 ///
@@ -55,8 +55,9 @@ impl CancellationToken {
 
     /// Creates a token that is cancelled when this one is, or alone.
     ///
-    /// The child of a cancelled token is cancelled from the start. A dropped child leaves nothing behind in its parent, so a
-    /// long-lived token may have any number of short-lived children. The cost does not grow with the number of children.
+    /// The child of a cancelled token is cancelled from the start. A dropped child leaves nothing behind in its parent,
+    /// so a long-lived token may have any number of short-lived children. The cost does not grow with the number of
+    /// children.
     ///
     /// # Panics
     ///
@@ -82,14 +83,15 @@ impl CancellationToken {
 
     /// Cancels this token and all its descendants, then runs their callbacks on this thread.
     ///
-    /// When this returns, [`is_cancelled`](Self::is_cancelled) is true for all these tokens, and each [`wait`](Self::wait) on
-    /// them has been woken. Callbacks run once each, outside any lock, after all these tokens are cancelled. A token's callbacks
-    /// run in the order of their registration, and before the callbacks of its descendants. The order of siblings is unspecified.
-    /// If a callback panics, the panic is logged as an error, and the others run.
+    /// When this returns, [`is_cancelled`](Self::is_cancelled) is true for all these tokens, and each
+    /// [`wait`](Self::wait) on them has been woken. Callbacks run once each, outside any lock, after all these tokens
+    /// are cancelled. A token's callbacks run in the order of their registration, and before the callbacks of its
+    /// descendants. The order of siblings is unspecified. If a callback panics, the panic is logged as an error, and
+    /// the others run.
     ///
-    /// Only the first call runs callbacks. If another thread is cancelling the token, directly or through an ancestor, this
-    /// returns with the token cancelled, but does not wait for the callbacks of that thread. A callback may also call this. To
-    /// wait for the end of one callback, drop its [`OnCancel`].
+    /// Only the first call runs callbacks. If another thread is cancelling the token, directly or through an ancestor,
+    /// this returns with the token cancelled, but does not wait for the callbacks of that thread. A callback may also
+    /// call this. To wait for the end of one callback, drop its [`OnCancel`].
     ///
     /// # Panics
     ///
@@ -128,20 +130,20 @@ impl CancellationToken {
         self.node.is_cancelled()
     }
 
-    /// Returns whether the token is cancelled or is being cancelled. If a descendant is cancelled, this shows whether the
-    /// cancellation came from this token or an ancestor.
+    /// Returns whether the token is cancelled or is being cancelled. If a descendant is cancelled, this shows whether
+    /// the cancellation came from this token or an ancestor.
     pub(crate) fn is_closed(&self) -> bool {
         self.node.is_closed()
     }
 
     /// Registers `f` to run once when this token is cancelled, on the cancelling thread.
     ///
-    /// Use it to unblock code that does not know tokens: shut down a socket, kill a child process, notify a condition variable.
-    /// If the token is already cancelled, `f` runs at once on this thread, possibly while earlier callbacks still run elsewhere.
-    /// A panic of `f` is logged as an error in both cases.
+    /// Use it to unblock code that does not know tokens: shut down a socket, kill a child process, notify a condition
+    /// variable. If the token is already cancelled, `f` runs at once on this thread, possibly while earlier callbacks
+    /// still run elsewhere. A panic of `f` is logged as an error in both cases.
     ///
-    /// Dropping the returned guard unregisters `f`; see [`OnCancel`]. The guard keeps the token alive: the callback runs even if
-    /// all other handles of a child are dropped before its parent is cancelled.
+    /// Dropping the returned guard unregisters `f`; see [`OnCancel`]. The guard keeps the token alive: the callback
+    /// runs even if all other handles of a child are dropped before its parent is cancelled.
     ///
     /// # Panics
     ///
@@ -195,8 +197,8 @@ impl CancellationToken {
 
     /// Blocks until this token is cancelled. Returns at once if it already is.
     ///
-    /// Only a [`cancel`](Self::cancel) of this token or an ancestor wakes it. There is no timeout. Callbacks may still be running
-    /// when this returns.
+    /// Only a [`cancel`](Self::cancel) of this token or an ancestor wakes it. There is no timeout. Callbacks may still
+    /// be running when this returns.
     ///
     /// # Panics
     ///
@@ -232,12 +234,13 @@ impl fmt::Debug for CancellationToken {
 /// The registration of a callback. Dropping it unregisters the callback.
 ///
 /// After the drop has returned, the callback does not run:
-/// - If it has not run, it never runs. It is dropped now.
+/// - If it has not started, it never runs. It is dropped now.
 /// - If it runs on another thread, the drop **blocks** until it has ended. Only that end wakes the drop.
 /// - If it runs on this thread (the callback drops its own guard), the drop returns at once.
 ///
-/// After the drop you may destroy everything that the callback uses. Beware of deadlocks: two callbacks on two threads that drop
-/// each other's guards wait for ever, like any mutual join. A drop under a lock that the callback takes also deadlocks.
+/// After the drop you may destroy everything that the callback uses. Beware of deadlocks: two callbacks on two threads
+/// that drop each other's guards wait for ever, like any mutual join. A drop under a lock that the callback takes also
+/// deadlocks.
 ///
 /// # Panics
 ///
@@ -260,9 +263,9 @@ pub struct OnCancel {
 impl OnCancel {
     /// Keeps the callback registered for the life of the token.
     ///
-    /// Unlike the guard, the callback does not keep the token alive. When the last clone, child and guard of the token are
-    /// dropped, the callback is dropped without running. A detached callback that holds a clone of its own token keeps both alive
-    /// until the token is cancelled.
+    /// Unlike the guard, the callback does not keep the token alive. When the last clone, child and guard of the token
+    /// are dropped, the callback is dropped without running. If a detached callback holds a clone of the same token,
+    /// both stay alive until the token is cancelled.
     ///
     /// # Panics
     ///

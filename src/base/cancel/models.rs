@@ -1,5 +1,5 @@
-//! Two threads change one small tree at once, in every interleaving. Reference counts are the standard library's here too, so the
-//! models switch threads only at locks, flags and condition variables.
+//! Two threads change one small tree at once, in every interleaving. Reference counts are the standard library's here
+//! too, so the models switch threads only at locks, flags and condition variables.
 
 use std::sync::Arc;
 
@@ -131,8 +131,8 @@ fn a_parent_that_reads_as_cancelled_has_only_cancelled_descendants() {
         let child = parent.child();
         let grandchild = child.child();
         let canceller = spawn_cancel(&parent);
-        // For repeated reads of a flag, the model keeps only the last one, here by the cancelling thread. It would then miss the
-        // race of the reads below with the store. A common lock of both threads makes the model explore it.
+        // For repeated reads of a flag, the model keeps only the last one, here by the cancelling thread. It would then
+        // miss the race of the reads below with the store. A common lock of both threads makes the model explore it.
         drop(grandchild.on_cancel(|| {}));
         if parent.is_cancelled() {
             assert!(child.is_cancelled());

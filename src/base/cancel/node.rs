@@ -1,17 +1,17 @@
 //! The node of a token.
 //!
-//! Tokens form a tree. A child holds its parent, so that a cancellation of an ancestor reaches the child even if no other handle
-//! to the nodes between them is left. A parent refers to its children weakly: a child is dropped with its last handle, and
-//! removes itself from its parent's list.
+//! Tokens form a tree. A child holds its parent, so that a cancellation of an ancestor reaches the child even if no
+//! other handle to the nodes between them is left. A parent refers to its children weakly: a child is dropped with its
+//! last handle, and removes itself from its parent's list.
 //!
-//! **Locks.** Each node has one lock. No thread holds two of them. No callback runs under a lock, and no node or user value is
-//! dropped under one.
+//! **Locks.** Each node has one lock. No thread holds two of them. No callback runs under a lock, and no node or user
+//! value is dropped under one.
 //!
-//! **Guarantee for readers.** All descendants of a cancelled node are cancelled. Therefore a cancellation makes three passes. It
-//! goes down the tree and *closes* every node: new children of a closed node are cancelled from the start. It goes up and sets
-//! the flags, children before parents. It goes down again and runs the callbacks. A second thread that meets a closed node does
-//! not wait for the first: it makes the first two passes itself, which are idempotent. Only the thread that closed a node runs
-//! its callbacks.
+//! **Guarantee for readers.** All descendants of a cancelled node are cancelled. Therefore a cancellation makes three
+//! passes. It goes down the tree and *closes* every node: new children of a closed node are cancelled from the start.
+//! It goes up and sets the flags, children before parents. It goes down again and runs the callbacks. A second thread
+//! that meets a closed node does not wait for the first: it makes the first two passes itself, which are idempotent.
+//! Only the thread that closed a node runs its callbacks.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -88,19 +88,21 @@ impl Node {
         })
     }
 
-    /// `Acquire` pairs with the `Release` in [`set_cancelled`](Self::set_cancelled). A thread that reads `true` sees everything
-    /// before the cancellation, and the flags of all descendants.
+    /// `Acquire` pairs with the `Release` in [`set_cancelled`](Self::set_cancelled). A thread that reads `true` sees
+    /// everything before the cancellation, and the flags of all descendants.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Returns whether a cancellation has reached this node. The flag may not be set yet, although flags of descendants are.
+    /// Returns whether a cancellation has reached this node. The flag may not be set yet, although flags of descendants
+    /// are.
     pub(super) fn is_closed(&self) -> bool {
         self.is_cancelled() || self.state.lock().closed
     }
 
     pub(super) fn cancel(top: &Arc<Self>) {
-        // Parents come before their children in this list. All passes are loops over it, so depth costs heap, not stack.
+        // Parents come before their children in this list. All passes are loops over it, so depth costs heap, not
+        // stack.
         let mut walk = Vec::new();
         let mut pending = vec![Arc::clone(top)];
         while let Some(node) = pending.pop() {
@@ -153,8 +155,9 @@ impl Node {
     /// Registers a callback. Returns `None` if the node is already cancelled: then the callback has run already.
     pub(super) fn register(&self, callback: Callback) -> Option<u64> {
         let mut state = self.state.lock();
-        // Read under the lock under which it is set: a thread that sets it later finds the callback here. Between the first and
-        // the second pass, a node is closed but not cancelled. Its callbacks have not begun then, so another one may be added.
+        // Read under the lock under which it is set: a thread that sets it later finds the callback here. Between the
+        // first and the second pass, a node is closed but not cancelled. Its callbacks have not begun then, so another
+        // one may be added.
         if self.is_cancelled() {
             drop(state);
             shielded("a cancellation callback", callback);

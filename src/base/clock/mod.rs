@@ -1,7 +1,7 @@
 //! Time: the system clock, or a held clock for tests. The only file that calls `Instant::now`.
 //!
-//! Every wait in the crate that can time out goes through a [`Clock`]. On the system clock it is a timed wait of the operating
-//! system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
+//! Every wait in the crate that can time out goes through a [`Clock`]. On the system clock it is a timed wait of the
+//! operating system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
 //!
 //! Lock order: the lock of a held clock is the innermost one. Wakers run outside it.
 //!
@@ -25,8 +25,8 @@ use crate::base::time::Nanos;
 
 /// The clock of a queue and its threads.
 ///
-/// Cheap to clone: clones show the same time. The system clock is monotonic, so changes of the wall clock do not affect it. On
-/// most systems it stops while the machine sleeps: delays then take longer by the wall clock.
+/// Cheap to clone: clones show the same time. The system clock is monotonic, so changes of the wall clock do not affect
+/// it. On most systems it stops while the machine sleeps: delays then take longer by the wall clock.
 ///
 /// # Examples
 ///
@@ -50,10 +50,10 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The scheduler of a simulation. Runs all tasks by its [clock](ManualClock::simulated) on one thread; [`rt`](crate::rt) has an example.
+/// The scheduler of a simulation. Runs all tasks by its [clock](ManualClock::simulated) on one thread.
 ///
-/// No thread is started for such a task, and none sleeps on such a clock. The order of equal keys, jitter and generated names come
-/// from the scheduler's numbers, so equal numbers give equal runs.
+/// No thread is started for such a task, and none sleeps on such a clock. The order of equal keys, jitter and generated
+/// names come from the scheduler's numbers, so equal numbers give equal runs. [`rt`](crate::rt) has an example.
 pub trait Scheduler: Send + Sync {
     /// Adds a task. Called instead of starting a thread with this name.
     ///
@@ -62,7 +62,7 @@ pub trait Scheduler: Send + Sync {
     /// Returns an error if the simulation has ended.
     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner>;
 
-    /// Takes the place of a sleep on `clock`: runs a step of another task, or advances the clocks to the time of the next step.
+    /// Takes the place of a sleep on `clock`: runs a step of another task, or advances the clocks to the next step.
     fn pass(&self, clock: &ManualClock);
 
     /// Returns the next of its random numbers.
@@ -106,8 +106,8 @@ impl Clock {
         matches!(self.0, ClockKind::Held(_))
     }
 
-    /// Returns the width of a timer tick, as a power of two of nanoseconds. 131 µs on the system clock, because threads cannot be
-    /// woken more precisely. Exact on a held clock.
+    /// Returns the width of a timer tick, as a power of two of nanoseconds. 131 µs on the system clock, because threads
+    /// cannot be woken more precisely. Exact on a held clock.
     pub(crate) fn tick_shift(&self) -> u32 {
         match self.0 {
             ClockKind::System { .. } => 17,
@@ -143,8 +143,8 @@ impl Clock {
         time != Nanos::NEVER && time <= self.nanos()
     }
 
-    /// Registers a thread that is about to sleep until `deadline`, under the lock of its condition. Returns `None` if the
-    /// deadline has passed. Only [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
+    /// Registers a thread that is about to sleep until `deadline`, under the lock of its condition. Returns `None` if
+    /// the deadline has passed. Only [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
     pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
         match &self.0 {
             ClockKind::System { .. } => Some(Nap(None)),
@@ -158,8 +158,8 @@ impl Clock {
         held.0.scheduler.as_ref().map(|scheduler| (held.clone(), scheduler))
     }
 
-    /// Blocks on `condvar` until a notification, or until `deadline` on the system clock. In a simulation, the scheduler runs
-    /// another task instead.
+    /// Blocks on `condvar` until a notification, or until `deadline` on the system clock. In a simulation, the
+    /// scheduler runs another task instead.
     pub(crate) fn sleep<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Nanos) {
         if let Some((clock, scheduler)) = self.scheduler() {
             MutexGuard::unlocked(guard, || scheduler.pass(&clock));
@@ -185,8 +185,8 @@ impl Clock {
         }
     }
 
-    /// Replaces `alarm` with one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed; then `wake` is
-    /// not called.
+    /// Replaces `alarm` with one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed;
+    /// then `wake` is not called.
     pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
         self.clear_alarm(alarm);
         let ClockKind::Held(held) = &self.0 else {
@@ -235,14 +235,14 @@ pub(crate) struct Nap(Option<Alarm>);
 /// An alarm of a held clock: its time, and a number that orders alarms of the same time.
 pub(crate) type Alarm = (Nanos, u64);
 
-/// Marks the numbers of timeouts. At the same instant, keys become ready first, so that a wait that ends then finds them.
+/// Marks the numbers of timeouts. At the same instant, keys become ready first, so that a wait that ends finds them.
 const TIMEOUT: u64 = 1 << 63;
 
 /// A clock that moves only when a test advances it.
 ///
 /// Delays, timeouts, polls, deadlines and backoff of everything that uses its [`clock`](Self::clock) wait for
-/// [`advance`](Self::advance). A queue on a held clock needs no timer thread: the call that advances the clock makes its keys
-/// ready.
+/// [`advance`](Self::advance). A queue on a held clock needs no timer thread: the call that advances the clock makes
+/// its keys ready.
 ///
 /// # Examples
 ///
@@ -362,9 +362,9 @@ impl ManualClock {
 
     /// Advances the clock by `duration`, stopping at each alarm in order.
     ///
-    /// When this returns, all due keys are ready, and all waits that timed out are woken. The woken threads may still be busy. To
-    /// step through the ticks of a poller, alternate this with [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops
-    /// some 584 years after its creation.
+    /// When this returns, all due keys are ready, and all waits that timed out are woken. The woken threads may still
+    /// be busy. To step through the ticks of a poller, alternate this with
+    /// [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops some 584 years after its creation.
     pub fn advance(&self, duration: Duration) {
         // One before "never", which the clock does not reach.
         self.advance_to(Nanos(self.nanos().after(duration).0.min(u64::MAX - 1)));
@@ -378,8 +378,8 @@ impl ManualClock {
         self.clock().instant(self.alarm())
     }
 
-    /// Returns the number of threads that sleep on this clock, for example consumers of a queue, draining threads, idle pollers
-    /// and workers, and sleeping reconcilers.
+    /// Returns the number of threads that sleep on this clock, for example consumers of a queue, draining threads, idle
+    /// pollers and workers, and sleeping reconcilers.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.0.state.lock().asleep
@@ -410,8 +410,8 @@ impl ManualClock {
         Some(Nap(alarm))
     }
 
-    /// Moves to the next alarm up to `target`, and takes all alarms of that time. Returns `None` if no alarm is left and the
-    /// clock has reached `target`.
+    /// Moves to the next alarm up to `target`, and takes all alarms of that time. Returns `None` if no alarm is left
+    /// and the clock has reached `target`.
     fn next_alarms(&self, target: Nanos) -> Option<Vec<Arc<dyn Wake>>> {
         let mut state = self.0.state.lock();
         match state.alarms.first_key_value() {

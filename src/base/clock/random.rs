@@ -12,7 +12,8 @@ impl Clock {
         self.scheduler().map_or_else(Draws::random, |(_, scheduler)| Draws::new(scheduler.draw()))
     }
 
-    /// Returns the seed of the simulation. `None` outside a simulation, so this also tells whether the clock is simulated.
+    /// Returns the seed of the simulation. `None` outside a simulation, so this also tells whether the clock is
+    /// simulated.
     #[must_use]
     pub fn seed(&self) -> Option<u64> {
         self.scheduler().map(|(_, scheduler)| scheduler.seed())
@@ -34,13 +35,14 @@ impl Clock {
     }
 }
 
-/// Returns the swaps, in order, that sort a list with these numbers. A sort itself would be compiled anew for each type of items.
+/// Returns the swaps, in order, that sort a list with these numbers. A sort itself would be compiled anew for each type
+/// of items.
 fn swaps(numbers: Vec<u64>) -> Vec<(usize, usize)> {
     let mut order: Vec<(u64, usize)> = numbers.into_iter().zip(0..).collect();
     order.sort_unstable();
     let mut swaps = Vec::new();
     for start in 0..order.len() {
-        // Follows the ring of places whose items take each other's place.
+        // Follows one cycle of the permutation.
         let mut at = start;
         loop {
             let from = std::mem::replace(&mut order[at].1, at);

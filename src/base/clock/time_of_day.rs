@@ -15,8 +15,8 @@ impl Clock {
         }
     }
 
-    /// Returns how long the machine of a held clock has [slept](ManualClock::suspend) so far. `None` for the system clock: only the
-    /// system can tell.
+    /// Returns how long the machine of a held clock has [slept](ManualClock::suspend) so far. `None` for the system
+    /// clock: only the system can tell.
     #[must_use]
     pub fn slept(&self) -> Option<Duration> {
         match &self.0 {
@@ -27,9 +27,9 @@ impl Clock {
 }
 
 impl ManualClock {
-    /// Lets the machine sleep for `duration`: timers stand still, but leases go on.
+    /// Simulates a sleep of the machine for `duration`: timers stop, but leases continue.
     ///
-    /// Nothing is woken, as nothing runs on a machine that sleeps.
+    /// No thread is woken, because nothing runs on a sleeping machine.
     pub fn suspend(&self, duration: Duration) {
         let mut state = self.0.state.lock();
         state.suspended = state.suspended.saturating_add(duration);

@@ -1,7 +1,7 @@
 //! The threads of one poller or one set of workers: their start, watchdog, stop and join.
 //!
-//! Stopping has two phases. *Stop* ends the taking of new work. *Abort* cancels the contexts of active work. Both are requests: a
-//! thread ends when its code returns.
+//! Stopping has two phases. *Stop* ends the taking of new work. *Abort* cancels the contexts of active work. Both are
+//! requests: a thread ends when its code returns.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -108,14 +108,16 @@ impl<'a> Overrun<'a> {
 }
 
 impl Overrun<'_> {
-    /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to the run.
+    /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to
+    /// the run.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         !self.slot.is_over(self.run)
     }
 }
 
-/// The kind of a group: the name of its field in log lines, and whether its end is logged. [`ThreadGroup`] has an example.
+/// The kind of a group: the name of its field in log lines, and whether its end is logged. [`ThreadGroup`] has an
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadGroupKind {
@@ -264,7 +266,8 @@ impl ThreadGroup {
         Run(slot)
     }
 
-    /// Begins a call on the first thread. The watchdog cancels `stop` at `deadline`, unless the run has been dropped by then.
+    /// Begins a call on the first thread. The watchdog cancels `stop` at `deadline`, unless the run has been dropped by
+    /// then.
     pub fn begin_call<'a>(&'a self, deadline: Nanos, stop: &CancellationToken) -> Run<'a> {
         let slot = &self.slots[0];
         let run = self.begin_until(slot, deadline, 0);
@@ -276,8 +279,8 @@ impl ThreadGroup {
         run
     }
 
-    /// Lets pollers and workers begin no more work. A poller does not end before it is stopped: its watch ends with it, and the
-    /// readers of the watch must be closed first.
+    /// Lets pollers and workers begin no more work. A poller does not end before it is stopped: its watch ends with it,
+    /// and the readers of the watch must be closed first.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
     }
@@ -291,7 +294,7 @@ impl ThreadGroup {
         self.stopping.store(true, SeqCst);
     }
 
-    /// Returns whether the threads are to end. A task then returns [`Next::Finished`](crate::rt::Next::Finished).
+    /// Returns whether the threads must end. A task then returns [`Next::Finished`](crate::rt::Next::Finished).
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
@@ -301,14 +304,15 @@ impl ThreadGroup {
         self.end.is_empty()
     }
 
-    /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether all have
-    /// ended.
+    /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether
+    /// all have ended.
     pub(crate) fn wait_until_empty(&self, deadline: Nanos) -> bool {
         self.end.wait_until_empty(deadline)
     }
 }
 
-/// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is dropped.
+/// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is
+/// dropped.
 ///
 /// The module [`rt`](crate::rt) has an example.
 pub struct Handle {
@@ -373,7 +377,7 @@ impl Runnable for Handle {
         self.join()
     }
 
-    /// Joins all threads. On a thread of the group, joins only the threads of the other slots: the watchdog ends last.
+    /// Joins all threads. On a thread of the group, does not join the watchdog, which ends last.
     fn join(&mut self) -> Result<(), EndError> {
         let mut joiners = std::mem::take(&mut self.joiners);
         let mut adopted = std::mem::take(&mut *self.group.adopted.lock());

@@ -53,8 +53,9 @@ fn context(group: &ThreadGroup, deadline: Nanos) -> Context {
     Context::new(group.clock.clone(), deadline, group.abort.clone(), slot, RunInfo::default())
 }
 
-/// Runs `model` in every interleaving with at most this number of preemptions (`None`: any number). Each execution returns its
-/// outcome. All of `outcomes` must occur, and no others: a model of threads that never meet would prove nothing.
+/// Runs `model` in every interleaving with at most this number of preemptions (`None`: any number). Each execution
+/// returns its outcome. All of `outcomes` must occur, and no others: a model of threads that never meet would prove
+/// nothing.
 fn explore(
     preemptions: Option<usize>,
     outcomes: &[&'static str],
@@ -194,7 +195,8 @@ fn the_second_of_two_runs_with_one_deadline_is_reported_once() {
     });
 }
 
-/// Two consecutive runs, while the watchdog checks their slot at the time when a run with the deadline `SOON` is overdue.
+/// Two consecutive runs, while the watchdog checks their slot at the time when a run with the deadline `SOON` is
+/// overdue.
 fn explore_two_runs_on_one_slot(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
     // All interleavings take a minute. At most four preemptions take a second or two.
     explore(Some(4), outcomes, move || {

@@ -1,8 +1,8 @@
 //! The worker slot of one thread. It shows the thread's run to the watchdog.
 //!
-//! Runs are numbered. A run *begins* when `begun` becomes its number, and is over when `ended` becomes its number. A slot is busy
-//! while `begun` is ahead. Data of a run is either written before it begins (deadline, record) or carries its number (overdue
-//! mark, token), so that data of one run is never attributed to the next:
+//! Runs are numbered. A run *begins* when `begun` becomes its number, and is over when `ended` becomes its number. A
+//! slot is busy while `begun` is ahead. Data of a run is either written before it begins (deadline, record) or carries
+//! its number (overdue mark, token), so that data of one run is never attributed to the next:
 //!
 //! | written by | in this order |
 //! |---|---|
@@ -10,13 +10,14 @@
 //! | the watchdog | `expired`, when the deadline has passed; then `overdue`, after the [allowance](super::ALLOWANCE) |
 //! | the run, if it uses its token | the token and its number, under the lock |
 //!
-//! **Guarantees for readers.** All fields are stored with `Release` and read with `Acquire`. A reader first reads the number of a
-//! run from `begun`, then deadline and record, then `ended`. If `ended` is below the number, deadline and record belong to that
-//! run: a later run changes them only after `ended` has reached the number. (`ended` needs no order for that. Its order lets a
-//! reader that sees the end of a run see the run's effects.)
+//! **Guarantees for readers.** All fields are stored with `Release` and read with `Acquire`. A reader first reads the
+//! number of a run from `begun`, then deadline and record, then `ended`. If `ended` is below the number, deadline and
+//! record belong to that run: a later run changes them only after `ended` has reached the number. (`ended` needs no
+//! order for that. Its order lets a reader that sees the end of a run see the run's effects.)
 //!
-//! **Costs.** A run writes two numbers. A run with a deadline writes two more, and uses an atomic addition for `begun` instead of
-//! a store (see [`watchdog`](super::watchdog) for the reason). A run that uses its token takes the lock for that, and at its end.
+//! **Costs.** A run writes two numbers. A run with a deadline writes two more, and uses an atomic addition for `begun`
+//! instead of a store (see [`watchdog`](super::watchdog) for the reason). A run that uses its token takes the lock for
+//! that, and at its end.
 
 use std::cell::Cell;
 use std::ptr;
@@ -43,8 +44,8 @@ pub(crate) struct WorkerSlot {
     ended: AtomicU64,
     /// The deadline of the last run that has begun, or of the next one.
     deadline: AtomicU64,
-    /// The planned deadline of the next run. Never if the thread plans nothing. No later run has an earlier deadline, according
-    /// to the plan.
+    /// The planned deadline of the next run. Never if the thread plans nothing. No later run has an earlier deadline,
+    /// according to the plan.
     planned: AtomicU64,
     /// The queue's record of the run's key.
     record: AtomicU32,
@@ -132,8 +133,8 @@ impl WorkerSlot {
 
     /// Begins a run.
     ///
-    /// A later call of [`deadline`](Self::deadline) sees this run. If the call came first, this thread sees everything that the
-    /// watchdog did before it.
+    /// A later call of [`deadline`](Self::deadline) sees this run. If the call came first, this thread sees everything
+    /// that the watchdog did before it.
     #[inline]
     pub(super) fn begin_until(&self, deadline: Nanos, record: u32) {
         self.deadline.store(deadline.0, Release);
@@ -141,8 +142,9 @@ impl WorkerSlot {
         self.begun.fetch_add(1, AcqRel);
     }
 
-    /// Announces the deadline of the next run, so that the watchdog sleeps until then and the run need not wake it. A run may
-    /// still begin earlier, with an earlier deadline; then it wakes the watchdog. Only the slot's own thread calls this.
+    /// Announces the deadline of the next run, so that the watchdog sleeps until then and the run need not wake it. A
+    /// run may still begin earlier, with an earlier deadline; then it wakes the watchdog. Only the slot's own thread
+    /// calls this.
     pub(crate) fn plan(&self, deadline: Nanos) {
         self.planned.store(deadline.0, Release);
     }
@@ -180,9 +182,9 @@ impl WorkerSlot {
 
     /// Returns the time at which the watchdog must check this slot. Only the watchdog calls this.
     ///
-    /// For an active run, that is its deadline, then the end of the allowance, then never once it was reported. For an idle slot,
-    /// that is the [planned](Self::plan) deadline of the next run. This is the watchdog's part of the guarantee of
-    /// [`begin_until`](Self::begin_until).
+    /// For an active run, that is its deadline, then the end of the allowance, then never once it was reported. For an
+    /// idle slot, that is the [planned](Self::plan) deadline of the next run. This is the watchdog's part of the
+    /// guarantee of [`begin_until`](Self::begin_until).
     pub(super) fn deadline(&self, now: Nanos) -> Nanos {
         // Adds zero, to be ordered with the additions of beginning runs: each side sees the other's last one.
         let run = self.begun.fetch_add(0, AcqRel);
@@ -207,8 +209,8 @@ impl WorkerSlot {
         self.is_at(&look).then_some(look)
     }
 
-    /// Returns whether that run is still active. If so, a key that was found by the run's record before this call belongs to the
-    /// run.
+    /// Returns whether that run is still active. If so, a key that was found by the run's record before this call
+    /// belongs to the run.
     pub(crate) fn is_at(&self, run: &Look) -> bool {
         !self.is_over(run.number)
     }
@@ -236,14 +238,14 @@ impl WorkerSlot {
         self.exposed.store(true, Relaxed);
     }
 
-    /// Marks the current run as expired if its deadline has passed. Returns its number, once for each run. Only the watchdog
-    /// calls this.
+    /// Marks the current run as expired if its deadline has passed. Returns its number, once for each run. Only the
+    /// watchdog calls this.
     pub(super) fn expire(&self, now: Nanos) -> Option<u64> {
         self.passes(Duration::ZERO, now, &self.expired).map(|(run, _)| run)
     }
 
-    /// Marks the current run as overdue if its deadline and the allowance have passed. Returns its number and record, once for
-    /// each run. Only the watchdog calls this.
+    /// Marks the current run as overdue if its deadline and the allowance have passed. Returns its number and record,
+    /// once for each run. Only the watchdog calls this.
     pub(super) fn overrun(&self, now: Nanos) -> Option<(u64, u32)> {
         self.passes(ALLOWANCE, now, &self.overdue)
     }

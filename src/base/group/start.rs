@@ -24,9 +24,9 @@ impl ThreadGroup {
         (group, attendance)
     }
 
-    /// Starts a thread for each slot. `task` creates its task, and `wake` lets the threads check whether to stop. If `watch` is
-    /// given, also starts a watchdog: it cancels each run at its deadline, and passes overruns to `watch`. After an error, all threads
-    /// have ended: a run that had begun by then was aborted.
+    /// Starts a thread for each slot. `task` creates its task, and `wake` lets the threads check whether to stop. If
+    /// `watch` is given, also starts a watchdog: it cancels each run at its deadline, and passes overruns to `watch`.
+    /// After an error, all threads have ended: a run that had begun by then was aborted.
     pub(crate) fn start<T: Task + 'static>(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -68,8 +68,8 @@ impl ThreadGroup {
         StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
         let task = self.attending(slot, task);
-        // The watchdog starts first: if the system refuses it, there is no task to end. If the system refuses the thread of the task,
-        // the watchdog ends, because the group is empty.
+        // The watchdog starts first: if the system refuses it, there is no task to end. If the system refuses the
+        // thread of the task, the watchdog ends, because the group is empty.
         let mut joiners = self.start_watchdog(options, watch)?;
         match self.or_stop(&slot.name, spawn(options, &self.clock, slot.name.clone(), task, event)) {
             Ok(joiner) => joiners.insert(0, joiner),
@@ -81,7 +81,8 @@ impl ThreadGroup {
         Ok(joiners)
     }
 
-    /// Starts the only thread of a group, which runs `function`. Fails in a simulation, which cannot interrupt a function.
+    /// Starts the only thread of a group, which runs `function`. Fails in a simulation, which cannot interrupt a
+    /// function.
     pub(crate) fn start_function(
         self: &Arc<Self>,
         options: &ThreadOptions,

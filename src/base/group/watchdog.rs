@@ -1,16 +1,19 @@
-//! The watchdog: cancels runs at their deadlines, and reports runs that continue after the [allowance](super::ALLOWANCE).
+//! The watchdog: cancels runs at their deadlines, and reports runs that continue after the
+//! [allowance](super::ALLOWANCE).
 //!
-//! Deadlines are stored in the slots, so a run costs no timer. The watchdog sleeps until the earliest deadline that it has seen.
-//! A new run wakes it only if its deadline is earlier. All runs of a group usually have the same time limit, so that happens only
-//! if the watchdog had nothing to watch. A poller announces the deadline of its next poll: the watchdog then sleeps until that
-//! time, and wakes once a period.
+//! Deadlines are stored in the slots, so a run costs no timer. The watchdog sleeps until the earliest deadline that it
+//! has seen. A new run wakes it only if its deadline is earlier. All runs of a group usually have the same time limit,
+//! so that happens only if the watchdog had nothing to watch. A poller announces the deadline of its next poll: the
+//! watchdog then sleeps until that time, and wakes once a period.
 //!
-//! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run. A slot
-//! adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`, then adds zero to
-//! the count, and reads the slot. Only such additions change the count, and each one sees everything before the earlier ones. If
-//! the slot's addition is first, the watchdog sees its run. If the watchdog's is first, the slot reads "never" or the watchdog's
-//! later store: the earliest of the deadlines that it then saw, at which it wakes. Plain loads and stores would not suffice: each
-//! side could read before its own store is visible.
+//! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run.
+//! A slot adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`,
+//! then adds zero to the count, and reads the slot. Only such additions change the count, and each one sees everything
+//! before the earlier ones.
+//!
+//! If the slot's addition is first, the watchdog sees its run. If the watchdog's is first, the slot reads "never" or
+//! the watchdog's later store: the earliest of the deadlines that it then saw, at which it wakes. Plain loads and
+//! stores would not suffice: each side could read before its own store is visible.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ const ORDER: [&str; 21] = [
 
 /// Returns the place of a type in the order. `None` if it has none.
 fn place(name: &'static str) -> Option<usize> {
-    // Monitors, such as events and latches, go by the type of their value.
+    // Monitors, such as events and latches, are named by the type of their value.
     let name = name.strip_prefix("homeostat::").unwrap_or(name);
     let name = name.strip_prefix("base::wait::MonitorState<").unwrap_or(name);
     let name = name.strip_prefix("homeostat::").unwrap_or(name);
@@ -96,7 +96,7 @@ impl<T> Mutex<T> {
         self.0.get_mut()
     }
 
-    /// Takes the lock only if it is free. A lock that is not waited for keeps no order.
+    /// Takes the lock only if it is free. Such a lock needs no order, because no thread waits for it.
     #[allow(dead_code, reason = "only some engines use it")]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().map(|inner| MutexGuard { inner, held: Held(None) })

@@ -1,10 +1,11 @@
 //! One thread that runs the steps of many tasks.
 //!
-//! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is
-//! set. The cost of a wake depends on the tasks with work, not on the other tasks: due times are in an ordered set.
+//! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a
+//! [`TaskWaker`] is set. The cost of a wake depends on the tasks with work, not on the other tasks: due times are in an
+//! ordered set.
 //!
-//! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer. Under it only the
-//! lock of a held clock is taken. Tasks run and drop outside it.
+//! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer.
+//! Under it only the lock of a held clock is taken. Tasks run and drop outside it.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -29,10 +30,11 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
-/// The thread starts with the first task. A step that blocks delays all other tasks. In a simulation there is no thread: the
-/// scheduler runs each task separately.
+/// The thread starts with the first task. A step that blocks delays all other tasks. In a simulation there is no
+/// thread: the scheduler runs each task separately.
 ///
-/// Dropping this stops the thread: it ends once every task has left. If all have left by then, the drop joins the thread.
+/// Dropping this stops the thread: it ends once every task has left. If all have left by then, the drop joins the
+/// thread.
 ///
 /// # Examples
 ///
@@ -164,8 +166,8 @@ impl fmt::Debug for TaskThread {
 impl TaskWaker {
     /// Adds the task of this waker, and starts the thread if this is the first task. Its first step runs soon.
     ///
-    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread itself,
-    /// joining returns at once.
+    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task
+    /// thread itself, joining returns at once.
     ///
     /// # Errors
     ///

@@ -2,16 +2,16 @@
 //!
 //! # Vocabulary and counters
 //!
-//! A waiting thread is *asleep* until another thread decides to wake it. Then it is *woken*, although it may not run for a while.
-//! Both counts are protected by the mutex of the condition:
+//! A waiting thread is *asleep* until another thread decides to wake it. Then it is *woken*, although it may not run
+//! for a while. Both counts are protected by the mutex of the condition:
 //!
 //! - begin of a wait: `asleep += 1`.
 //! - decision to wake a thread: `asleep -= 1, woken += 1`, and one notification after the lock is released.
 //! - end of a wait, for any reason: `woken -= 1` if it is above zero, otherwise `asleep -= 1`.
 //!
-//! Thus `asleep + woken` is the number of threads inside the wait. At least `woken` notifications are on their way or have
-//! reached a thread. No notification is lost if a thread times out at that moment, because a thread that leaves checks the
-//! condition again. Notifications are sent only if `asleep > 0`.
+//! Thus `asleep + woken` is the number of threads inside the wait. At least `woken` notifications are on their way or
+//! have reached a thread. No notification is lost if a thread times out at that moment, because a thread that leaves
+//! checks the condition again. Notifications are sent only if `asleep > 0`.
 //!
 //! On a held clock, the same counts show when the tested threads have fallen asleep.
 
@@ -96,7 +96,8 @@ impl Waiters {
 
 /// A value behind a lock. Threads wait until it has changed.
 ///
-/// Waits follow its clock: on a held clock, they end when a test advances it; in a simulation, other tasks run meanwhile.
+/// Waits follow its clock: on a held clock, they end when a test advances it; in a simulation, other tasks run
+/// meanwhile.
 ///
 /// # Examples
 ///
@@ -251,8 +252,8 @@ impl Latch {
         }
     }
 
-    /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is already set. No lock is held
-    /// during the call. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
+    /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is already set. No lock
+    /// is held during the call. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
     pub(crate) fn on_set(&self, call: LatchCallback) {
         let mut call = Some(call);
         let known = self.with(|state| {

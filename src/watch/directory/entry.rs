@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-/// The identity of a directory: its device and inode. An open directory keeps both, and no other directory gets them meanwhile.
+/// The identity of a directory: its device and inode. While a directory is open, no other directory gets the same
+/// identity.
 pub(super) type FolderId = (u64, u64);
 
 /// The metadata of an entry. A difference in any field is a change of the entry.
@@ -26,9 +27,10 @@ pub struct FileState {
     pub kind: FileKind,
     /// The length of a file in bytes; 0 for other kinds.
     pub len: u64,
-    /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or removed.
+    /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or
+    /// removed.
     pub modified: Option<SystemTime>,
-    /// The inode number, on Unix. A new number means a new file of the same name.
+    /// The inode number, on Unix. A new number means a new file with the same name.
     pub inode: Option<u64>,
 }
 

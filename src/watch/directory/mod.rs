@@ -22,48 +22,50 @@ use super::poller::Poller;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled};
 
-/// The number of listings until a directory that is exchanged again and again is an error.
+/// The number of times that a listing is tried while directories are exchanged.
 const TRIES: u32 = 5;
 
 const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch again if it is gone for good";
 
-/// Watches the entries of a directory by polling their metadata. Works on every file system, including network file systems and
-/// container mounts, and needs no notification API of the operating system.
+/// Watches the entries of a directory by polling their metadata. Works on every file system, including network file
+/// systems and container mounts, and needs no notification API of the operating system.
 ///
-/// Keys are paths relative to the directory. The directory itself may be a symbolic link. Links below it are entries of their
-/// own and are not followed; on Unix, not even a link that replaces a directory during the listing.
+/// Keys are paths relative to the directory. The directory itself may be a symbolic link. Links below it are entries of
+/// their own and are not followed; on Unix, not even a link that replaces a directory during the listing.
 ///
-/// An entry that vanishes during the listing counts as deleted. If the directory or one below it cannot be read, the whole
-/// listing fails and changes nothing. If another directory takes the place of one of them during the listing, the listing is repeated,
-/// and fails after five tries (on Unix).
+/// An entry that vanishes during the listing counts as deleted. If the directory or one below it cannot be read, the
+/// whole listing fails and changes nothing. On Unix, the listing is repeated if another directory takes the place of
+/// one of them meanwhile. It fails after five tries.
 ///
-/// An edit is detected if it changes the length, the modification time or the file itself (an editor that renames). An edit
-/// that keeps the length, within one tick of the file system clock (often milliseconds), is missed.
+/// An edit is detected if it changes the length, the modification time or the file itself (an editor that renames). An
+/// edit that keeps the length, within one tick of the file system clock (often milliseconds), is missed.
 ///
 /// # Volumes
 ///
-/// The directory of an unmounted volume is often still there, and empty. Its files are not treated as deleted: the listing fails until
-/// a volume is mounted there again. The rule (on Unix): a listing fails
+/// After a volume was unmounted, its directory usually still exists and is empty. Its files are not treated as deleted:
+/// the listing fails until a volume is mounted there again. On Unix, a listing fails
 ///
-/// - if the path of the watched directory leads to the same place as in the last listing, but now to a file system outside of the
-///   volume that it was on then;
-/// - if a directory below it, with [`recursive`](Self::recursive), was a mount point in the last listing and is none now. A mount
-///   point that was removed counts as deleted, with its content.
+/// - if the watched directory has the same real path as in the last listing, but now lies outside of the volume that it
+///   was on;
+/// - if, with [`recursive`](Self::recursive), a directory below it was a mount point in the last listing but no longer
+///   is. A mount point that was removed counts as deleted, with its content.
 ///
-/// Linux 5.8 and later tell any two mounts apart. Other systems tell mounts apart by their device, so that they do not notice the end of a
-/// bind mount of the same file system. If a volume is gone for good, start the watch again.
+/// Linux 5.8 and later distinguish any two mounts. Other systems distinguish mounts by their device, so they do not
+/// notice the end of a bind mount of the same file system. If a volume was removed permanently, start the watch again.
 ///
-/// No watch knows what was there before it started. A program that may start before its volume is mounted should watch a
-/// *subdirectory* of the volume: while that is missing, each listing fails.
+/// A watch cannot notice a volume that was unmounted before it started. If your program may start before its volume is
+/// mounted, watch a *subdirectory* of the volume: each listing fails while the subdirectory is missing.
 ///
 /// # Mounted configuration
 ///
-/// Kubernetes mounts a config map or a secret as a directory with links: `app.toml` leads to `..data/app.toml`, and `..data` to
-/// a directory with a time as its name. For an update, Kubernetes makes a new directory, replaces `..data` in one step, and
-/// removes the old directory. Watch the directory *behind* the link, as in `Directory::new("/etc/app/..data")`. The keys are the
-/// names of the files. After an update, the next listing reports each file that is in the new directory as updated, because it is a new
-/// file, and the files that are not there as deleted. A watch of `/etc/app` itself reports only that `..data` and the directories
-/// with times have changed. A file that is mounted with `subPath` is never updated.
+/// Kubernetes mounts a config map or a secret as a directory with links: `app.toml` leads to `..data/app.toml`, and
+/// `..data` to a directory with a time as its name. For an update, Kubernetes makes a new directory, replaces `..data`
+/// in one step, and removes the old directory. Watch the directory *behind* the link, as in
+/// `Directory::new("/etc/app/..data")`. The keys are the names of the files.
+///
+/// After an update, the next listing reports every remaining file as updated, because it is a new file. It reports
+/// added files as created, and missing files as deleted. A watch of `/etc/app` itself reports only that `..data` and
+/// the directories with times have changed. A file that is mounted with `subPath` is never updated.
 ///
 /// # Examples
 ///
@@ -97,8 +99,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Watches the entries of `root`, without the content of its subdirectories. A relative path refers to the directory that is
-    /// current now.
+    /// Watches the entries of `root`, without the content of its subdirectories. A relative path is resolved now,
+    /// against the current directory of the process.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         // The process may change its directory later. This fails for an empty path, which cannot be listed either.
@@ -119,18 +121,19 @@ impl Directory {
 
     /// Lists the entries once. A directory comes before its content; the order is otherwise unspecified.
     ///
-    /// This remembers nothing, so it cannot notice an unmounted volume.
+    /// Without an earlier listing to compare with, this cannot notice an unmounted volume.
     ///
     /// # Errors
     ///
-    /// If a directory cannot be read or was exchanged in each of five tries, or if the run has been aborted. A passed deadline does not
-    /// end the listing. Otherwise a directory that takes longer than the period would never be listed.
+    /// If a directory cannot be read or was exchanged in each of five tries, or if the run has been aborted. The
+    /// listing continues after its deadline: otherwise a directory that takes longer than the period would never be
+    /// listed.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
         self.list_again(cx, &mut Volumes::default(), |_| {})
     }
 
-    /// Lists the entries, unless a volume of the last listing is missing. Calls `before` with the path of the root before it reads
-    /// that directory, and with the path of each directory below before it opens that one.
+    /// Lists the entries. Fails if a volume of the last listing is missing. Calls `before` with the path of the root
+    /// before it reads that directory, and with the path of each directory below before it opens that one.
     fn list_again(
         &self,
         cx: &Context,
@@ -140,7 +143,7 @@ impl Directory {
         let mut fault = String::new();
         for _ in 0..TRIES {
             let root = match Folder::root(&self.root) {
-                // A link may have led to a directory that was removed just now.
+                // The root may be a link to a directory that was just removed.
                 Err(error) if is_gone(&error) => {
                     fault = error.to_string();
                     continue;
@@ -165,7 +168,7 @@ impl Directory {
 
 type ListedFiles = Vec<(PathBuf, FileState)>;
 
-/// One listing, level by level.
+/// One listing, depth first.
 struct Walk<'a> {
     directory: &'a Directory,
     cx: &'a Context,
@@ -173,7 +176,7 @@ struct Walk<'a> {
     entries: ListedFiles,
 }
 
-/// A directory whose entries were read. Its subdirectories follow.
+/// An open directory with its entries already read. Its subdirectories follow.
 struct Level {
     folder: Folder,
     path: PathBuf,
@@ -184,7 +187,7 @@ struct Level {
 }
 
 impl Walk<'_> {
-    /// Lists the entries. Returns false if a directory was exchanged meanwhile.
+    /// Lists the entries. Returns false if a directory was exchanged meanwhile, or if the root is gone.
     fn run(&mut self, folder: Folder, volumes: &mut Volumes, before: &mut impl FnMut(&Path)) -> Result<bool, BoxError> {
         let (directory, top) = (self.directory, Path::new(""));
         if volumes.has_lost_root(&directory.root, &folder) {
@@ -207,7 +210,8 @@ impl Walk<'_> {
                 Err(error) if is_gone(&error) => continue,
                 folder => folder.map_err(|error| directory.fault(&path, error))?,
             };
-            // A directory that is found twice was moved meanwhile. On systems other than Unix, the identity is not known.
+            // A directory that is found twice was moved meanwhile. On systems other than Unix, the identity is not
+            // known.
             if folder.id != id || (cfg!(unix) && !seen.insert((id, folder.mount))) {
                 return Ok(false);
             }
@@ -247,7 +251,8 @@ impl Walk<'_> {
         Ok(!levels.is_empty())
     }
 
-    /// Leaves a directory after everything in it was read. Returns false if another directory has its path now.
+    /// Leaves a directory after everything in it was read. Returns false if another directory has its path now, or if
+    /// the root is gone.
     fn leave(&mut self) -> Result<bool, BoxError> {
         let Some(Level { folder, path, start, .. }) = self.levels.pop() else { return Ok(true) };
         let now = match self.levels.last() {
@@ -258,7 +263,7 @@ impl Walk<'_> {
             Ok(now) => Ok(now.id == folder.id),
             Err(error) if !is_gone(&error) => Err(self.directory.fault(&path, error)),
             Err(_) => {
-                // It was deleted, with its content. A root that is gone is looked for once more.
+                // The directory was deleted, with its content. If it was the root, the listing is repeated.
                 self.entries.truncate(start);
                 Ok(!self.levels.is_empty())
             }

@@ -73,7 +73,7 @@ fn listings_never_leave_the_root_while_links_replace_directories() {
     });
 }
 
-/// Makes the directories `old`, with one file more, and `new`.
+/// Makes the directories `old` and `new`. `old` has one more file.
 fn old_and_new() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (place, names) in [("old", &["x", "y", "sub", "only-old"][..]), ("new", &["x", "y", "sub"])] {
@@ -86,7 +86,7 @@ fn old_and_new() -> tempfile::TempDir {
     folder
 }
 
-/// Lets a link lead to another directory in one step, and removes the directory that it led to.
+/// Points a link to another directory in one step, and removes the directory that it pointed to.
 fn swap_link(folder: &Path, link: &str, to: &str, removed: &str) {
     symlink(to, folder.join("next")).unwrap();
     fs::rename(folder.join("next"), folder.join(link)).unwrap();

@@ -81,13 +81,13 @@ mod unix {
         (stat.st_dev as u64, stat.st_ino as u64)
     }
 
-    /// Returns the number of the mount of a directory, which also tells two mounts of one file system apart.
+    /// Returns the mount number of a directory. Two mounts of one file system have different numbers.
     #[cfg(target_os = "linux")]
     fn mount(parent: impl AsFd, name: &OsStr, stat: &Stat) -> u64 {
         use rustix::fs::{StatxFlags, statx};
         match statx(parent, name, AtFlags::empty(), StatxFlags::MNT_ID) {
             Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => found.stx_mnt_id,
-            // An old kernel, or a sandbox that forbids the call.
+            // On an old kernel, or in a sandbox that forbids the call, the device number replaces it.
             _ => id(stat).0,
         }
     }
@@ -140,8 +140,8 @@ mod unix {
     }
 }
 
-/// Without `openat`: opens a directory by its path, after a check that the path is no link. The standard library cannot tell two
-/// directories or two mounts apart.
+/// The version without `openat`: opens a directory by its path, after a check that the path is not a link. The standard
+/// library cannot distinguish two directories or two mounts.
 #[cfg(not(unix))]
 mod others {
     use std::ffi::OsStr;
@@ -151,7 +151,7 @@ mod others {
 
     use crate::watch::directory::entry::{FileKind, FileState, FolderId};
 
-    /// A directory that was there.
+    /// A directory that existed when it was opened.
     pub(crate) struct Folder {
         path: PathBuf,
         pub(crate) id: FolderId,

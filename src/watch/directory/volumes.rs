@@ -1,4 +1,5 @@
-//! The volumes of a listing, so that the next listing notices an unmounted one: its directory is still there, but empty.
+//! The volumes of a listing, by which the next listing notices an unmounted one: its directory still exists, but is
+//! empty.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +11,7 @@ use super::tree::Folder;
 /// The mounted file systems of the last listing that succeeded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Volumes {
-    /// `None` before that listing.
+    /// The volume of the root. `None` before that listing.
     root: Option<RootVolume>,
     /// The mount points below the root.
     below: BTreeSet<PathBuf>,
@@ -22,7 +23,7 @@ struct RootVolume {
     mount: u64,
     /// The path of the root without symbolic links.
     path: PathBuf,
-    /// The mounts of the directories above the root, except for its own.
+    /// The mounts of the directories above the root, without the root's own mount.
     outside: Vec<u64>,
 }
 
@@ -34,7 +35,8 @@ impl Volumes {
         })
     }
 
-    /// Returns whether this directory of the same root was a mount point. `root` is the identity of the root now.
+    /// Returns whether this directory was a mount point in the last listing. False if `root`, the current root, is
+    /// another one.
     pub(super) fn had(&self, path: &Path, root: FolderId) -> bool {
         self.below.contains(path) && self.root.as_ref().is_some_and(|before| before.id == root)
     }

@@ -1,8 +1,8 @@
 //! The undelivered events of one subscriber, with at most one entry per key. A plain value.
 //!
-//! An entry holds the last value that the subscriber received (`sent`), the last value before a deletion (`gone`) and the
-//! current value (`now`). Events are built from these when they are taken, so a slow subscriber costs no memory beyond its
-//! keys:
+//! An entry holds the last value that the subscriber received (`sent`), the last value before a deletion (`gone`) and
+//! the current value (`now`). Events are built from these when they are taken, so a slow subscriber costs one entry per
+//! key:
 //!
 //! | changes since the last event of the key | events |
 //! |---|---|
@@ -14,13 +14,14 @@
 //!
 //! Keys keep the order of their first change. The end of the initial list has its own entry between them.
 //!
-//! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in [`take`](EventBuffer::take)
-//! (`Clone`, if one entry makes several events), always before anything changes.
+//! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in
+//! [`take`](EventBuffer::take) (`Clone`, if one entry makes several events), always before anything changes.
 //!
 //! # Invariants
 //!
-//! - The index has every entry with a key, except a first one that is marked as alone: it was added to an empty buffer, and no other
-//!   key has been added since. Most entries are taken before that, so their keys are not hashed.
+//! - The index has every entry with a key, but not a first entry that is marked as alone. That entry was added to an
+//!   empty buffer, and no other key was added since. Most entries are taken while they are alone, so their keys are not
+//!   hashed.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -72,7 +73,7 @@ pub(crate) struct EventBuffer<K, T, S> {
     entries: VecDeque<BufferEntry<K, T>>,
     /// The number of the first entry. The numbers of the others follow, and may wrap.
     first: usize,
-    /// The numbers of the entries that have a key, except a first one that is alone.
+    /// The numbers of the entries that have a key, without a first entry that is alone.
     index: HashTable<usize>,
     /// Whether the first entry has a key and is not in the index.
     is_alone: bool,
@@ -90,7 +91,7 @@ pub(crate) enum BufferEntry<K, T> {
 #[derive(Debug)]
 pub(crate) struct KeyEntry<K, T> {
     key: K,
-    /// Without meaning while the entry is alone.
+    /// The hash of the key. Not computed while the entry is alone.
     hash: u64,
     changes: KeyChanges<T>,
 }
@@ -112,7 +113,7 @@ struct KeyChanges<T> {
     gone: Option<Arc<T>>,
     /// The current value.
     now: Option<Arc<T>>,
-    /// The only change is a creation as part of the initial list.
+    /// Whether the only change is a creation in the initial list.
     initial: bool,
     /// The method of the resync, if that is the only change.
     resync: Option<EnqueueMethod>,
@@ -122,7 +123,7 @@ struct KeyChanges<T> {
 #[derive(Debug)]
 pub(crate) struct NextEvent<K, T> {
     pub(crate) event: Event<K, T>,
-    /// The event belongs to the initial list.
+    /// Whether the event belongs to the initial list.
     pub(crate) initial: bool,
     /// The method of the resync, if nothing has changed.
     pub(crate) resync: Option<EnqueueMethod>,
@@ -254,7 +255,7 @@ impl<T> KeyChanges<T> {
 
     fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
         if let StoredChange::Unchanged { value, method } = change {
-            // The other events of the key already tell its value.
+            // The other events of the key already show its value.
             if method != EnqueueMethod::EnqueueSelected {
                 self.resync = self.resync.map(|_| method);
             }

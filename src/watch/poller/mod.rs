@@ -25,16 +25,16 @@ use crate::watch::source_state::{KeySource, SourceState};
 
 /// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
 ///
-/// Keys are enqueued with [`enqueue_if_absent`](Enqueue::enqueue_if_absent), unless [`edge`](Self::edge) is set. A function that
-/// lists keys with values can feed a [`Watch`](crate::Watch) instead: see [`watch`](Self::watch).
+/// Keys are enqueued with [`enqueue_if_absent`](Enqueue::enqueue_if_absent), unless [`edge`](Self::edge) is set. A
+/// function that lists keys with values can feed a [`Watch`](crate::Watch) instead: see [`watch`](Self::watch).
 ///
-/// Polls begin at multiples of the period after the start, or after the last [`set_period`](SourceHandle::set_period). A poll
-/// that would begin while another one runs is skipped. The listing function receives a [`Context`] with a deadline: one period
-/// after the beginning of the poll.
+/// Polls begin at multiples of the period after the start, or after the last [`set_period`](SourceHandle::set_period).
+/// A poll that would begin while another one runs is skipped. The listing function receives a [`Context`] with a
+/// deadline: one period after the beginning of the poll.
 ///
-/// After an error or a panic the next poll comes as planned. The [`SourceHandle`] reports failures. In a series of failures, the
-/// first, second, fourth and so on are logged, errors as warnings and panics as errors; the others are logged at debug. The poll
-/// that ends the series is logged at info.
+/// After an error or a panic, the next poll starts as planned. The [`SourceHandle`] reports failures. In a series of
+/// failures, the first, second, fourth and so on are logged, errors as warnings and panics as errors; the others are
+/// logged at debug. The poll that ends the series is logged at info.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ use crate::watch::source_state::{KeySource, SourceState};
 pub struct Poller<I> {
     list: List<I>,
     settings: PollerSettings,
-    /// Where the poller records its health, once that is made.
+    /// The handle of the poller's health, once it exists.
     source: Option<SourceHandle>,
 }
 
@@ -98,8 +98,8 @@ impl<I: 'static> Poller<I> {
         Self { list: Box::new(move |cx| list(cx).map_err(Into::into)), settings, source: None }
     }
 
-    /// Sets the name for log lines, status, metrics and threads (`<name>-0`, `<name>-watchdog`). Default: `poller`. It also
-    /// prefixes the default names of subscriptions to a [watch](Self::watch).
+    /// Sets the name for log lines, status, metrics and threads (`<name>-0`, `<name>-watchdog`). Default: `poller`. It
+    /// also prefixes the default names of subscriptions to a [watch](Self::watch).
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
@@ -112,8 +112,8 @@ impl<I: 'static> Poller<I> {
         self
     }
 
-    /// Delays each poll by a random time of up to `share` of the period. Use it to keep many pollers from polling at once. The
-    /// schedule itself does not drift. `share` is between 0 (the default) and 1.
+    /// Delays each poll by a random time of up to `share` of the period. Use it to keep many pollers from polling at
+    /// once. The schedule itself does not drift. `share` is between 0 (the default) and 1.
     pub fn jitter(mut self, share: f64) -> Self {
         self.settings.jitter = share;
         self
@@ -125,15 +125,16 @@ impl<I: 'static> Poller<I> {
         self
     }
 
-    /// Repeats a failed poll after `delay`, if that is before the next planned poll. The poller then counts as synced once its
-    /// first poll has ended, even if that poll failed: a service that is down does not keep a controller from all other work.
+    /// Repeats a failed poll after `delay`, if that is before the next planned poll. With this setting, the poller
+    /// counts as synced once its first poll has ended, even if that poll failed: a service that is down does not keep a
+    /// controller from all other work.
     pub fn retry_failed(mut self, delay: Duration) -> Self {
         self.settings.retry = Some(delay);
         self
     }
 
-    /// Enqueues keys with [`enqueue`](Enqueue::enqueue): a key that is being processed runs again. Use it if the function lists
-    /// changed keys.
+    /// Enqueues keys with [`enqueue`](Enqueue::enqueue): a key that is being processed runs again. Use it if the
+    /// function lists changed keys.
     pub fn edge(mut self) -> Self {
         self.settings.method = EnqueueMethod::Enqueue;
         self
@@ -145,21 +146,22 @@ impl<I: 'static> Poller<I> {
         self
     }
 
-    /// Sets the clock of the poller or of the watch and its subscriptions. Default: the system clock. A poller of a controller
-    /// uses the clock of the controller.
+    /// Sets the clock of the poller, or of its watch and subscriptions. Default: the system clock. A poller of a
+    /// controller uses the clock of the controller.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.settings.clock = clock;
         self
     }
 
-    /// Sets how long a running poll may continue after its handle is dropped. Then the poll is aborted. Default: 30 s.
+    /// Sets how long a running poll may continue after its handle is dropped. After that, the poll is aborted. Default:
+    /// 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Sets how the threads are made. Default: the options of the controller if it is the source of one, or else of the
-    /// platform.
+    /// Sets the options of the poller's threads. Default: the options of its controller, or the platform's options
+    /// without a controller.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.settings.threads = Some(options);
         self
@@ -176,8 +178,8 @@ impl<I: 'static> Poller<I> {
         self.settings.check()
     }
 
-    /// Returns the handle of the poller's health. It takes the name and the clock that are set by now. It counts as synced once
-    /// the first listing has been enqueued.
+    /// Returns the handle of the poller's health. The handle has the name and the clock that are set by now. The poller
+    /// counts as synced once the first listing has been enqueued.
     pub(crate) fn source(&mut self) -> SourceHandle {
         let PollerSettings { name, controller, clock, .. } = &mut self.settings;
         let new =
@@ -189,8 +191,8 @@ impl<I: 'static> Poller<I> {
     ///
     /// # Errors
     ///
-    /// If the name contains a NUL character, the period is zero, the jitter is not between 0 and 1, or the system cannot start
-    /// a thread.
+    /// If the name contains a NUL character, the period is zero, the jitter is not between 0 and 1, or the system
+    /// cannot start a thread.
     pub fn start<K, Q>(self, to: &Q) -> Result<Running<SourceHandle>, StartError>
     where
         I: IntoIterator<Item = K>,

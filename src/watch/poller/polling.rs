@@ -25,8 +25,8 @@ pub(super) struct PollerState {
     triggered: AtomicBool,
     /// A new period that the thread has not applied yet, and when it was set.
     new_period: Mutex<Option<(Duration, Nanos)>>,
-    /// The number of listings that have returned, and of those that have been enqueued. A listing that panics while it is
-    /// enqueued counts as enqueued.
+    /// The number of listings that have returned, followed by the number of enqueued listings. A listing that panics
+    /// while it is enqueued counts as enqueued.
     returned: AtomicUsize,
     enqueued: AtomicUsize,
     /// Called after each listing that has been enqueued.
@@ -137,7 +137,7 @@ pub(super) struct Polling {
     /// `planned` with jitter.
     due: Nanos,
     jitter: f64,
-    /// The time after which a failed poll is repeated. If set, a first poll that fails opens the latch of the source too.
+    /// The time after which a failed poll is repeated. If set, even a failed first poll sets the latch of the source.
     retry: Option<Duration>,
     /// When to repeat a failed poll.
     retry_at: Nanos,
@@ -145,7 +145,7 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// Plans the first poll at the time `first`.
+    /// Creates the task, with the first poll at the time `first`.
     pub(super) fn new(
         state: &Arc<PollerState>,
         source: SourceHandle,
@@ -227,20 +227,21 @@ impl Task for Polling {
             return Next::Finished;
         }
         if self.group.is_closed() {
-            // The stop sets the event.
+            // The stop sets the event, which triggers the next step.
             return Next::At(Nanos::NEVER);
         }
         self.take_new_period(Nanos::ZERO);
         // Cleared before the poll: a trigger during the poll causes another one.
         if self.state.triggered.swap(false, SeqCst) || now >= self.due.min(self.retry_at) {
             self.poll(now);
-            // Also after a triggered poll: skips planned polls that would have begun while it ran.
+            // Skips planned polls that would have begun during this poll, even if it was triggered.
             let now = self.group.clock.nanos();
             if now >= self.due {
                 self.planned = self.planned.after(self.period);
                 self.plan(now);
             }
-            // A new period may have been set during the poll. Its polls that would have begun meanwhile are skipped too.
+            // A new period may have been set during the poll. Its polls that would have begun meanwhile are skipped
+            // too.
             self.take_new_period(now);
         }
         let next = self.due.min(self.retry_at);

@@ -15,12 +15,13 @@ use crate::watch::source::SourceHandle;
 impl<I: 'static> Poller<I> {
     /// Starts a watch of the items that the function lists.
     ///
-    /// Each listing is compared with the stored items, and the changes are delivered to the subscribers of the [`Watch`]. An item that
-    /// equals its last value makes no event. A key that is no longer listed is deleted.
+    /// Each listing is compared with the stored items, and the changes are delivered to the subscribers of the
+    /// [`Watch`]. An item that equals its last value makes no event. A key that is no longer listed is deleted.
     ///
-    /// The first listing that succeeds is the initial list. If a listing fails or panics, it is logged and changes nothing: the
-    /// items are not treated as deleted. The watch stops with the poller. [`edge`](Self::edge) and [`priority`](Self::priority)
-    /// have no effect: the [`Subscriber`](crate::Subscriber) decides how keys are enqueued.
+    /// The first listing that succeeds is the initial list. If a listing fails or panics, it is logged and changes
+    /// nothing: the items are not treated as deleted. The watch stops with the poller. [`edge`](Self::edge) and
+    /// [`priority`](Self::priority) have no effect: the [`Subscriber`](crate::Subscriber) decides how keys are
+    /// enqueued.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl<I: 'static> Poller<I> {
         self.watch_by(Box::new(T::eq))
     }
 
-    /// As [`watch`](Self::watch), but compares values by their versions.
+    /// Starts a watch like [`watch`](Self::watch), but compares values by their versions.
     ///
     /// # Errors
     ///
@@ -89,11 +90,11 @@ impl<I: 'static> Poller<I> {
         T: Send + Sync + 'static,
     {
         let core = WatchCore::new(self.settings.name.clone(), self.settings.clock.clone(), same);
-        // The poller has its own latch: a listing that comes after the stop must not open the latch of the store.
+        // The poller has its own latch: a listing that returns after the stop must not set the latch of the store.
         let source = SourceHandle::new(&core.source, &Latch::new(core.clock.clone()));
         let (producer, stopped) = (Producer(Arc::clone(&core)), Arc::clone(&core));
         let deliver = move |items: I| {
-            // The whole list, before any comparison: half a list would delete the other half.
+            // Collects the whole list before any comparison: half a list would delete the other half.
             let items: Vec<_> = items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect();
             let counts = producer.0.replace_all(&items);
             counts.created + counts.updated + counts.unchanged

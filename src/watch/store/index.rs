@@ -11,8 +11,8 @@ use crate::base::sync::RwLock;
 use crate::base::thread::shielded;
 use crate::queue::{FastState, Key};
 
-/// An index of a [`Store`], which finds items by index keys that a function computes. Made by [`Store::index`]. Cheap to clone;
-/// the store drops the index with its last handle.
+/// An index of a [`Store`], which finds items by index keys that a function computes. Made by [`Store::index`]. Cheap
+/// to clone; the store drops the index with its last handle.
 ///
 /// Reads see the current content of the store.
 ///
@@ -52,7 +52,7 @@ struct IndexTable<I, K, F> {
 type Found<I, K> = HashMap<I, HashSet<K, FastState>, FastState>;
 
 struct Rows<I, K> {
-    /// No set is empty.
+    /// The keys under each index key. No set is empty.
     found: Found<I, K>,
     /// The index keys of each key, so that the index function is not called for old values.
     under: HashMap<K, Vec<I>, FastState>,
@@ -95,12 +95,12 @@ impl<I: Key, K: Key> Rows<I, K> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
-    /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it returns.
-    /// The index is kept up to date until its last handle is dropped.
+    /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it
+    /// returns. The store keeps the index up to date until its last handle is dropped.
     ///
-    /// `of` runs once per change of an item, before the change is stored, on the thread that stores it. It may read stores, but
-    /// must not change this watch. If it panics, the panic is logged, and the item is under no key of this index until it
-    /// changes again.
+    /// `of` runs once per change of an item, before the change is stored, on the thread that stores it. It may read
+    /// stores, but must not change this watch. If it panics, the panic is logged, and the item is under no key of this
+    /// index until it changes again.
     ///
     /// ```
     /// use homeostat::Watch;

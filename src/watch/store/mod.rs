@@ -1,7 +1,7 @@
 //! The last known values of a watch, with indexes.
 //!
-//! Lock order: `turn`, then `state`, then the lock of an index. Index functions run under `turn` at most. The `Hash`, `Eq` and
-//! `Clone` of keys and index keys run under all of these locks.
+//! Lock order: `turn`, then `state`, then the lock of an index. Index functions run under `turn` at most. The `Hash`,
+//! `Eq` and `Clone` of keys and index keys run under all of these locks.
 
 mod index;
 mod value;
@@ -24,11 +24,11 @@ use crate::queue::{FastState, Key};
 
 /// The last known values of a [`Watch`](crate::Watch). Cheap to clone; clones share the same values.
 ///
-/// The watch stores a change before it delivers the event, so a mapping or a run that an event causes finds the changed value
-/// or a newer one.
+/// The watch stores a change before it delivers the event, so a mapping or a run that an event causes finds the changed
+/// value or a newer one.
 ///
-/// Readers do not block each other. A change blocks them for one insertion or removal. The watch does not wait for subscribers
-/// to store a change. A value that was read may have changed since.
+/// Readers do not block each other. A change blocks them for one insertion or removal. The watch stores a change
+/// without waiting for subscribers. A value that was read may have changed since.
 ///
 /// The store keeps the last known values after the watch has stopped.
 ///
@@ -64,13 +64,14 @@ struct Inner<K, T> {
 
 struct State<K, T> {
     items: HashMap<K, Arc<T>, FastState>,
-    /// The handles of an index own it.
+    /// The indexes. Their handles own them.
     indexes: Vec<Weak<dyn Maintain<K, T>>>,
 }
 
 /// The store's side of an index.
 trait Maintain<K, T>: Send + Sync {
-    /// Calls the index function for a new value, or not for `None`, a deletion. The returned closure updates the index.
+    /// Calls the index function for a new value. `None` is a deletion, which needs no call. The returned closure
+    /// updates the index.
     fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a>;
 }
 
@@ -128,7 +129,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         keys
     }
 
-    /// Returns all keys with their values, as of one moment, in no particular order. Blocks changes while it clones the keys.
+    /// Returns all keys with their values, as of one moment, in no particular order. Blocks changes while it clones the
+    /// keys.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
@@ -149,8 +151,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         self.synced().is_open()
     }
 
-    /// Blocks until the initial list is complete, for at most `timeout`. Returns whether it is complete. The timeout runs by
-    /// the clock of the watch. The end of the watch wakes the call too: then the list stays incomplete.
+    /// Blocks until the initial list is complete, for at most `timeout`. Returns whether it is complete. The timeout
+    /// follows the clock of the watch. The end of the watch wakes the call too: then the list stays incomplete.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced().wait_for(timeout)
@@ -166,7 +168,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         state.items.get_key_value(key).map(|(key, value)| (key.clone(), Arc::clone(value)))
     }
 
-    /// Returns the items that `listed` refuses by key.
+    /// Returns the items for which `listed(key)` returns false.
     pub(crate) fn missing(&self, listed: impl Fn(&K) -> bool) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
         let missing = state.items.iter().filter(|(key, _)| !listed(key));
@@ -175,8 +177,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         missing
     }
 
-    /// Stores a value, or deletes the key for `None`, and updates the indexes: readers see both at once. Returns the replaced
-    /// key and value, which must be dropped outside all locks.
+    /// Stores a value, or deletes the key for `None`, and updates the indexes: readers see both at once. Returns the
+    /// replaced key and value, which must be dropped outside all locks.
     pub(crate) fn put(&self, key: &K, value: Option<&Arc<T>>) -> (Option<K>, Option<Arc<T>>) {
         let _turn = self.inner.turn.lock();
         let indexes: Vec<_> = self.inner.state.read().indexes.iter().filter_map(Weak::upgrade).collect();
@@ -208,7 +210,7 @@ impl<K: Key, T> State<K, T> {
 }
 
 impl<K, T> Store<K, T> {
-    /// Opens once the initial list is complete; given up if the watch stops before.
+    /// Returns the latch that is set once the initial list is complete. It is given up if the watch stops first.
     pub(crate) fn synced(&self) -> &Arc<Latch> {
         &self.inner.synced
     }

@@ -9,10 +9,11 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 
-/// Returns a reconciler that calls `reconcile` with the key and its stored value. The value is `None` if the key is gone.
+/// Returns a reconciler that calls `reconcile` with the key and its stored value. The value is `None` if the key is
+/// gone.
 ///
-/// The value is read when the run begins, and is at least as new as the event that caused the run. It may still be older than
-/// the real object. If a decision must not be based on an old value, check the object itself.
+/// The value is read when the run begins, and is at least as new as the event that caused the run. It may still be
+/// older than the real object. If a decision must not be based on an old value, check the object itself.
 ///
 /// # Examples
 ///
