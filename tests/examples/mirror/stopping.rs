@@ -16,7 +16,7 @@ fn the_first_signal_lets_a_copy_finish() {
         assert!(!pair.exists("target/a/large.bin"), "no reader sees half a file");
         run.signal(signal);
         assert_eq!(run.ended().code(), Some(0));
-        run.expect("stopping once the files are finished");
+        run.expect("stopping after the current copies");
         let (copy, original) = ("target/a/large.bin", "source/a/large.bin");
         assert_eq!(std::fs::read(pair.path(copy)).unwrap(), std::fs::read(pair.path(original)).unwrap());
         assert!(!pair.exists(UNFINISHED));
@@ -32,7 +32,7 @@ fn a_second_signal_aborts_at_once() {
         let mut run = pair.mirror(&["--rate", "1", "--grace", "1h"]);
         until("it is written", || pair.exists(UNFINISHED));
         run.signal(first);
-        run.expect("stopping once the files are finished");
+        run.expect("stopping after the current copies");
         run.signal(second);
         assert_eq!(run.code(), (Some(1), "error: aborted".to_owned()));
         run.expect("stopping at once");
