@@ -12,7 +12,7 @@ use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
 use crate::base::thread::ThreadOptions;
 
-/// The settings of a [`WorkQueue`]. Each has a default.
+/// A builder for a [`WorkQueue`]. Every setting has a default.
 ///
 /// # Examples
 ///
@@ -58,7 +58,7 @@ impl<K: Key> QueueBuilder<K> {
 }
 
 impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
-    /// Sets the name in log lines and of the timer thread (`<name>-timer`). Default: `queue`.
+    /// Sets the name for log lines and for the timer thread (`<name>-timer`). Default: `queue`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
@@ -70,29 +70,30 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Sets the backoff of [`Claim::retry`](crate::Claim::retry) and of a dropped claim. Its limit on retries is ignored: a queue
-    /// never gives up a key. Default: [`Exponential::default`].
+    /// Sets the backoff of [`Claim::retry`](crate::Claim::retry) and of a dropped claim. Its limit on retries is
+    /// ignored: a queue never gives up a key. Default: [`Exponential::default`].
     pub fn backoff(mut self, backoff: Exponential) -> Self {
         self.config.backoff = backoff;
         self
     }
 
-    /// Sets the time that `enqueue_now` waits at least in a backoff. Default: zero, so that it ends a backoff at once.
+    /// Sets the shortest wait of `enqueue_now` during a backoff. Default: zero, so that it ends a backoff at once.
     pub fn floor(mut self, floor: Duration) -> Self {
         self.config.floor = floor;
         self
     }
 
-    /// Sets the least time between the end of a run of a key and the start of the next. Default: zero.
+    /// Sets the shortest pause between the end of a key's run and the start of its next run. Default: zero.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.config.min_interval = interval;
         self
     }
 
-    /// Sets how late a delay may end: by one `part`th of itself, and by at most `most`. Default: 256 and 8.4 ms.
+    /// Sets how late a delay may end: at most one `part`th of the delay, and at most `most`. Default: 256 and 8.4 ms.
     ///
-    /// Delays that end within the slack of each other share one wakeup, and may become ready in another order. More slack saves CPU
-    /// time and energy. Both limits are rounded down to powers of two. No slack is less than 131 µs. A held clock has no slack.
+    /// Delays that end within the slack of each other share one wakeup, and may become ready in a different order. More
+    /// slack saves CPU time and energy. Both limits are rounded down to powers of two. The slack is at least 131 µs. A
+    /// held clock has no slack.
     ///
     /// ```
     /// use homeostat::WorkQueue;
@@ -109,8 +110,8 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Measures how long keys are ready before a claim takes them, at the cost of two clock readings per key. Default: off;
-    /// [`Workers`](crate::Workers) switch it on when they start.
+    /// Sets whether to measure how long a key is ready before a claim takes it. This costs two clock readings per key.
+    /// Default: off; [`Workers`](crate::Workers) turn it on when they start.
     pub fn timing(mut self, timing: bool) -> Self {
         self.config.timing = timing;
         self
@@ -122,42 +123,42 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Sets the most records that a shutdown looks at in one section.
+    /// Sets the maximum number of records that a shutdown visits in one section.
     #[cfg(all(test, loom))]
     pub(super) fn sweep(mut self, most: u32) -> Self {
         self.config.sweep = most;
         self
     }
 
-    /// Calls `hook` when a key becomes ready while no other key is ready. It is called without the lock, on the thread that made
-    /// the key ready, so another thread may have taken the key since. A panic of the hook is logged.
+    /// Calls `hook` when a key becomes ready while no other key is ready. It is called without the lock, on the thread
+    /// that made the key ready, so another thread may have taken the key since. A panic of the hook is logged.
     pub fn on_ready(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.config.on_ready = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` with each key that loses its scheduled run by [`cancel`](WorkQueue::cancel).
+    /// Calls `hook` with each key after [`cancel`](WorkQueue::cancel) has removed its scheduled run.
     pub(crate) fn on_cancel(mut self, hook: CancelHook<K>) -> Self {
         self.on_cancel = Some(hook);
         self
     }
 
-    /// Lets [selective requests](super::EnqueueMethod::EnqueueSelected) ignore the keys for which `selects` returns `false`. It is
-    /// called without the lock.
+    /// Lets [selective requests](super::EnqueueMethod::EnqueueSelected) ignore the keys for which `selects` returns
+    /// `false`. `selects` is called without the lock.
     pub(crate) fn selects(mut self, selects: Selects<K>) -> Self {
         self.selects = Some(selects);
         self
     }
 
-    /// Sets another hasher. Default: [`FastState`].
+    /// Sets the hasher. Default: [`FastState`].
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
         QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, selects: self.selects }
     }
 
     /// Builds the queue.
     ///
-    /// The timer thread starts with the first delay. If the system refuses the thread, the queue asks again while delays are
-    /// pending: on its next use, and while a thread waits in [`dequeue`](WorkQueue::dequeue).
+    /// The timer thread starts with the first delay. If the system refuses the thread, the queue tries again while
+    /// delays are pending: on its next use, and while a thread waits in [`dequeue`](WorkQueue::dequeue).
     ///
     /// # Panics
     ///
@@ -216,7 +217,7 @@ impl BuildHasher for FastState {
     }
 }
 
-/// The state of [`FastState`] while it hashes one key.
+/// The hasher of one key, created by [`FastState`].
 #[derive(Clone)]
 pub struct FastHasher(<hashbrown::DefaultHashBuilder as BuildHasher>::Hasher);
 

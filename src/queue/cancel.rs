@@ -10,7 +10,7 @@ use super::{Key, WorkQueue};
 use crate::base::thread::shielded;
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// Cancels the scheduled run of a key. A current run goes on. Returns the state before.
+    /// Cancels the scheduled run of a key, and returns the previous state. A current run continues.
     ///
     /// # Panics
     ///
@@ -52,8 +52,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         state
     }
 
-    /// Cancels the scheduled run of a key that is not being processed. Returns whether the key now has no scheduled or current
-    /// run, and a key to drop.
+    /// Cancels the scheduled run of a key that is not being processed. Returns whether the key now has no scheduled or
+    /// current run, and a key to drop.
     pub(crate) fn cancel_unless_processing(&self, key: &K) -> (bool, Option<K>) {
         let hash = self.hash(key);
         self.shared.with_lock(|section| {
@@ -66,7 +66,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         })
     }
 
-    /// Makes a key ready that is deferred, or that the current claim defers. Does nothing for another key: it asks for no run.
+    /// Makes a deferred key ready. If the current claim defers the key later, the key is then ready at once. Any other
+    /// key stays as it is.
     ///
     /// # Panics
     ///

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A consumer that leaves its wait for another cause hands its wakeup on.
+//! - A consumer that stops waiting for another reason passes its wakeup on.
 
 use std::fmt;
 use std::mem;
@@ -22,9 +22,9 @@ use crate::base::time::Nanos;
 
 /// A key that one worker processes. Until the claim ends, no other worker gets the key.
 ///
-/// Every method that ends a claim consumes it, so a claim ends once. A claim that is dropped without an ending, for example
-/// by a panic, ends as [`retry`](Self::retry). It derefs to the key, may outlive all handles of its queue, and may move to
-/// another thread.
+/// Every method that ends a claim consumes it, so a claim ends once. A claim that is dropped without an ending, for
+/// example by a panic, ends as [`retry`](Self::retry). A claim derefs to its key. It may outlive all handles of its
+/// queue, and may move to another thread.
 ///
 /// # Examples
 ///
@@ -65,14 +65,16 @@ impl<K: Key> Claim<K> {
         self.end(Ending::Done);
     }
 
-    /// Ends a successful run, like [`done`](Self::done). For `delay` from now no request makes the key ready.
+    /// Ends a successful run like [`done`](Self::done), and starts a cool-down: for `delay` from now, no request makes
+    /// the key ready.
     pub fn cool_down(self, delay: Duration) {
         self.end(Ending::CoolDown(delay));
     }
 
-    /// Ends a successful run and schedules the next one `delay` from now. An earlier pending rerun runs at its own time.
+    /// Ends a successful run and schedules the next one `delay` from now. An earlier pending rerun runs at its own
+    /// time.
     ///
-    /// The delay also applies to an `enqueue` that came during the run, but not to an `enqueue_now`. A delay of zero makes the
+    /// The delay also applies to an `enqueue` during the run, but not to an `enqueue_now`. A delay of zero makes the
     /// key ready, behind all keys of its level.
     pub fn requeue_after(self, delay: Duration) {
         self.end(Ending::RequeueAfter(delay));
@@ -80,7 +82,7 @@ impl<K: Key> Claim<K> {
 
     /// Ends a failed run. The key runs again after the queue's own backoff.
     ///
-    /// The count of failures rises, unless a request had started this run before the end of the previous backoff.
+    /// The count of failures rises, unless a request started this run before the end of the previous backoff.
     pub fn retry(mut self) {
         self.end_as_failed();
     }
@@ -96,7 +98,7 @@ impl<K: Key> Claim<K> {
     ///
     /// # Errors
     ///
-    /// As [`try_dequeue`](crate::WorkQueue::try_dequeue). The claim has ended then.
+    /// As [`try_dequeue`](crate::WorkQueue::try_dequeue). The claim has ended nevertheless.
     ///
     /// # Panics
     ///
@@ -109,8 +111,8 @@ impl<K: Key> Claim<K> {
         }
     }
 
-    /// Ends the claim and replaces it with a claim of the next key, in place: moving claims costs a worker's loop more than the
-    /// rest of its work. Without a next key, the ended claim only holds the old key.
+    /// Ends the claim and replaces it in place with a claim of the next key. Moving claims would cost a worker's loop
+    /// more than the rest of its work. If there is no next key, the ended claim stays and only holds the old key.
     ///
     /// # Panics
     ///
@@ -157,7 +159,7 @@ impl<K: Key> Claim<K> {
         self.shared.with_lock(|section| {
             let failures = section.guard.records.state(index).failures_if_retried();
             let backoff = section.backoff(failures);
-            // The record stays, or the report of the shutdown names it: no key comes back.
+            // No key is returned: its record stays, or the report of the shutdown names the key.
             section.end(index, Ending::Retry(backoff));
         });
     }
@@ -168,7 +170,8 @@ impl<K: Key> Claim<K> {
         &self.taken.key
     }
 
-    /// Returns how many runs of this key in a row failed before this one. Early runs do not count.
+    /// Returns how many runs of this key in a row failed before this one. A run that a request started during a backoff
+    /// does not count.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.taken.failures()
@@ -184,7 +187,7 @@ impl<K: Key> Claim<K> {
         self.taken.index()
     }
 
-    /// Whether more keys were ready when this one was taken.
+    /// Returns whether more keys were ready when this one was taken.
     #[inline]
     pub(crate) fn leaves_more(&self) -> bool {
         self.taken.leaves_more()
@@ -241,9 +244,10 @@ impl<K: Key + fmt::Debug> fmt::Debug for Claim<K> {
     }
 }
 
-/// A consumer that finds the queue empty looks again this often before it sleeps,
+/// How often a consumer that finds a busy queue empty looks again before it sleeps. See `BUSY`.
 const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
-/// if at least this many keys were taken since a consumer last found it empty. This costs half a look per key at most.
+/// The number of keys taken between two empty looks that marks a queue as busy. It limits the cost of looking again to
+/// half a look per key.
 pub(super) const BUSY: usize = 16;
 
 impl<K: Key> QueueShared<K> {
@@ -275,7 +279,7 @@ impl<K: Key> QueueShared<K> {
         Some(guard.records.take(index, key, &|| self.now()))
     }
 
-    /// [`try_dequeue`](Self::try_dequeue) if no key is ready or the section may wake other threads.
+    /// The slow path of [`try_dequeue`](Self::try_dequeue): no key is ready, or the section may wake other threads.
     #[cold]
     fn take_and_wake(self: &Arc<Self>, guard: MutexGuard<'_, Locked<K>>, stopped: bool) -> Result<Taken<K>, NoClaim> {
         self.with_guard(guard, |section| section.take_unless(stopped))
@@ -287,7 +291,7 @@ impl<K: Key> QueueShared<K> {
         self.with_guard(guard, |section| section.end(index, ending))
     }
 
-    /// Ends a claim, if it has not ended, and takes the next key.
+    /// Ends a claim, unless it has already ended, and takes the next key.
     #[cold]
     fn turn_and_wake(
         self: &Arc<Self>,
@@ -304,7 +308,7 @@ impl<K: Key> QueueShared<K> {
         })
     }
 
-    /// Takes the next key. Blocks until a key is ready, the queue is over, `stop` holds, or the deadline has come
+    /// Takes the next key. Blocks until a key is ready, the queue is over, `stop` holds, or the deadline passes
     /// ([`NoClaim::Empty`]).
     #[inline]
     pub(crate) fn dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
@@ -320,7 +324,7 @@ impl<K: Key> QueueShared<K> {
             let mut looks = self.looks(section.guard);
             loop {
                 if stop() {
-                    // The wakeup that brought this consumer here may be for a key: another consumer gets it.
+                    // The wakeup of this consumer may be for a key: another consumer gets it.
                     section.effects.readied += usize::from(section.guard.records.has_ready());
                     return Err(NoClaim::Stopped);
                 }
@@ -332,7 +336,7 @@ impl<K: Key> QueueShared<K> {
                     return Err(NoClaim::Empty);
                 }
                 if looks > 0 {
-                    // Under load, the next key often comes before a consumer could fall asleep and wake up.
+                    // Under load, the next key often arrives before a consumer could fall asleep and wake up.
                     looks -= 1;
                     section.yield_lock();
                     continue;
@@ -347,7 +351,7 @@ impl<K: Key> QueueShared<K> {
         Ok(Claim::new(Arc::clone(self), taken))
     }
 
-    /// Returns how often a consumer looks again before it sleeps: never if consumers sleep between single keys, and never on a
+    /// Returns how often a consumer looks again before it sleeps. Zero if consumers sleep between single keys, and on a
     /// held clock, which counts sleeping threads.
     fn looks(&self, locked: &mut Locked<K>) -> u32 {
         let taken = locked.records.taken();
@@ -379,7 +383,7 @@ impl<K: Key> LockedSection<'_, '_, K> {
         }
     }
 
-    /// Backs the next key off like a failed one, because its `Clone` panics. Other keys are served.
+    /// Backs the next key off like a failed one, because its `Clone` panicked. Other keys are still served.
     fn fail_front(&mut self, index: u32) {
         let failures = self.guard.records.state(index).failures_if_retried();
         let backoff = self.backoff(failures);
@@ -390,7 +394,7 @@ impl<K: Key> LockedSection<'_, '_, K> {
     }
 }
 
-/// Calls [`LockedSection::fail_front`] if the `Clone` of the next key panics.
+/// A drop guard that calls [`LockedSection::fail_front`] if the `Clone` of the next key panics.
 struct Unclonable<'s, 'g, K: Key> {
     shared: &'s Arc<QueueShared<K>>,
     guard: &'s mut MutexGuard<'g, Locked<K>>,

@@ -9,7 +9,7 @@ pub struct DequeueError;
 
 /// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-// A whole word: beside a claim in a `Result`, a smaller one would split the claim's words.
+// One machine word wide. With a smaller error, a `Result` would store the words of a claim in parts.
 #[repr(usize)]
 pub enum TryDequeueError {
     /// No key is ready.

@@ -8,12 +8,12 @@ use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 
 /// A queue, or a view of a queue, that takes keys.
 ///
-/// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The table
-/// at [`WorkQueue`](super::WorkQueue) has the effect of the basic ones in each state.
+/// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The
+/// table at [`WorkQueue`](super::WorkQueue) shows the effect of the basic methods in each state.
 ///
 /// # Examples
 ///
-/// A feeder takes any of them:
+/// A feeder that accepts a queue or a view:
 ///
 /// ```
 /// use homeostat::{Enqueue, EnqueueOutcome, Priority, WorkQueue};
@@ -28,7 +28,7 @@ use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 /// assert_eq!(feed(&queue.at(Priority::High)), EnqueueOutcome::Merged);
 /// ```
 pub trait Enqueue<K> {
-    /// Applies a request to a key. The other methods are short forms.
+    /// Applies a request to a key. The other methods call this one.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome;
 
     /// Applies the request to each key. The iterator runs without a lock.
@@ -40,26 +40,27 @@ pub trait Enqueue<K> {
         tally
     }
 
-    /// "Still there": makes an idle key ready and leaves any other key as it is. For a feeder that will repeat the request, such
-    /// as a poll.
+    /// Makes an idle key ready, and leaves any other key as it is ("still there"). For a feeder that will repeat the
+    /// request, such as a poll.
     fn enqueue_if_absent(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueIfAbsent.into())
     }
 
-    /// "Changed": guarantees a run that starts after this call, unless the key is cancelled, discarded at shutdown, or has a
-    /// delay that never ends. A pending delay decides when the run starts.
+    /// Guarantees a run that starts after this call ("changed"). A pending delay decides when the run starts.
+    ///
+    /// A key gets no run if it is cancelled, discarded at shutdown, or has a delay that never ends.
     fn enqueue(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::Enqueue.into())
     }
 
-    /// "Changed", like [`enqueue`](Self::enqueue), and ends a pending delay, except a cool-down. In a backoff, waits at least for
-    /// the floor.
+    /// Ends a pending delay, except a cool-down, and guarantees a run like [`enqueue`](Self::enqueue) ("changed"). In a
+    /// backoff, the key waits at least for the floor.
     fn enqueue_now(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueNow.into())
     }
 
-    /// Schedules a run `delay` from now, unless a run is already scheduled. [`Duration::MAX`] never ends. A delay of zero is
-    /// [`enqueue`](Self::enqueue).
+    /// Schedules a run `delay` from now, unless a run is already scheduled. A delay of [`Duration::MAX`] never ends.
+    /// With a delay of zero, this is [`enqueue`](Self::enqueue).
     fn enqueue_after(&self, key: K, delay: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueAfter(delay).into())
     }
@@ -69,17 +70,17 @@ pub trait Enqueue<K> {
         self.request(key, EnqueueMethod::Reschedule(delay).into())
     }
 
-    /// Schedules a run once no such request has come for `quiet`, at most `max_wait` after the first of them. Extends only its
-    /// own delay.
+    /// Schedules a run after `quiet` without another such request. The delay ends at most `max_wait` after the first of
+    /// these requests. Delays of other methods are not extended.
     fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueDebounced { quiet, max_wait }.into())
     }
 
-    /// Schedules a run once no such request has come for `quiet`, at most `max_wait` after this one.
+    /// Schedules a run after `quiet` without another such request, and at most `max_wait` after this one.
     ///
-    /// Ends a longer delay of another method, as [`enqueue_now`](Self::enqueue_now) does; only the floor of a backoff and a
-    /// cool-down remain. A shorter delay stays, and its run serves this request too. If the key is being processed, its pending
-    /// rerun waits for the end of this delay, at most `max_wait`.
+    /// A longer delay of another method ends, as with [`enqueue_now`](Self::enqueue_now); only a cool-down and the
+    /// floor of a backoff remain. A shorter delay stays, and its run serves this request too. If the key is being
+    /// processed, its pending rerun waits for the end of this delay, at most `max_wait`.
     ///
     /// ```
     /// use homeostat::{Enqueue, ManualClock, WorkQueue};
@@ -99,8 +100,8 @@ pub trait Enqueue<K> {
 
     /// Runs the key again although nothing has changed, as a resync does. Ends the delay of a requeue.
     ///
-    /// Does nothing ([`EnqueueOutcome::Ignored`]) if the key is ready, being processed, backing off after a failure, or
-    /// debounced.
+    /// Does nothing ([`EnqueueOutcome::Ignored`]) if the key is ready, being processed, backing off after a failure,
+    /// debounced, or deferred by its controller.
     ///
     /// ```
     /// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};

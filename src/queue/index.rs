@@ -1,8 +1,8 @@
 //! The index of records by the hash of their key: a hash table with open addressing and linear probing.
 //!
-//! The algorithms are from D. Knuth, *The Art of Computer Programming*, volume 3, section 6.4: search and insertion (algorithm L),
-//! and deletion without tombstones (algorithm R). The table keeps the hashes, so most comparisons touch no record, and growing
-//! touches none.
+//! The algorithms are from D. Knuth, *The Art of Computer Programming*, volume 3, section 6.4: search and insertion
+//! (algorithm L), and deletion without tombstones (algorithm R). The table keeps the hashes, so most comparisons touch
+//! no record, and growing touches none.
 //!
 //! # Invariants
 //!
@@ -22,10 +22,10 @@ const NONE: u32 = u32::MAX;
 
 const EMPTY: Slot = Slot { hash: 0, record: NONE };
 
-/// The number of slots of the smallest table.
+/// The number of slots in the smallest table.
 const LEAST: usize = 8;
 
-/// Folds a hash into the half that the index keeps.
+/// Folds a hash into the 32 bits that the index keeps.
 #[inline]
 pub(crate) fn fold(hash: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the half that is cut off has been mixed in")]
@@ -174,13 +174,13 @@ mod tests {
         }
     }
 
-    /// Few hashes, so that entries share a home and wrap around the end of the table.
+    /// Generates few different hashes, so that entries share a home and wrap around the end of the table.
     fn hashes() -> impl Strategy<Value = u32> {
         prop_oneof![0..4_u32, any::<u32>(), Just(u32::MAX), (0..64_u32).prop_map(|high| high << 26)]
     }
 
     proptest! {
-        /// Each step adds a record, removes it, or gives memory back. The model is a plain list.
+        /// Each step adds a record, removes it, or shrinks the index. The model is a plain list.
         #[test]
         fn the_index_finds_what_a_list_finds(
             of_record in prop::collection::vec(hashes(), 40),

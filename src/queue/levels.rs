@@ -3,12 +3,12 @@
 use super::lists::{Entries, LinkedLists};
 use super::request::Priority;
 
-/// The bound on waiting. With `p` keys ahead of it in its level, a ready key is taken within `STARVATION_BOUND * (p + 1)`
-/// dequeues, however full the other levels are.
+/// The bound on the wait of a ready key, in dequeues. A key with `p` keys ahead in its level is taken within
+/// `STARVATION_BOUND * (p + 1)` dequeues, however full the other levels are.
 pub const STARVATION_BOUND: usize = 16;
 
-/// The ready keys. Higher levels go first, except in two of every [`STARVATION_BOUND`] turns: in one the normal level goes first,
-/// in the other the low level.
+/// The ready keys by level. Higher levels are served first, but not in two of every [`STARVATION_BOUND`] turns. One of
+/// these turns serves the normal level first, and the other one the low level.
 #[derive(Debug)]
 pub(crate) struct PriorityLevels {
     lists: LinkedLists<4>,
@@ -19,11 +19,11 @@ pub(crate) struct PriorityLevels {
     taken: usize,
 }
 
-/// The list of keys that count as ready but are no longer served.
+/// The list of withdrawn keys, which count as ready but are no longer served.
 const WITHDRAWN: usize = 3;
-/// The turn in which the low level goes first.
+/// The turn in which the low level is served first.
 const LOW_TURN: usize = STARVATION_BOUND - 1;
-/// The turn in which the normal level goes first.
+/// The turn in which the normal level is served first.
 const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl PriorityLevels {
@@ -53,7 +53,7 @@ impl PriorityLevels {
         self.lists.remove(entries, index);
     }
 
-    /// Stops serving the ready keys. They count until they are [removed](Self::remove). Constant time.
+    /// Stops serving the ready keys. They count as ready until they are [removed](Self::remove). Constant time.
     pub(crate) fn withdraw(&mut self, entries: &mut impl Entries) {
         for level in Priority::SERVED {
             self.lists.append(entries, level.level(), WITHDRAWN);
@@ -99,8 +99,8 @@ impl PriorityLevels {
         favoured.or_else(|| front(Priority::High)).or_else(|| front(Priority::Normal)).or_else(|| front(Priority::Low))
     }
 
-    /// Moves a random key of the next level to its front and returns it. Only for simulations: otherwise a level is first in,
-    /// first out.
+    /// Moves a random key of the next level to its front and returns it. Only for simulations: otherwise a level is
+    /// first in, first out.
     pub(crate) fn shuffle(&mut self, entries: &mut impl Entries, draw: u64) -> Option<u32> {
         let front = self.front()?;
         let level = Priority::SERVED.into_iter().find(|level| self.lists.front(level.level()) == Some(front))?;

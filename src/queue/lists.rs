@@ -1,13 +1,13 @@
 //! First-in-first-out lists with links in the entries of a slab.
 //!
-//! No operation allocates, and each takes constant time, except walking a list. A list is a ring closed by a *sentinel*: a link
-//! outside the slab. Every neighbour of an entry has a link, so [`LinkedLists::remove`] needs no list number and no special case
-//! for the first or last entry.
+//! No operation allocates, and each takes constant time, except walking a list. A list is a ring closed by a
+//! *sentinel*: a link outside the slab. Every neighbour of an entry has a link, so [`LinkedLists::remove`] needs no
+//! list number and no special case for the first or last entry.
 //!
 //! An index below [`SENTINEL_BASE`] names an entry; `SENTINEL_BASE + n` names the sentinel of list `n`.
 //!
-//! Invariants: an entry is in at most one list; `next` and `prev` of neighbours name each other; an entry outside all lists holds
-//! [`ListLink::FREE`]. This module knows nothing else of an entry.
+//! Invariants: an entry is in at most one list; `next` and `prev` of neighbours name each other; an entry outside all
+//! lists holds [`ListLink::FREE`]. This module knows nothing else of an entry.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) const SENTINEL_BASE: u32 = u32::MAX - 1023;
 /// The most lists of one [`LinkedLists`]. The last index is reserved for [`ListLink::FREE`].
 pub(crate) const MAX_LISTS: usize = 1023;
 
-/// The two neighbours in a ring. Each is an entry or a sentinel.
+/// The two neighbours of an entry in a ring. Each is an entry or a sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListLink {
     pub(crate) prev: u32,
@@ -28,7 +28,7 @@ impl ListLink {
     /// The link of an entry outside all lists.
     pub(crate) const FREE: Self = Self { prev: u32::MAX, next: u32::MAX };
 
-    /// Whether the entry is in no list.
+    /// Returns whether the entry is in no list.
     #[inline]
     pub(crate) fn is_free(self) -> bool {
         self.next == u32::MAX
@@ -42,7 +42,7 @@ pub(crate) trait Entries {
     /// Returns the link of the entry. It starts as [`ListLink::FREE`].
     fn link(&self, index: u32) -> ListLink;
 
-    /// Returns the link of the entry for a change.
+    /// Returns the link of the entry, for writing.
     fn link_mut(&mut self, index: u32) -> &mut ListLink;
 
     /// Returns when the entry is due, in ticks of its wheel. Not used by the lists.
@@ -51,8 +51,8 @@ pub(crate) trait Entries {
 
 /// A fixed number of lists, numbered from 0.
 ///
-/// Several `LinkedLists` may share a slab, and an entry may move between them. Call [`remove`](Self::remove) on the one that
-/// holds the entry: a link does not tell them apart.
+/// Several `LinkedLists` may share a slab, and an entry may move between them. Call [`remove`](Self::remove) on the one
+/// that holds the entry: a link does not tell them apart.
 pub(crate) struct LinkedLists<const COUNT: usize> {
     sentinels: [ListLink; COUNT],
 }
@@ -69,7 +69,7 @@ impl<const COUNT: usize> LinkedLists<COUNT> {
         Self { sentinels: std::array::from_fn(alone) }
     }
 
-    /// Whether the list has no entry.
+    /// Returns whether the list has no entry.
     #[cfg(test)]
     pub(crate) fn is_empty(&self, list: usize) -> bool {
         self.sentinels[list].next == sentinel_of(list)
@@ -81,7 +81,7 @@ impl<const COUNT: usize> LinkedLists<COUNT> {
         entry(self.sentinels[list].next)
     }
 
-    /// Returns the entry behind this one. `index` must be in a list.
+    /// Returns the entry after this one. `index` must be in a list.
     #[inline]
     pub(crate) fn next(entries: &impl Entries, index: u32) -> Option<u32> {
         let link = entries.link(index);
@@ -149,7 +149,7 @@ impl<const COUNT: usize> LinkedLists<COUNT> {
         debug_assert!(next != u32::MAX, "entry {index} is in no list");
         self.link_mut(entries, prev).next = next;
         self.link_mut(entries, next).prev = prev;
-        // Equal neighbours are a sentinel: the list is empty.
+        // Only a sentinel can be both neighbours, so the list is empty now.
         if prev == next { list_of(prev) } else { None }
     }
 
@@ -189,7 +189,7 @@ fn entry(at: u32) -> Option<u32> {
 
 #[cfg(test)]
 impl<const COUNT: usize> LinkedLists<COUNT> {
-    /// Asserts that every list is a ring whose links name each other, and returns how many entries they hold together.
+    /// Asserts that every list is a ring of matching links. Returns the total number of entries.
     pub(crate) fn check(&self, entries: &impl Entries) -> usize {
         let mut count = 0;
         for (list, sentinel) in self.sentinels.iter().enumerate() {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each step takes an entry out of wherever it is, or puts it at an end of a list if it is nowhere.
+        /// Each step removes an entry from its list, or adds an entry without a list to either end of one.
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS, any::<bool>()), 0..80)) {
             let (mut lists, mut slab) = (LinkedLists::<LISTS>::new(), TestSlab::new());

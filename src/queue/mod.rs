@@ -47,26 +47,28 @@ use self::state::{Phase, RerunKind};
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
-/// The requirements on a key: cheap to clone, compared and hashed by value, and free to move between threads.
+/// The bounds of a key type: cheap to clone, comparable and hashable by value, and safe to send between threads.
 ///
-/// Every type that meets them implements it.
+/// Every type that meets these bounds implements this trait.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 
-/// A work queue of keys. Each key is in line once at most, and one worker at most processes it.
+/// A work queue of keys. A key is queued at most once, and at most one worker processes it at a time.
 ///
-/// This is a counted handle: cloning it is cheap, and dropping the last one shuts the queue down
-/// ([`Shutdown::ServeReady`]) and ends its timer. Keys go in by the methods of [`Enqueue`] and come out as [`Claim`]s.
+/// A `WorkQueue` is a reference-counted handle, so cloning it is cheap. Dropping the last handle shuts the queue down
+/// ([`Shutdown::ServeReady`]) and ends its timer. The methods of [`Enqueue`] add keys, and a dequeue returns the next
+/// key as a [`Claim`].
 ///
 /// # Effect of a request
 ///
-/// A key without a record is *idle*. A record is *ready* (in line), *delayed* (until its due time), or *processing* (a claim
-/// holds the key). While it is being processed, a record remembers at most one *pending rerun*. A key never has more than one
-/// scheduled run. Each cell shows the new state of the record and, in italics, the [`EnqueueOutcome`].
+/// A key without a record is *idle*. A record is *ready* (it waits for a worker), *delayed* (it waits for its due time)
+/// or *processing* (a claim holds the key). A record in process remembers at most one *pending rerun*, so a key never
+/// has more than one scheduled run. Each cell shows the new state of the record and, in italics, the
+/// [`EnqueueOutcome`].
 ///
-/// A pending rerun is *soft* (after the delay that the claim ends with), *at(t)* (at the time t) or *now*. The other methods,
-/// `enqueue_debounced`, `enqueue_now_debounced` and `enqueue_resync`, are described at [`Enqueue`].
+/// A pending rerun is *soft* (after the delay that the claim ends with), *at(t)* (at the time t) or *now*. The other
+/// methods, `enqueue_debounced`, `enqueue_now_debounced` and `enqueue_resync`, are described at [`Enqueue`].
 ///
 /// | record is → | idle | ready | delayed | processing, pending rerun: none | soft | at(t) | now |
 /// |---|---|---|---|---|---|---|---|
@@ -83,33 +85,36 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// | `requeue_after(d)` | delayed d | delayed d | delayed min(now+d, t) | ready |
 /// | `retry()`, `retry_after(b)` (failed) | delayed b | delayed b | delayed b | delayed min(b, floor) |
 ///
-/// If the time has passed already, the key is ready, behind all other keys. A [`cool_down`](Claim::cool_down) delays
-/// every method. During a backoff, `enqueue_now` waits at least for the *floor* of the queue.
+/// If the time has already passed, the key becomes ready, behind all keys of its level. A
+/// [`cool_down`](Claim::cool_down) delays the effect of every method. During a backoff, `enqueue_now` waits at least
+/// for the *floor* of the queue.
 ///
 /// # Guarantees
 ///
-/// - No lost wakeup: after `enqueue` returns, a run of the key starts, unless the key is cancelled, discarded at shutdown, or
-///   has a delay that never ends.
+/// - No lost wakeup: after `enqueue` returns, a run of the key starts, unless the key is cancelled, discarded at
+///   shutdown, or has a delay that never ends.
 /// - No double run: from a dequeue to the end of its claim, no other claim gets the key.
-/// - A delay never ends early. The timer adds at most 1/256 of the delay (131 µs if that is more), and at most 8.4 ms. Delays that end at
-///   about the same time so share one wakeup. [`QueueBuilder::timer_slack`] changes this. A held clock is exact.
+/// - A delay never ends early. The timer adds at most 1/256 of the delay (or 131 µs, if that is more), and at most 8.4
+///   ms. Delays with similar ends therefore share one wakeup. [`QueueBuilder::timer_slack`] changes this. A held clock
+///   is exact.
 /// - No starvation: see [`STARVATION_BOUND`].
 /// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
-/// - In a process that is forked without `exec`, a copy of a queue has no timer: delays never end there. Dropping the copy waits for
-///   no thread.
+/// - After a `fork` without `exec`, the child's copy of a queue has no timer, so its delays never end. Dropping the
+///   copy waits for no thread.
 ///
 /// # Cost
 ///
-/// A request costs one hash, one lock and constant time. When the index is full, one request moves all keys to an index of
-/// twice the size, under the lock. That takes some 20 ns a key: 20 ms at a million keys.
-/// [`drain`](Self::drain) after a timeout and [`shrink_to_fit`](Self::shrink_to_fit) also hold the lock in proportion to the keys.
+/// A request costs one hash, one lock and constant time. When the index is full, one request moves all keys to an index
+/// of twice the size, under the lock. That takes some 20 ns a key: 20 ms at a million keys.
+/// [`shrink_to_fit`](Self::shrink_to_fit), and [`drain`](Self::drain) after a timeout, hold the lock for a time
+/// proportional to the number of keys.
 ///
 /// # User code and the lock
 ///
-/// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`request_ref`](Self::request_ref), `From` run under the lock,
-/// before anything changes. They must not use the queue: that would deadlock. `Drop` and the
-/// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. A panic in any of these, except in `Drop`, leaves the queue
-/// usable.
+/// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`request_ref`](Self::request_ref), `From`
+/// run under the lock, before anything changes. They must not use the queue: that would deadlock. `Drop` and the
+/// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. If any of these panics, the queue stays usable. A
+/// panic in `Drop` is the exception.
 ///
 /// # Examples
 ///
@@ -154,8 +159,8 @@ impl<K: Key> WorkQueue<K> {
 impl<K: Key, S> WorkQueue<K, S> {
     /// Returns a view of this queue that gives requests this priority.
     ///
-    /// A request raises the level of a key and never lowers it; `enqueue_if_absent` never raises it. A ready key whose level
-    /// rises moves behind the other keys of that level.
+    /// A request can raise the level of a key, but never lowers it. `enqueue_if_absent` does not raise it either. If
+    /// the level of a ready key rises, the key moves to the tail of the new level.
     #[must_use]
     pub fn at(&self, priority: Priority) -> View<'_, K, S> {
         View::new(self).at(priority)
@@ -209,7 +214,8 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.try_dequeue(|| false)
     }
 
-    /// Takes the next key. Blocks until a key is ready or the queue is shut down, for at most `timeout` by the queue's clock.
+    /// Takes the next key. Blocks until a key is ready or the queue is shut down, for at most `timeout` by the queue's
+    /// clock.
     ///
     /// # Errors
     ///
@@ -227,10 +233,11 @@ impl<K: Key, S> WorkQueue<K, S> {
         })
     }
 
-    /// Shuts the queue down, or makes an earlier shutdown stricter. Waits for no claim.
+    /// Shuts the queue down, or makes an earlier shutdown stricter. Does not wait for claims.
     ///
-    /// A call that is no stricter than the last one changes nothing. From now on requests return [`EnqueueOutcome::Closed`];
-    /// claims go on and may end at any time. The queue is locked for at most 1,024 records at a time.
+    /// After this call, requests return [`EnqueueOutcome::Closed`]. Existing claims stay valid and may end at any time.
+    /// A call that is no stricter than an earlier one changes nothing. The queue is locked for at most 1,024 records at
+    /// a time.
     ///
     /// | mode | ready | delayed | pending rerun soft / now | pending rerun at(t) | requeue or retry afterwards |
     /// |---|---|---|---|---|---|
@@ -242,21 +249,24 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// # Panics
     ///
-    /// If a key's `Clone` panics. The queue is shut down all the same. The report omits a key that is being processed and cannot
-    /// be cloned.
+    /// If a key's `Clone` panics. The queue is shut down nevertheless. The report omits a key that is being processed
+    /// and cannot be cloned.
     #[doc(alias = "stop")]
     #[doc(alias = "close")]
     pub fn shutdown(&self, mode: Shutdown) {
         self.shared.shut_down(mode);
     }
 
-    /// Shuts the queue down and waits until no key is ready or being processed, for at most `timeout` by the queue's clock.
+    /// Shuts the queue down and waits until no key is ready or being processed. Waits for at most `timeout` by the
+    /// queue's clock.
     ///
-    /// The shutdown is [`Shutdown::ServeReady`], unless a mode has been set before. The end of the last claim or a stricter
-    /// shutdown ends the wait. After a timeout the queue goes on serving, and `drain` can be called again. A thread that holds a
-    /// claim of this queue waits for the whole timeout.
+    /// The mode is [`Shutdown::ServeReady`], unless an earlier shutdown set another one. The wait ends early if a
+    /// stricter shutdown drops the last ready keys. After a timeout the queue continues to serve, and `drain` can be
+    /// called again. Do not call this on a thread that holds a claim of this queue: it would wait for the whole
+    /// timeout.
     ///
-    /// Each report names all runs that the shutdown has dropped so far. The queue keeps them until its last handle is dropped.
+    /// Each report names all runs that the shutdown has dropped so far. The queue keeps them until its last handle is
+    /// dropped.
     ///
     /// # Panics
     ///
@@ -272,7 +282,7 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.locked.lock().records.ready()
     }
 
-    /// Whether no key is ready. Keys may be delayed or being processed.
+    /// Returns whether no key is ready. Keys may be delayed or being processed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -296,17 +306,18 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.locked.lock().records.metrics()
     }
 
-    /// Returns when the next delayed key is due; `None` without a delay that ends. Looks, under the lock, only at keys that are
-    /// due at about that time.
+    /// Returns the time at which the next delayed key is due; `None` if no delay ends. Under the lock, this visits only
+    /// keys that are due at about that time.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let due = self.shared.locked.lock().records.next_due()?;
         self.clock().instant(due)
     }
 
-    /// Releases memory that the queue no longer needs. By itself a queue keeps room for the most keys that it has held at once.
+    /// Releases memory that the queue no longer needs. Without this call, a queue keeps room for the most keys that it
+    /// ever held at once.
     ///
-    /// Records do not move, so a late key that stays keeps the room of all keys before it.
+    /// Records do not move, so unused room before the last record in use stays.
     pub fn shrink_to_fit(&self) {
         self.shared.locked.lock().records.shrink_to_fit();
     }
@@ -317,7 +328,7 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.config.clock.clone()
     }
 
-    /// Returns the name in log lines and thread names.
+    /// Returns the queue's name, which appears in log lines and thread names.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.config.name
@@ -344,14 +355,14 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         }
     }
 
-    /// Whether the key needs no run, except a requeue, or one that was asked for a later time without a reason.
+    /// Returns whether no run of the key is owed. Requeues and reasonless future runs do not count.
     pub(crate) fn is_settled(&self, key: &K) -> bool {
         let hash = self.hash(key);
         let locked = self.shared.locked.lock();
         locked.records.find(hash, |known| known == key).is_none_or(|index| locked.records.is_settled(index))
     }
 
-    /// Whether a key is ready, delayed or being processed.
+    /// Returns whether a key is ready, delayed or being processed.
     ///
     /// # Panics
     ///

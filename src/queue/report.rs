@@ -28,7 +28,7 @@ pub enum KeyState {
     Ready(Priority),
     /// The key becomes ready at this time; `None`: never.
     Delayed(Option<Instant>),
-    /// A claim holds the key. The rerun follows.
+    /// A claim holds the key. The field is the pending rerun.
     Processing(PendingRerun),
 }
 
@@ -61,7 +61,7 @@ pub enum PendingRerun {
     Now,
 }
 
-/// The outcomes of the requests of a batch.
+/// Counts the requests of a batch by outcome.
 ///
 /// # Examples
 ///
@@ -179,7 +179,7 @@ impl<K> DrainReport<K> {
         Self { ready: Vec::new(), processing: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Whether no key is ready or being processed.
+    /// Returns whether no key is ready or being processed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.ready.is_empty() && self.processing.is_empty()

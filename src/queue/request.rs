@@ -4,15 +4,15 @@ use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 use std::time::Duration;
 
-/// The most records that one section of the queue's lock handles.
+/// The maximum number of records that one section of the queue's lock handles.
 pub(crate) const BATCH: u32 = 1024;
 
-/// The priority level of a key. Each level is first in, first out. Higher levels are served first, without starving lower ones:
-/// see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND).
+/// The priority level of a key. Each level is first in, first out. Higher levels are served first, without starving
+/// lower ones: see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND).
 ///
-/// A key keeps the highest level that was requested for it until the queue forgets it, however its runs end, as in
-/// controller-runtime: until the key is as desired, its retries are as urgent as the request was. So a key with periodic requeues
-/// stays at its level. Enqueue such a key at the level that its requeues may have.
+/// A key keeps the highest level that was requested for it until the queue forgets it, however its runs end. Its
+/// retries are as urgent as the request was, as in controller-runtime. A key with periodic requeues is never forgotten
+/// and never loses its level: enqueue it at the level that its requeues may have.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ impl Priority {
 
 /// The reasons for a run, as a set. The reasons of all requests that led to a run are merged.
 ///
-/// The low eleven bits are named here; [`Reasons::user`] gives the remaining five to the program.
+/// Eleven reasons are predefined. [`Reasons::user`] returns five more, which the program defines.
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ impl Reasons {
     pub const NONE: Self = Self(0);
     /// A poller listed the key.
     pub const POLL: Self = Self(1);
-    /// An event for the key, of no particular kind.
+    /// An event named the key, but not the kind of change.
     pub const EVENT: Self = Self(1 << 1);
     /// A sweep over all known keys.
     pub const RESYNC: Self = Self(1 << 2);
@@ -113,13 +113,13 @@ impl Reasons {
         Self(1 << (11 + n))
     }
 
-    /// Whether every reason of `other` is in this set.
+    /// Returns whether every reason of `other` is in this set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether no reason was given.
+    /// Returns whether no reason was given.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -152,7 +152,7 @@ impl BitOrAssign for Reasons {
 }
 
 impl fmt::Display for Reasons {
-    /// The names, separated by commas; `none` for the empty set.
+    /// Writes the names, separated by commas; `none` for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for bit in (0..16).filter(|bit| self.0 & (1 << bit) != 0) {
@@ -216,8 +216,8 @@ pub enum EnqueueMethod {
     },
     /// See [`Enqueue::enqueue_resync`](crate::Enqueue::enqueue_resync).
     EnqueueResync,
-    /// Like `EnqueueResync`, for the keys that the [gates](crate::run::Gate::selects) of a controller select. Other keys are ignored. A
-    /// bare queue takes all keys.
+    /// Like `EnqueueResync`, but only for the keys that the [gates](crate::run::Gate::selects) of a controller select.
+    /// Other keys are ignored. A queue without a controller takes all keys.
     EnqueueSelected,
 }
 
@@ -295,7 +295,7 @@ pub enum EnqueueOutcome {
     Merged,
     /// The request set the delay of the key.
     Scheduled,
-    /// The key waits for the end of a delay that was set before.
+    /// The key still waits for the end of an earlier delay.
     Held,
     /// The key is being processed and runs again afterwards.
     Rerun,
@@ -364,9 +364,9 @@ pub enum DroppedRun {
     Ready,
     /// The key was delayed.
     Delayed,
-    /// The key was being processed and was to run again.
+    /// The key was being processed and had a pending rerun.
     PendingRerun,
-    /// The run asked for another one after the shutdown, or was aborted.
+    /// After the shutdown, the run asked for another one, was aborted, or was deferred.
     Requeue,
     /// The run failed after the shutdown.
     Retry,

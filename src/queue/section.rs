@@ -1,8 +1,8 @@
-//! Sections of a queue's lock, and the wakeups that a change causes.
+//! Locked sections of a queue, and the wakeups that their changes cause.
 //!
-//! When a section ends, it decides under the lock which threads to wake, releases the lock, and only then wakes them, starts the
-//! timer and calls the hook. A panic in the section ends it in the same way, so the queue stays usable. The short ways of a
-//! request, a dequeue and a claim hold the lock without a section, because they seldom wake a thread.
+//! At its end, a section decides under the lock which threads to wake. It releases the lock, and only then wakes them,
+//! starts the timer and calls the hook. After a panic, a section does the same, so the queue stays usable. The fast
+//! paths of requests, dequeues and claims hold the lock without a section, because they seldom wake a thread.
 
 use std::cell::Cell;
 use std::mem;
@@ -19,12 +19,13 @@ use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 
 impl<K: Key> QueueShared<K> {
-    /// Does `work` under the lock, then wakes the threads that its changes concern.
+    /// Runs `work` under the lock, then wakes the threads that its changes concern.
     pub(crate) fn with_lock<R>(self: &Arc<Self>, work: impl FnOnce(&mut LockedSection<'_, '_, K>) -> R) -> R {
         self.with_guard(self.locked.lock(), work)
     }
 
-    /// Does `work` under the lock that the caller has taken, releases the lock, then wakes the threads that its changes concern.
+    /// Runs `work` under a lock that the caller has taken, releases the lock, then wakes the threads that the changes
+    /// concern.
     pub(super) fn with_guard<R>(
         self: &Arc<Self>,
         mut guard: MutexGuard<'_, Locked<K>>,
@@ -42,13 +43,13 @@ impl<K: Key> QueueShared<K> {
         result
     }
 
-    /// Releases the lock after a short way, then wakes the threads that its effects concern.
+    /// Releases the lock after a fast path, then wakes the threads that its effects concern.
     #[cold]
     pub(super) fn finish(self: &Arc<Self>, guard: MutexGuard<'_, Locked<K>>, effects: Effects) {
         self.with_guard(guard, |section| section.effects = effects);
     }
 
-    /// Whether a thread or a hook waits for the keys that became ready.
+    /// Returns whether a thread or a hook waits for the keys that became ready.
     #[inline]
     pub(super) fn is_awaited(&self, locked: &Locked<K>, effects: &Effects) -> bool {
         effects.readied > 0 && locked.consumers.asleep() > 0 || effects.from_empty && self.config.on_ready.is_some()
@@ -72,7 +73,7 @@ impl<K: Key> QueueShared<K> {
     }
 }
 
-/// One use of the queue's lock.
+/// A locked section: one use of the queue's lock.
 pub(crate) struct LockedSection<'s, 'g, K: Key> {
     pub(super) shared: &'s Arc<QueueShared<K>>,
     pub(super) guard: &'s mut MutexGuard<'g, Locked<K>>,
@@ -81,7 +82,7 @@ pub(crate) struct LockedSection<'s, 'g, K: Key> {
     time: Cell<Nanos>,
 }
 
-/// The threads to wake once the lock is released.
+/// The wakeups and calls that follow once the lock is released.
 struct PendingWakeups {
     consumers: usize,
     drainers: usize,
@@ -120,13 +121,13 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
         self.unlocked(thread::yield_now);
     }
 
-    /// Does `work` without the lock. The time is read again afterwards.
+    /// Runs `work` without the lock. The time is read again afterwards.
     pub(super) fn unlocked(&mut self, work: impl FnOnce()) {
         MutexGuard::unlocked(self.guard, work);
         self.time.set(Nanos::NEVER);
     }
 
-    /// Draws the backoff of the queue itself.
+    /// Returns the queue's own backoff after this many failures, with jitter.
     pub(super) fn backoff(&mut self, failures: u32) -> Duration {
         let draw = self.guard.draws.draw();
         self.shared.config.backoff.jittered(failures, draw)
@@ -165,7 +166,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
             wakeups.timer = TimerAction::StartThread;
         }
         if locked.records.mode().is_some() {
-            // Consumers return once no more key can come, and drains once no key is left.
+            // Consumers return once no key can become ready, and drains once no key is ready or being processed.
             clock.clear_alarm(&mut locked.alarm);
             if locked.records.is_over() {
                 wakeups.consumers += locked.consumers.mark_woken(usize::MAX, clock);
@@ -178,7 +179,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
     }
 }
 
-/// Ends a section if its work panics.
+/// A drop guard that ends a section if its work panics.
 struct Unwinding<'a, 's, 'g, K: Key>(&'a mut LockedSection<'s, 'g, K>);
 
 impl<K: Key> Drop for Unwinding<'_, '_, '_, K> {

@@ -1,7 +1,7 @@
 //! The queue's lock, and the records under it.
 //!
-//! Lock order: the queue's lock, then the lock of a timer thread or of a held clock. No user code runs under them, except `Eq`,
-//! `Clone` and `From<&Q>` of a key, before anything has changed.
+//! Lock order: the queue's lock, then the lock of a timer thread or of a held clock. No user code runs under them,
+//! except `Eq`, `Clone` and `From<&Q>` of a key, before anything has changed.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -38,7 +38,7 @@ pub(crate) struct QueueConfig {
     pub(crate) timing: bool,
     /// Options of the queue's own timer thread.
     pub(crate) threads: ThreadOptions,
-    /// The most records that a shutdown looks at in one section.
+    /// The maximum number of records that a shutdown visits in one section.
     pub(crate) sweep: u32,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -73,16 +73,16 @@ pub(crate) struct Locked<K> {
     pub(crate) records: Records<K>,
     pub(super) consumers: WaiterCounts,
     pub(super) drainers: WaiterCounts,
-    /// The number of keys taken when a consumer last found the queue empty.
+    /// The count of taken keys when a consumer last found the queue empty.
     pub(super) taken_at_wait: usize,
-    /// When the timer next looks at the wheel.
+    /// The time at which the timer next turns the wheel.
     pub(super) turn_at: Nanos,
-    /// The same on a held clock, which needs no timer thread.
+    /// The alarm for that time on a held clock, which needs no timer thread.
     pub(super) alarm: Option<Alarm>,
     pub(super) timer: TimerThread,
     /// How often in a row the system has refused a timer thread.
     pub(super) refusals: u32,
-    /// The queue is shut down or has been refused its timer thread, so each section checks for more work.
+    /// Set after a shutdown or a refused timer thread: fast paths are off, so that each section checks for more work.
     pub(super) restless: bool,
     /// The number of handles. The last one closes the queue.
     pub(super) handles: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Locked<K> {
 pub(super) enum TimerThread {
     None,
     Starting,
-    /// The system gave no thread. While delays stand, the queue asks again at its first use after this time.
+    /// The system refused the thread. While delays are pending, the queue tries again on its first use after this time.
     Refused(Nanos),
     Running(Joiner),
 }
@@ -103,13 +103,13 @@ pub(super) enum TimerThread {
 pub(super) enum TimerAction {
     None,
     StartThread,
-    /// The timer thread sleeps for too long.
+    /// Wake the timer thread, which would sleep too long.
     Wake,
-    /// A held clock has already passed the time.
+    /// Turn the wheel now, because a held clock has already passed the time.
     TurnNow,
 }
 
-/// Why a consumer got no claim.
+/// The reason why a consumer got no claim.
 #[derive(Debug)]
 pub(crate) enum NoClaim {
     Empty,
@@ -156,8 +156,8 @@ impl<K: Key> QueueShared<K> {
         self.config.clock.nanos()
     }
 
-    /// Wakes all consumers, so that each checks its `stop` condition under the lock. Once this has returned, a consumer whose
-    /// condition held before the call takes no key.
+    /// Wakes all consumers, so that each checks its `stop` condition under the lock. A consumer with a condition that
+    /// held before this call takes no key after it returns.
     pub(crate) fn wake_consumers(&self) {
         let count = self.locked.lock().consumers.mark_woken(usize::MAX, &self.config.clock);
         self.consumers.notify(count);
@@ -167,8 +167,8 @@ impl<K: Key> QueueShared<K> {
         self.close(|_| mode);
     }
 
-    /// Shuts down in the mode that `mode` returns for the current one. The first section refuses further requests, and later
-    /// sections change the records. Threads that shut down or drain at the same time share that work.
+    /// Shuts down in the mode that `mode` returns for the current one. The first section refuses further requests, and
+    /// later sections change the records. Threads that shut down or drain at the same time share that work.
     fn close(self: &Arc<Self>, mode: impl FnOnce(Option<Shutdown>) -> Shutdown) {
         let (mut mode, mut gone, mut panic) = (Some(mode), Vec::new(), None);
         let sweep = self.config.sweep;
@@ -230,7 +230,7 @@ impl<K: Key> QueueShared<K> {
         self.locked.lock().records.has_ready()
     }
 
-    /// Whether a dequeue would return at once: a key is ready, or the queue is shut down and served.
+    /// Returns whether a dequeue would return at once: a key is ready, or the queue is shut down and empty.
     pub(crate) fn is_due(&self) -> bool {
         let locked = self.locked.lock();
         locked.records.has_ready() || locked.records.is_over()
@@ -241,12 +241,13 @@ impl<K: Key> QueueShared<K> {
         self.locked.lock().records.shuffle(draw).cloned()
     }
 
-    /// Returns the key that has been ready longest, and since when; `None` if the queue does not measure this.
+    /// Returns the key that has been ready longest, and the time at which it became ready. `None` if the queue does not
+    /// measure this.
     pub(crate) fn oldest(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.oldest().map(|(key, since)| (key.clone(), since))
     }
 
-    /// Returns the delayed key that is due first, and when.
+    /// Returns the delayed key that is due first, and its due time.
     pub(crate) fn next_delayed(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.next_delayed().map(|(key, due)| (key.clone(), due))
     }
@@ -256,7 +257,7 @@ impl<K: Key> QueueShared<K> {
         self.locked.lock().records.key_in_process(index).cloned()
     }
 
-    /// Measures from now on how long keys are ready before a claim takes them.
+    /// Starts to measure how long keys are ready before a claim takes them.
     pub(crate) fn measure(&self) {
         let now = self.now();
         self.locked.lock().records.measure(now);

@@ -20,13 +20,13 @@ enum SlabSlot<K> {
     Free(u32),
 }
 
-/// Ends the chain of free slots.
+/// The end of the chain of free slots.
 const END: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
     slots: Vec<SlabSlot<K>>,
-    /// By index. Shorter than the slots if the last records have had no delay or failure.
+    /// The delay states by index. Shorter than the slots if the last records have had no delay or failure.
     delay: Vec<DelayState>,
     first_free: u32,
     /// Ticks of the wheel are 2^this nanoseconds.
@@ -49,7 +49,7 @@ impl<K> Slab<K> {
     ///
     /// # Panics
     ///
-    /// If the queue would hold more than some four billion keys.
+    /// If the queue would hold more than about four billion keys.
     #[inline(always)]
     pub(crate) fn insert(&mut self, key: K, hash: u32, line: LineState) -> u32 {
         let used = SlabSlot::Used(KeyRecord { key, link: ListLink::FREE, hash, line });
@@ -65,7 +65,7 @@ impl<K> Slab<K> {
         index
     }
 
-    /// Adds a slot at the end, if none is free.
+    /// Adds a slot at the end. Called if no slot is free.
     #[inline(never)]
     fn push(&mut self, slot: SlabSlot<K>) -> u32 {
         let index = self.bound();
@@ -114,7 +114,7 @@ impl<K> Slab<K> {
         self.delay[index] = DelayState { slack, ..delay };
     }
 
-    /// Sets the slack of a record that has a due time and is not in the wheel, as an exponent of ticks.
+    /// Sets the slack of a record, as an exponent of ticks. The record has a due time and is not in the wheel.
     pub(crate) fn set_slack(&mut self, index: u32, slack: u8) {
         self.delay[index as usize].slack = slack;
     }

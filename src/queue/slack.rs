@@ -1,23 +1,24 @@
-//! How late a delay may end. Delays that end at about the same time then share a wakeup.
+//! Timer slack: how late a delay may end, so that delays with similar ends share a wakeup.
 
 use std::time::Duration;
 
 use crate::base::time::Nanos;
 
-/// The precision of delays. The longer a delay is, the coarser is the time to which its end is rounded up.
+/// The precision of delays. The end of a longer delay is rounded up to a coarser time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerSlack {
-    /// A delay ends late by at most 1/2^this of itself,
+    /// A binary exponent: a delay ends late by at most 1/2^`part` of itself.
     part: u32,
-    /// and by at most this many nanoseconds.
+    /// The upper limit on the lateness, in nanoseconds.
     most: Nanos,
 }
 
 impl TimerSlack {
-    /// A delay ends at its tick.
+    /// No slack: a delay ends at its tick.
     pub(crate) const NONE: Self = Self { part: 0, most: Nanos::ZERO };
 
-    /// Chosen by measurement: within one second as many wakeups as a timer with ticks of some 3 ms, and fewer for longer delays.
+    /// The default, chosen by measurement. Delays up to one second cause as many wakeups as with ticks of about 3 ms,
+    /// and longer delays cause fewer.
     pub(crate) const DEFAULT: Self = Self { part: 8, most: Nanos(1 << 23) };
 
     /// Allows one `part`th of a delay, rounded down to a power of two, and at most `most`.

@@ -1,13 +1,14 @@
 //! A key that has been taken from the queue.
 //!
-//! Claims are moved often, and right after they were made. A processor stalls if it loads a word that it has just stored in parts.
-//! Therefore a claim consists of whole words. Only its pointer has an unused value, which marks "no claim".
+//! A claim consists of whole words, because claims are moved often, and right after they were made. A processor stalls
+//! if it loads a word that it has just stored in parts. Only the claim's pointer has an unused value, which marks "no
+//! claim".
 
 use super::request::{Priority, Reasons};
 use super::state::{DelayState, LineState};
 use crate::base::time::Nanos;
 
-/// A key that a claim has taken.
+/// A key that was taken from the queue, with the data of its claim.
 #[derive(Debug)]
 pub(crate) struct Taken<K> {
     pub(crate) key: K,
@@ -19,7 +20,7 @@ pub(crate) struct Taken<K> {
     marks: u64,
 }
 
-/// Stands for the record of a claim that has ended.
+/// The value of `record` after the claim has ended.
 const ENDED: u64 = u64::MAX;
 
 const REASONS: u32 = 32;
@@ -50,7 +51,7 @@ impl<K> Taken<K> {
         index
     }
 
-    /// Whether the claim has ended.
+    /// Returns whether the claim has ended.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.record == ENDED
@@ -77,12 +78,12 @@ impl<K> Taken<K> {
         }
     }
 
-    /// Whether a request has moved the run before the end of its backoff.
+    /// Returns whether a request has moved the run before the end of its backoff.
     pub(crate) fn is_early(&self) -> bool {
         self.marks & EARLY != 0
     }
 
-    /// Whether more keys were ready.
+    /// Returns whether more keys were ready when this one was taken.
     #[inline]
     pub(crate) fn leaves_more(&self) -> bool {
         self.marks & MORE != 0

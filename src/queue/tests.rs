@@ -105,7 +105,7 @@ fn end(queue: &Queue, ending: Ending) {
     queue.try_dequeue().unwrap().end(ending);
 }
 
-/// Returns a queue with the key in this state. A restless queue takes the long way only.
+/// Returns a queue with the key in this state. A restless queue takes only the slow paths.
 fn queue(before: Before, timing: bool, restless: bool) -> (ManualClock, Queue) {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1));
@@ -234,7 +234,7 @@ fn a_dequeue_is_as_the_rule_says_and_as_the_long_way_in_every_state() {
     }
 }
 
-/// Claims the key, then lets a request come.
+/// Claims the key, then makes a request for it.
 fn claimed(queue: &Queue, rerun: Option<EnqueueMethod>) -> Claim<String> {
     admit(queue, EnqueueMethod::Enqueue);
     let claim = queue.try_dequeue().unwrap();

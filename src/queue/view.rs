@@ -1,4 +1,4 @@
-//! A queue with a priority or reasons.
+//! Views of a queue, which set a priority or add reasons.
 
 use std::hash::BuildHasher;
 
@@ -7,9 +7,9 @@ use super::report::Tally;
 use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 
-/// A queue that gives its requests a priority, and adds reasons to them.
+/// A view of a queue that sets the priority of requests, and adds reasons to them.
 ///
-/// Made by [`WorkQueue::at`] and [`WorkQueue::because`]. Use it through [`Enqueue`].
+/// Created by [`WorkQueue::at`] and [`WorkQueue::because`]. Use it through [`Enqueue`].
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ use super::{Key, WorkQueue};
 #[derive(Debug)]
 pub struct View<'a, K: Key, S> {
     queue: &'a WorkQueue<K, S>,
-    /// The priority of all requests; `None` leaves each its own.
+    /// The priority of all requests; `None` keeps the priority of each request.
     priority: Option<Priority>,
     reasons: Reasons,
 }

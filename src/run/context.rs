@@ -15,10 +15,10 @@ use crate::queue::{Priority, Reasons};
 
 /// The context of a run: its deadline, its cancellation and its reasons.
 ///
-/// Threads cannot be killed, so cancellation is cooperative. Call [`is_cancelled`](Self::is_cancelled) or [`check`](Self::check)
-/// between steps, wait with [`sleep`](Self::sleep), and unblock other calls with [`on_cancel`](Self::on_cancel). A run is
-/// cancelled when its deadline passes, and when its workers are aborted. A shutdown aborts after its grace period, not at its
-/// beginning.
+/// Threads cannot be killed, so cancellation is cooperative. Call [`is_cancelled`](Self::is_cancelled) or
+/// [`check`](Self::check) between steps, wait with [`sleep`](Self::sleep), and unblock other calls with
+/// [`on_cancel`](Self::on_cancel). A run is cancelled when its deadline passes, and when its workers are aborted. A
+/// shutdown aborts after its grace period, not at its beginning.
 ///
 /// # Examples
 ///
@@ -57,7 +57,7 @@ struct RunToken {
     _at_term_end: Option<OnCancel>,
 }
 
-/// The reasons for a call of a run.
+/// The data that a run passes to its context: reasons, failures, priority and queueing time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunInfo {
     pub(crate) reasons: Reasons,
@@ -67,8 +67,8 @@ pub(crate) struct RunInfo {
 }
 
 impl Context {
-    /// Creates a context without a run, for manual calls and tests. It uses the system clock, has no deadline and is never
-    /// cancelled.
+    /// Creates a context without a run, for manual calls and tests. It uses the system clock, has no deadline and is
+    /// never cancelled.
     #[must_use]
     pub fn detached() -> Self {
         Self::detached_with(Clock::system(), CancellationToken::new())
@@ -105,12 +105,12 @@ impl Context {
         Self { clock, deadline, abort, token: OnceLock::new(), slot, fence: None, call }
     }
 
-    /// Lets the context end with a term.
+    /// Ties the context to a term: it is cancelled when the term ends.
     pub(crate) fn in_term(self, fence: Option<Fence>) -> Self {
         Self { fence, ..self }
     }
 
-    /// Lets the next run end with this term.
+    /// Ties the next run to this term: the run is cancelled when the term ends.
     pub(crate) fn enter_term(&mut self, fence: &Fence) {
         self.fence = Some(fence.clone());
     }
@@ -120,7 +120,7 @@ impl Context {
         self.slot = Some(Arc::clone(slot));
     }
 
-    /// Returns the name of the thread of the run.
+    /// Returns the name of the run's thread.
     pub(crate) fn thread(&self) -> Option<&str> {
         self.slot.as_deref().map(|slot| slot.name.as_str())
     }
@@ -174,18 +174,19 @@ impl Context {
         self.check_term()
     }
 
-    /// Returns an error if the term of the run has ended. Then the run must write nothing more.
+    /// Returns an error if the term of the run has ended. The run must then stop writing.
     pub(crate) fn check_term(&self) -> Result<(), Cancelled> {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
 
-    /// Returns the right of this process to write, as its leadership gives it.
+    /// Returns the right of this process to write while it leads.
     ///
-    /// Without an election, it lasts for ever and has no [number](Fence::number).
+    /// Without an election, the right never ends and has no [number](Fence::number).
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if this process no longer leads, or is no member of its group any more. Then the run must write nothing more.
+    /// Returns [`Cancelled::TermEnded`] if this process has lost its leadership or its membership of the group. The run
+    /// must then stop writing.
     pub fn fence(&self) -> Result<Fence, Cancelled> {
         let fence = self.fence.clone().unwrap_or_else(|| Fence::unlimited(None));
         fence.check()?;
@@ -206,7 +207,8 @@ impl Context {
         let signal = AutoResetEvent::new(self.clock.clone());
         let until = self.clock.nanos().after(duration).min(self.deadline);
         let wake = Arc::clone(&signal);
-        // The deadline limits the wait itself. The run's own token must not wake it: its cancellation does not end the run.
+        // The deadline limits the wait itself. The run's own token must not wake it: its cancellation does not end the
+        // run.
         let _guard = self.abort.on_cancel(move || wake.set());
         let wake = Arc::clone(&signal);
         let _at_term_end = self.fence.as_ref().map(|fence| fence.ended().on_cancel(move || wake.set()));
@@ -216,10 +218,10 @@ impl Context {
 
     /// Calls `f` when the run is cancelled, or at once if it already is.
     ///
-    /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. `f` runs on the
-    /// cancelling thread, which is the watchdog at the deadline, so it must be short. If the guard outlives the run, an abort
-    /// still calls `f`. A [detached](OnCancel::detach) callback ends with the run, unless a clone of the [`token`](Self::token)
-    /// outlives the run.
+    /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. `f` runs on
+    /// the cancelling thread, which is the watchdog at the deadline, so it must be short. If the guard outlives the
+    /// run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the run, unless a clone of the
+    /// [`token`](Self::token) outlives the run.
     pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
         self.token().on_cancel(f)
     }
@@ -244,7 +246,7 @@ impl Context {
         &run.token
     }
 
-    /// Returns all reasons for this run since the last one began.
+    /// Returns the reasons of all requests since the previous run began.
     #[must_use]
     pub fn reasons(&self) -> Reasons {
         self.call.reasons
@@ -262,8 +264,8 @@ impl Context {
         self.call.priority
     }
 
-    /// Returns the time that the key was queued, at most since the start of the workers. `None` in a poll and in a context
-    /// without a run.
+    /// Returns how long the key was queued, counted from the start of the workers at the earliest. `None` in a poll and
+    /// in a context without a run.
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
         self.call.queued_for

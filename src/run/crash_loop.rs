@@ -13,20 +13,23 @@ use crate::queue::Key;
 use crate::run::error::BoxError;
 use crate::run::retry_after::RetryAfter;
 
-/// With fewer records than this, expired records are not removed.
+/// The number of records below which expired records are not removed.
 const FEW: usize = 16;
 
 /// Backoff per key for processes, connections or sessions that start successfully and end too soon.
 ///
-/// A [`RetryPolicy`](crate::RetryPolicy) handles only failed runs. A reconciler that starts a process succeeds even if the
-/// process ends a moment later, and would start it again at once. The guard counts such short runs, and returns the time to wait.
+/// A [`RetryPolicy`](crate::RetryPolicy) handles only failed runs. A reconciler that starts a process succeeds even if
+/// the process ends a moment later, and would start it again at once. The guard counts such short runs, and returns the
+/// time to wait.
 ///
-/// A run is short if it lasts less than `stable_for`. After the `n`-th short run in a row, the key waits for the `n`-th delay of
-/// the backoff, with jitter. The backoff's limit of retries does not apply. After a longer run, the count is zero and the key may
-/// start at once. The count is also zero if the key is not started within `stable_for` after its delay.
+/// A run is short if it lasts less than `stable_for`. After the `n`-th short run in a row, the key waits for the `n`-th
+/// delay of the backoff, with jitter. The backoff's limit of retries does not apply. After a longer run, the count is
+/// zero and the key may start at once. The count is also zero if the key is not started within `stable_for` after its
+/// delay.
 ///
-/// The guard keeps a record of each key that started or ended recently, within `stable_for` and the delay. New records push out
-/// expired ones. [`forget`](Self::forget) removes a record at once.
+/// The guard keeps a record of each key that started or ended recently. A record expires `stable_for` after the start
+/// of a run, or `stable_for` after the delay that followed it. New records push out expired ones.
+/// [`forget`](Self::forget) removes a record at once.
 ///
 /// # Panics
 ///
@@ -89,7 +92,7 @@ pub struct CrashLoopGuard<K> {
 
 struct RunRecords<K> {
     by_key: HashMap<K, RunRecord>,
-    /// Expired records are removed at this number of records.
+    /// The number of records at which expired ones are removed.
     sweep_at: usize,
     draws: Draws,
 }
@@ -109,7 +112,8 @@ enum RecordPhase {
 }
 
 impl RunRecord {
-    /// Returns whether the record can be removed: the run is stable, or the key was not started for `stable_for` after its delay.
+    /// Returns whether the record can be removed: the run is stable, or the key was not started for `stable_for` after
+    /// its delay.
     fn is_expired(&self, now: Nanos, stable_for: Duration) -> bool {
         let (RecordPhase::Started(since) | RecordPhase::Waiting(since)) = self.phase;
         now >= since.after(stable_for)
@@ -153,9 +157,9 @@ impl<K: Key> CrashLoopGuard<K> {
 
     /// Records the end of `key`. Returns the time to wait before its next start.
     ///
-    /// Returns zero if the key may start now: after a run of at least `stable_for`, after the delay, or if it was never started.
-    /// Only the first call after a start records an end. Later calls return the rest of the delay. Call this whenever the
-    /// reconciler finds that the process does not run.
+    /// Returns zero if the key may start now: after a run of at least `stable_for`, after the delay, or if it was never
+    /// started. Only the first call after a start records an end. Later calls return the rest of the delay. Call this
+    /// whenever the reconciler finds that the process does not run.
     #[must_use]
     pub fn ended(&self, key: &K) -> Duration {
         let now = self.clock.nanos();
@@ -181,12 +185,13 @@ impl<K: Key> CrashLoopGuard<K> {
 
     /// Records the end of `key`, as [`ended`](Self::ended) does, and fails if its next start must wait.
     ///
-    /// The error is for the reconciler to return. The run then counts as failed, so status, metrics and logs show the crash
-    /// loop, and the key runs again after the delay: the error contains a [`RetryAfter`]. The retry policy must allow retries.
+    /// The error is for the reconciler to return. The run then counts as failed, so status, metrics and logs show the
+    /// crash loop, and the key runs again after the delay: the error contains a [`RetryAfter`]. The retry policy must
+    /// allow retries.
     ///
     /// # Errors
     ///
-    /// If `key` must wait. The message tells the number of short runs in a row and the delay.
+    /// If `key` must wait. The message states the number of short runs in a row and the delay.
     pub fn check(&self, key: &K) -> Result<(), BoxError> {
         let delay = self.ended(key);
         if delay.is_zero() { Ok(()) } else { Err(CrashLoop(self.short_runs(key), RetryAfter::new(delay)).into()) }

@@ -15,13 +15,13 @@ pub use crate::base::error::BoxError;
 /// It is recognized anywhere in the chain of sources of a reconciler's error, unless the chain contains a [`Terminal`].
 ///
 /// - `Box<dyn Error + Send + Sync>`: recognized, whether boxed by `?` or as a source.
-/// - A custom error type: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
-/// - `anyhow::Error`: recognized as the error itself (`ready(vm)?`) and below `context(…)`, at any depth. Not recognized when
-///   attached *as* context (`error.context(RequeueAfter …)`), because a context is not a source.
+/// - Custom error types: return it from `source()`, or use `#[source]`, `#[from]` or `#[error(transparent)]`.
+/// - `anyhow::Error`: recognized as the error itself (`ready(vm)?`) and below `context(…)`, at any depth. Not
+///   recognized when attached *as* context (`error.context(RequeueAfter …)`), because a context is not a source.
 ///
-/// Its `source()` repeats the request as "requeue requested". This makes it recognizable below a wrapper that hides its type: a
-/// boxed `anyhow::Error` hides the type of the outermost error, but shows its sources. [`Terminal`], [`Muted`] and [`Cancelled`]
-/// do the same.
+/// Its `source()` repeats the request as "requeue requested". This makes it recognizable below a wrapper that hides its
+/// type: a boxed `anyhow::Error` hides the type of the outermost error, but shows its sources. [`Terminal`], [`Muted`]
+/// and [`Cancelled`] do the same.
 ///
 /// # Examples
 ///
@@ -103,7 +103,7 @@ impl Error for RequeueAfter {
 
 /// An error that a retry cannot fix. The key runs again only when it is enqueued.
 ///
-/// Created by [`terminal`]. No policy is asked. Recognized anywhere in the chain of sources; for `anyhow`, see [`RequeueAfter`].
+/// Created by [`terminal`]. No policy is asked. Like [`RequeueAfter`], recognized anywhere in the chain of sources.
 #[derive(Debug)]
 pub struct Terminal(pub(crate) Mark);
 
@@ -148,8 +148,8 @@ impl Error for Terminal {
 
 /// An error with quiet retries: they are logged at level debug only.
 ///
-/// Created by [`muted`]. Recognized anywhere in the chain of sources. The [`RetryPolicy`](crate::RetryPolicy) decides as for any
-/// error. If it does not retry the key, the error is logged normally. A marked [`Terminal`] is also logged normally.
+/// Created by [`muted`], and recognized anywhere in the chain of sources. The [`RetryPolicy`](crate::RetryPolicy)
+/// decides as for any error. An error that is not retried is logged normally, and a marked [`Terminal`] too.
 #[derive(Debug)]
 pub struct Muted(Mark);
 
@@ -182,7 +182,7 @@ impl Muted {
         find(error)
     }
 
-    /// Returns the marked error, or `error` itself if it is not a mark. Also looks through a wrapper that hides its type.
+    /// Returns the marked error, or `error` itself if it is no mark. Looks through a wrapper that hides its type.
     pub(crate) fn unwrap<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
         let hidden = || error.source().filter(|source| source.is::<Echo>());
         let muted = as_a::<Self>(error).or_else(|| as_a::<Self>(hidden()?));
@@ -211,8 +211,8 @@ impl Error for Muted {
     }
 }
 
-/// The error of a cancelled run. [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep) return
-/// it. Pass it on with `?`.
+/// The error of a cancelled run. [`Context::check`](crate::Context::check) and
+/// [`Context::sleep`](crate::Context::sleep) return it. Pass it on with `?`.
 ///
 /// # Examples
 ///
@@ -229,12 +229,12 @@ impl Error for Muted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The workers were aborted, possibly after the grace period of a shutdown. A run that returns this has not failed: its key
-    /// returns to the queue with its failures and reasons.
+    /// The workers were aborted, possibly after the grace period of a shutdown. A run that returns this has not failed:
+    /// its key returns to the queue with its failures and reasons.
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
-    /// This process no longer leads, or is no member of its group any more. A run that returns this has not failed.
+    /// This process has lost its leadership or its membership of the group. A run that returns this has not failed.
     TermEnded,
 }
 
@@ -288,10 +288,10 @@ impl fmt::Display for Panicked {
 
 impl Error for Panicked {}
 
-/// A copy of an error with a meaning, as its own first source.
+/// A copy of an error, which the error returns as its first source.
 ///
-/// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The meaning is then found
-/// in the sources.
+/// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The run loop
+/// then finds the copy among the sources.
 #[derive(Debug)]
 pub(crate) struct Echo {
     error: Echoed,
@@ -404,12 +404,12 @@ impl RetryAfter {
     }
 }
 
-/// Returns the error or the one that it echoes, if it has type `T`.
+/// Returns the error, or the error that it echoes, if that has type `T`.
 fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
-/// Displays an error with all its sources, for log lines. Omits sources that only tell the run loop what to do.
+/// Displays an error with all its sources, for log lines. Omits sources that only instruct the run loop.
 ///
 /// Shows a fixed text if the `Display` of an error panics.
 ///

@@ -1,4 +1,4 @@
-//! The limit of a term: work of a leader asks it before each write.
+//! Fences: the work of a leader checks its fence before each write.
 //!
 //! # Invariants
 //!
@@ -15,8 +15,9 @@ use crate::base::process::OwnerProcess;
 
 /// The right of a leader to write, from [`Context::fence`](crate::Context::fence).
 ///
-/// Ask it before each write that must not overlap with another leader's. A process may be paused between the question and the write.
-/// If that would do harm, write the [number](Self::number) too, and let the store refuse lower numbers.
+/// Check it before each write that must not overlap with another leader's. A process may be paused between the check
+/// and the write. If a late write would be harmful, write the [number](Self::number) too, and let the store refuse
+/// lower numbers.
 ///
 /// # Examples
 ///
@@ -40,17 +41,18 @@ struct FencedTerm {
     owner: OwnerProcess,
 }
 
-/// The time limit of a term that ends unless its elector renews it. The [example](crate::Elector#examples) of an elector has one.
+/// The time limit of a term that ends unless its elector renews it. The [example](crate::Elector#examples) of an
+/// elector has one.
 pub trait TermLimit: Any + Send + Sync {
-    /// Returns the time until no work may begin. Zero once the limit has passed, `None` without a limit.
+    /// Returns for how long work may still begin. Zero once the limit has passed, `None` without a limit.
     ///
     /// Called before each run and each fenced write, so it must be quick. A limit that has passed must not move again.
     fn remaining(&self) -> Option<Duration>;
 }
 
 impl Fence {
-    /// Creates the fence of a term without a limit. `number` is the fencing number, which must be greater than the numbers of all
-    /// earlier leaders, or `None`.
+    /// Creates the fence of a term without a limit. `number` is the fencing number, which must be greater than the
+    /// numbers of all earlier leaders, or `None`.
     #[must_use]
     pub fn unlimited(number: impl Into<Option<u64>>) -> Self {
         Self::new(number.into(), None)
@@ -58,8 +60,8 @@ impl Fence {
 
     /// Creates the fence of a term that ends by itself, for [`Term::fenced`](crate::manager::Term::fenced).
     ///
-    /// Choose a limit that is earlier by the [stop margin](crate::Elector::stop_margin) than the time from which on another process
-    /// may lead.
+    /// Choose a limit that is earlier, by the [stop margin](crate::Elector::stop_margin), than the moment at which
+    /// another process may lead.
     #[must_use]
     pub fn limited(number: impl Into<Option<u64>>, limit: Arc<dyn TermLimit>) -> Self {
         Self::new(number.into(), Some(limit))
@@ -78,17 +80,18 @@ impl Fence {
 
     /// Returns the fencing number of the term. Each later leader has a greater one.
     ///
-    /// `None` without an election, and if the elector has no numbers, as [`FileElector`](crate::FileElector).
+    /// `None` without an election, and if the elector has no numbers, such as [`FileElector`](crate::FileElector).
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         self.number
     }
 
-    /// Checks that the term has not ended. Ends it if its time is over.
+    /// Checks that the term is still running. Ends the term if its limit has passed.
     ///
     /// # Errors
     ///
-    /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back, and in a process that was forked from the leader.
+    /// Returns [`Cancelled::TermEnded`] if the leadership was lost or given back, and in a process that was forked from
+    /// the leader.
     #[inline]
     pub fn check(&self) -> Result<(), Cancelled> {
         let has_run_out = self.has_run_out();
@@ -101,7 +104,7 @@ impl Fence {
         Ok(())
     }
 
-    /// Returns the time until no work may begin, if the term is not extended. `None` if it has no limit.
+    /// Returns for how long work may still begin, unless the term is extended. `None` if it has no limit.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.term.limit.as_ref().and_then(|limit| limit.remaining())
@@ -114,7 +117,8 @@ impl Fence {
         limit.downcast_ref()
     }
 
-    /// Returns whether the term is still running. Unlike [`check`](Self::check), cancels no token, so this can be called under a lock.
+    /// Returns whether the term is still running. Unlike [`check`](Self::check), cancels no token, so this can be
+    /// called under a lock.
     #[must_use]
     pub fn lasts(&self) -> bool {
         !self.term.ended.is_cancelled() && !self.has_run_out()

@@ -1,9 +1,9 @@
-//! Gates: whether a controller may run a key now. A part of the kit for crates on top of this one.
+//! Gates, which decide whether a controller may run a key now. They are for crates that build on this one.
 //!
 //! # Invariants
 //!
-//! - A deferred key stays in its queue with its reasons and failures. The queue alone knows that it waits, so a gate need not forget a
-//!   key that was cancelled.
+//! - A deferred key stays in its queue with its reasons and failures. Only the queue knows that the key waits, so a
+//!   gate need not forget a cancelled key.
 
 use std::any::Any;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::run::fence::Fence;
 
 /// Decides whether a controller may run a key now.
 ///
-/// A controller asks its gates in order after it has taken a key from its queue, on the thread that would run the key. The key runs
-/// if all of them admit it. [`ControllerBuilder::gate`](crate::controller::ControllerBuilder::gate) adds a gate, and a watch may
-/// [bring](GateSource) one.
+/// A controller takes a key from its queue, then asks its gates in order, on the thread that would run the key. The key
+/// runs if all of them admit it. [`ControllerBuilder::gate`](crate::controller::ControllerBuilder::gate) adds a gate,
+/// and a watch may [bring](GateSource) one.
 ///
 /// # Examples
 ///
@@ -56,7 +56,8 @@ pub trait Gate: Any + Send + Sync {
     /// A panic counts as a failed run of the key.
     fn admit(&self, key: &dyn GateKey, reasons: Reasons) -> Admission;
 
-    /// Called when the claim of a key that this or another gate has [refused](Admission::Refuse) has ended. The default does nothing.
+    /// Called after the claim of a [refused](Admission::Refuse) key has ended, even if another gate refused it. The
+    /// default does nothing.
     fn refused(&self, key: &dyn GateKey, reasons: Reasons) {
         let _ = (key, reasons);
     }
@@ -67,8 +68,8 @@ pub trait Gate: Any + Send + Sync {
         true
     }
 
-    /// Called before a [resync](GateHost::resync) for the gates. `is_last_done`: whether all keys of the resync before have been
-    /// enqueued. The default does nothing.
+    /// Called before a [resync](GateHost::resync) for the gates. `is_last_done`: whether all keys of the previous
+    /// resync have been enqueued. The default does nothing.
     fn resync_begins(&self, is_last_done: bool) {
         let _ = is_last_done;
     }
@@ -79,7 +80,7 @@ pub trait Gate: Any + Send + Sync {
     }
 }
 
-/// The controller of a new [`Gate`].
+/// A controller, as its new [`Gate`] sees it.
 #[derive(Clone)]
 pub struct GateHost<K: Key> {
     queue: WorkQueue<K>,
@@ -97,7 +98,8 @@ impl<K: Key> GateHost<K> {
         &self.queue
     }
 
-    /// Enqueues the keys of the watches that all gates [select](Gate::selects), and lets the pollers poll. Returns at once.
+    /// Enqueues the keys of the watches that all gates [select](Gate::selects), and asks the pollers to poll. Returns
+    /// at once.
     pub fn resync(&self) {
         (self.resync)();
     }
@@ -115,10 +117,11 @@ impl<K: Key> fmt::Debug for GateHost<K> {
 pub enum Admission {
     /// The key may run.
     Run,
-    /// The key may run. The permit is dropped when the run has ended, or at once if a later gate does not admit the key.
+    /// The key may run. The permit is dropped when the run has ended, or at once if a later gate does not admit the
+    /// key.
     RunWith(Permit),
-    /// The key waits in the queue, with its reasons and failures, until it is [released](GateKey::releaser) or this time is over.
-    /// [`Duration::MAX`] never ends.
+    /// The key waits in the queue, with its reasons and failures, until it is [released](GateKey::releaser) or this
+    /// time has passed. [`Duration::MAX`] never ends.
     Defer(Duration),
     /// The key leaves the queue without a run. Its failures are forgotten.
     Refuse,
@@ -131,7 +134,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Creates a permit that calls `at_end` when it is dropped. If it has a fence, the context of the run has it too.
+    /// Creates a permit that calls `at_end` when it is dropped. If the permit has a fence, the context of the run gets
+    /// it too.
     #[must_use]
     pub fn new(fence: Option<Fence>, at_end: impl FnOnce() + Send + 'static) -> Self {
         Self { fence, at_end: Some(Box::new(at_end)) }
@@ -164,14 +168,14 @@ pub trait GateKey: fmt::Debug {
     /// Returns the name of the controller.
     fn controller(&self) -> &str;
 
-    /// Returns the key itself, to be downcast.
+    /// Returns the key itself, for a downcast.
     fn as_any(&self) -> &dyn Any;
 
     /// Returns a hash of the key. It is the same for equal keys of one process.
     fn hash(&self) -> u64;
 
-    /// Returns a call that ends the wait of this key, if it is [deferred](Admission::Defer). It may be called at any time, even before
-    /// the key waits, but not under a lock that [`Gate::admit`] takes.
+    /// Returns a function that ends the wait of this key, if it is [deferred](Admission::Defer). It may be called at
+    /// any time, even before the key waits, but not under a lock that [`Gate::admit`] takes.
     fn releaser(&self) -> Release;
 }
 
@@ -240,8 +244,8 @@ impl Gates {
         self.iter().find_map(|gate| Arc::downcast(Arc::clone(gate) as Arc<dyn Any + Send + Sync>).ok())
     }
 
-    /// Returns the first gate of this type, or adds a new one. `None` if another watch has brought a gate of another type: a
-    /// controller takes one type of gate from its watches.
+    /// Returns the first gate of this type, or adds a new one. `None` if another watch has brought a gate of another
+    /// type: a controller takes one type of gate from its watches.
     pub fn find_or_bring<G: Gate>(&self, new: impl FnOnce() -> Arc<G>) -> Option<Arc<G>> {
         self.find().or_else(|| {
             self.brought.get_or_init(|| new());

@@ -9,13 +9,13 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one. Two concurrent calls could lose one.
+    /// Adds one. If two threads call this at once, one count may be lost.
     #[inline]
     pub(crate) fn count(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Adds a number. The same restriction applies as for [`count`](Self::count).
+    /// Adds a number. If two threads call this at once, one number may be lost.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
@@ -29,7 +29,7 @@ impl Counter {
 /// The number of buckets: three for each decade from 1 µs to 1000 s, one up to 1000 s, and one for longer durations.
 const BUCKETS: usize = 9 * 3 + 2;
 
-/// The upper bounds of the buckets in nanoseconds: 1, 2.5 and 5 times each power of ten. The last one stands for infinity.
+/// The upper bounds of the buckets in nanoseconds: 1, 2.5 and 5 times each power of ten. The last bound means infinity.
 static NANOS: [u64; BUCKETS] = bounds();
 
 /// For each power of two, the first bucket with a bound that is not smaller.
@@ -69,7 +69,8 @@ const fn first_buckets() -> [u8; 64] {
 
 /// Returns the bucket of a duration: the first bucket with a bound that is not smaller.
 ///
-/// Each bound is at least twice the bound before it. So at most one bound lies between two powers of two, and one comparison decides.
+/// Each bound is at least twice the bound before it. At most one bound therefore lies between two powers of two, and
+/// one comparison decides.
 #[inline]
 fn bucket_of(nanos: u64) -> usize {
     let first = usize::from(FIRST[(nanos | 1).ilog2() as usize]);
@@ -84,7 +85,7 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
-    /// Adds a duration. Two concurrent calls could lose one.
+    /// Adds a duration. If two threads call this at once, one duration may be lost.
     #[inline]
     pub(crate) fn add(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -102,7 +103,8 @@ impl Tallies {
 
 /// A histogram of durations.
 ///
-/// The bounds of its buckets are 1, 2.5 and 5 times each power of ten, from 1 µs to 1000 s. One more bucket counts longer durations.
+/// The bounds of its buckets are 1, 2.5 and 5 times each power of ten, from 1 µs to 1000 s. One more bucket counts
+/// longer durations.
 ///
 /// # Examples
 ///
@@ -133,8 +135,8 @@ impl Histogram {
         self.sum
     }
 
-    /// Returns the buckets: the upper bound in seconds (inclusive), and the number of durations in this bucket only. The last
-    /// bound is [`f64::INFINITY`].
+    /// Returns the buckets: the upper bound in seconds (inclusive), and the number of durations in this bucket only.
+    /// The last bound is [`f64::INFINITY`].
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         NANOS.into_iter().map(seconds).zip(self.buckets)
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::histogram::{Counter, Tallies};
 
-/// The counters of one worker. Only its thread writes them, so counting needs no atomic addition and shares no cache line.
+/// The counters of one worker. Only its thread writes them, so counting needs no atomic addition and shares no cache
+/// line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct RunCounters {
@@ -23,9 +24,9 @@ pub(crate) struct RunCounters {
 
 /// The metrics of workers since their start.
 ///
-/// Each run counts as one of the first six, unless the policy or the key's own code panics. A run is counted before its claim
-/// ends: when a key is no longer in process, its runs are counted. While workers run, the numbers come from slightly different
-/// instants. Counters never decrease.
+/// Each run counts as one of the first six fields, unless the policy or the key's own code panics. A run is counted
+/// before its claim ends, so once a key is no longer in process, its runs are counted. While workers run, the numbers
+/// come from slightly different instants. Counters never decrease.
 ///
 /// # Examples
 ///

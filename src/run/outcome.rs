@@ -1,6 +1,6 @@
 //! The results of runs: how they are counted and logged, and how their claims end.
 //!
-//! Nothing here depends on the type of the keys, so that it is compiled once and not in each program.
+//! Nothing here depends on the type of the keys, so the code is compiled once and not in each program.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ pub(crate) struct Failed<'a> {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// A run whose result is to be counted and logged.
+/// An ended run with its settings, for counting and logging.
 pub(super) struct JudgedRun<'a> {
     /// Shows the key. It never panics.
     pub(super) key: &'a dyn Debug,
@@ -60,7 +60,8 @@ pub(super) struct RunJudge {
 pub(super) type AskPolicy<'p> = &'p dyn Fn(u32, &(dyn Error + 'static), u64) -> RetryDecision;
 
 impl RunJudge {
-    /// Handles a run that returned an action. Its run time is part of every run, so it logs in functions of their own.
+    /// Handles a run that returned an action. Every run pays for this function, so the logging is in separate
+    /// functions.
     #[inline]
     pub(super) fn succeeded(&self, key: &dyn Debug, action: Action) -> (RunResult<'static>, Ending) {
         let (after, ending) = match action.0 {
@@ -124,7 +125,7 @@ impl RunJudge {
             );
             return (RunResult::Requeued(after), Ending::RequeueAfter(after));
         }
-        // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
+        // Only during an abort. Otherwise a run that returns this error would put its key back endlessly, and spin.
         let is_aborted = match find(error) {
             Some(Cancelled::Aborted) => self.abort.is_closed(),
             Some(Cancelled::TermEnded) => run.cx.fence().is_err(),

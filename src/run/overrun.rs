@@ -1,4 +1,4 @@
-//! The report of a run that goes on after its deadline.
+//! The report of a run that continues after its deadline.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn report_overrun<K: Key + fmt::Debug>(
     overruns.count();
     let (thread, timeout) = (overrun.thread, Rounded(timeout));
     shielded("the report of an overrun", || {
-        // The key is cloned and shown, which is user code. If the run ends now, the key may no longer belong to it.
+        // Cloning and showing the key is user code. If the run ends now, the key may no longer belong to it.
         if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
             let key = &ShownKey(&key);
             log::warn!(

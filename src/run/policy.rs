@@ -11,8 +11,8 @@ use crate::base::backoff::Exponential;
 pub struct Failure<'a, K> {
     /// The key.
     pub key: &'a K,
-    /// The number of failed runs of the key in a row, including this one. A run that a request brought forward from a backoff
-    /// does not count.
+    /// The number of failed runs of the key in a row, including this one. A run that a request brought forward from a
+    /// backoff does not count.
     pub failures: u32,
     /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
     pub error: &'a (dyn Error + 'static),
@@ -60,8 +60,8 @@ pub trait RetryPolicy<K>: Send + Sync {
 
     /// Returns the shortest backoff. Default: zero.
     ///
-    /// A change shortens a longer backoff to this, so that a reconciler that fails and changes its own sources does not spin.
-    /// Called once, when a controller is built.
+    /// A change shortens a longer backoff to this, so that a reconciler that fails and changes its own sources does not
+    /// spin. Called once, when a controller is built.
     fn floor(&self) -> Duration {
         Duration::ZERO
     }

@@ -7,9 +7,10 @@ use super::error::BoxError;
 
 /// Brings the actual state of one key to its desired state.
 ///
-/// A reconciler receives a key, never a change. It compares the desired state with the actual state, and removes the difference.
-/// It is called at least once for each change, and may be called without a change, so it must be idempotent. Two threads never
-/// reconcile the same key at the same time, but may reconcile different keys: the reconciler is shared by reference.
+/// A reconciler receives a key, never a change. It compares the desired state with the actual state, and removes the
+/// difference. It is called at least once for each change, and may be called without a change, so it must be
+/// idempotent. Two threads never reconcile the same key at the same time, but may reconcile different keys: the
+/// reconciler is shared by reference.
 ///
 /// A closure is a reconciler. Its parameter types must be written out:
 ///
@@ -33,16 +34,16 @@ use super::error::BoxError;
 #[doc(alias = "reconcile")]
 #[doc(alias = "control loop")]
 pub trait Reconciler<K>: Send + Sync {
-    /// The error of a failed run. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are recognized in
-    /// the error and in its chain of sources.
+    /// The error of a failed run. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are
+    /// recognized in the error and in its chain of sources.
     type Error: Into<BoxError>;
 
     /// Reconciles one key.
     ///
     /// # Errors
     ///
-    /// Returns an error if the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether the key is
-    /// retried.
+    /// Returns an error if the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether
+    /// the key is retried.
     ///
     /// # Panics
     ///
@@ -82,11 +83,11 @@ impl Action {
         Self(Follow::Nothing)
     }
 
-    /// Requests another run after `delay`. `enqueue` does not shorten the delay, `enqueue_now` ends it. Zero enqueues the key at
-    /// the end of its queue.
+    /// Requests another run after `delay`. `enqueue` does not shorten the delay, `enqueue_now` ends it. Zero enqueues
+    /// the key at the end of its queue.
     ///
-    /// The delay has no jitter. Keys that were enqueued together and ask for the same delay run together again. To spread them,
-    /// add a random part to the delay.
+    /// The delay has no jitter. Keys that were enqueued together and ask for the same delay run together again. To
+    /// spread them, add a random part to the delay.
     #[doc(alias = "requeue")]
     pub const fn requeue_after(delay: Duration) -> Self {
         Self(Follow::Requeue(delay))
@@ -94,8 +95,9 @@ impl Action {
 
     /// Retries the key after `delay`, because this run could not finish although nothing is wrong.
     ///
-    /// For example, another writer was faster. As after a failure, [`wait`](crate::ControllerHandle::wait) continues to wait and
-    /// [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue, and is logged at level *debug* at most.
+    /// For example, another writer was faster. As after a failure, [`wait`](crate::ControllerHandle::wait) continues to
+    /// wait and [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue, and is logged at level
+    /// *debug* at most.
     ///
     /// Return an error after a few such runs in a row, so that a lasting cause becomes visible:
     ///

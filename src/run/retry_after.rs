@@ -1,4 +1,4 @@
-//! The least delay before a retry.
+//! An error that sets the shortest delay before a retry.
 
 use std::error::Error;
 use std::fmt;
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::base::time::Rounded;
 
-/// An error that states the least delay before a retry, alone or as the source of another error.
+/// An error that states the shortest delay before a retry, alone or as the source of another error.
 ///
-/// A server may state one, for example in the header `Retry-After` of HTTP. The run that returns the error has failed: the
-/// [`RetryPolicy`](crate::RetryPolicy) is asked, and a shorter delay is raised to this one. A change still enqueues the key at once.
-/// Recognized anywhere in the chain of sources, also at the root of an `anyhow::Error`.
+/// A server may ask for such a delay, for example with the HTTP header `Retry-After`. The run that returns the error
+/// has failed: the [`RetryPolicy`](crate::RetryPolicy) decides, and a shorter delay is raised to this one. A change
+/// still enqueues the key at once. The error is recognized anywhere in the chain of sources, even at the root of an
+/// `anyhow::Error`.
 ///
 /// # Examples
 ///
@@ -32,7 +33,7 @@ use crate::base::time::Rounded;
 pub struct RetryAfter(Stated);
 
 impl RetryAfter {
-    /// Asks for at least this delay.
+    /// Creates an error that asks for at least this delay.
     #[must_use]
     pub const fn new(delay: Duration) -> Self {
         Self(Stated(delay))
@@ -57,7 +58,8 @@ impl Error for RetryAfter {
     }
 }
 
-/// The delay of a [`RetryAfter`], as its own source. A boxed `anyhow::Error` hides the type of its root, but shows its sources.
+/// The delay of a [`RetryAfter`], as its own source. A boxed `anyhow::Error` hides the type of its root, but shows its
+/// sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Stated(pub(super) Duration);
 

@@ -26,7 +26,7 @@ use crate::run::gate::Permit;
 use crate::run::policy::{Failure, RetryPolicy};
 use crate::run::reconciler::{Action, Reconciler};
 
-/// A reconciler without its type, so that each type of keys has one run loop.
+/// A reconciler with its type erased, so that there is only one run loop per key type.
 pub(crate) type Reconcile<K> = Box<dyn Fn(&Context, &K) -> Result<Action, BoxError> + Send + Sync>;
 
 /// Boxes a reconciler.
@@ -47,7 +47,7 @@ pub(crate) struct RunSettings<K, H> {
     pub(crate) hooks: H,
 }
 
-/// The hooks of the owner of a run loop. By default they do nothing.
+/// Hooks that the owner of a run loop implements. By default they do nothing.
 pub(crate) trait RunHooks<K>: Send + Sync {
     /// Whether runs are timed. Timing reads the clock twice per run.
     const TIMED: bool = false;
@@ -100,7 +100,7 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     /// Called when the claim of a key that leaves the queue without a run has ended.
     fn refused(&self, _key: K, _reasons: Reasons) {}
 
-    /// Returns a copy of the key of a claim that is about to end, for [`settle`](Self::settle), if threads wait for keys.
+    /// Returns a copy of the key for [`settle`](Self::settle), if threads wait for keys. Called before the claim ends.
     #[inline]
     fn awaited(&self, _key: &K) -> Option<K> {
         None
@@ -164,8 +164,9 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
 
     /// Runs a key from `first`, then further queued keys. Returns the reason for stopping.
     ///
-    /// Stops when the turn is over, the queue is empty, or no key may be run now. Blocks only in `first` and in the reconciler. A
-    /// panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
+    /// Stops when the turn is over, the queue is empty, or no key may be run now. Blocks only in `first` and in the
+    /// reconciler. A panic in the key's own code or in the policy ends its claim as failed, and counts as an empty
+    /// queue.
     pub(crate) fn serve(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             self.judge.log_foreign_panic(&*panic);
@@ -313,7 +314,7 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
         self.runs.hooks.note(key, outcome);
     }
 
-    /// Records the outcome of a run. It is separate from `note`, so that a run without recording takes a short path.
+    /// Records the outcome of a run. It is separate from `note`, so that a run without recording takes a fast path.
     #[cold]
     #[inline(never)]
     fn record(&self, key: &K, outcome: &RunResult<'_>) {

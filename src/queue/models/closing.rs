@@ -15,7 +15,7 @@ use crate::queue::{Claim, DroppedRun, Enqueue, EnqueueOutcome, KeyState, NoClaim
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
 
-/// A consumer that serves until the queue is closed. Returns the number of keys served.
+/// Starts a consumer that serves until the queue is closed. It returns the number of keys served.
 fn server(queue: &Queue) -> thread::JoinHandle<usize> {
     let queue = queue.clone();
     thread::spawn(move || {
@@ -95,7 +95,8 @@ fn a_delay_that_races_a_shutdown_is_refused_or_served_or_reported() {
     }
 }
 
-/// On a closed and empty queue, consumers wait for a claim with a pending rerun. The end of the rerun or of the claim wakes them.
+/// On a closed and empty queue, consumers wait for a claim with a pending rerun. The end of the rerun or of the claim
+/// wakes them.
 fn a_rerun_keeps_consumers_waiting(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Claim<u8>>) {
     explore(4, &["none asleep", "both asleep"], move |seen| {
         let (clock, queue) = queue();
@@ -192,7 +193,7 @@ fn a_drain_returns_when_the_last_run_has_ended_and_no_sooner() {
             })
         };
         assert!(queue.drain(Duration::MAX).is_drained());
-        // No run is left, so the counts are final.
+        // No further run follows, so the counts are final.
         let (served, ended) = (served.load(SeqCst), ended.load(SeqCst));
         assert!(ended >= 1);
         match producer.join().unwrap() {
@@ -245,8 +246,8 @@ fn a_drain_that_times_out_reports_the_keys_left() {
     });
 }
 
-/// The last handle drops while a claim is out and a consumer waits. The consumer wakes, the claim ends, and neither the claim nor
-/// the clock keeps the queue.
+/// The last handle drops while a claim is active and a consumer waits. The consumer wakes, the claim ends, and neither
+/// the claim nor the clock keeps the queue.
 fn the_last_handle_drops(end: fn(Claim<u8>)) {
     explore(4, &["asleep", "awake"], move |seen| {
         let (clock, queue) = queue();

@@ -1,18 +1,20 @@
 //! The shipped queue in every interleaving of a few threads.
 //!
-//! Each model asserts a promise of the contract. Most models deadlock if a wakeup is lost, and the checker reports that. The
-//! clock is held, so there is no timer thread; `timer::models` covers it. Reference counts and the counters of the models are
-//! from the standard library. The checker switches threads at locks, condition variables, and the atomics of [`Busy`].
+//! Each model asserts a promise of the contract. Most models deadlock if a wakeup is lost, and the checker reports
+//! that. The clock is held, so there is no timer thread; `timer::models` covers it. Reference counts and the counters
+//! of the models are from the standard library. The checker switches threads at locks, condition variables, and the
+//! atomics of [`Busy`].
 //!
-//! A condition variable of the checker wakes its waiters in order, and never without cause. If the result depends on the order,
-//! the model runs with either thread asleep first.
+//! A condition variable of the checker wakes its waiters in order, and never without cause. If the result depends on
+//! the order, the model runs with either thread asleep first.
 //!
 //! # Bounds
 //!
-//! [`explore`] takes the most preemptions of an execution: switches away from a thread that is not blocked. Switches away from a
-//! blocked thread are free, so under any bound each thread runs first once, and sleeps before or after its wakeup. The smallest
-//! models have no bound. The others have three to five, as many as a few seconds allow. More would explore millions of
-//! executions, but a wakeup decided between a look and a sleep takes only one or two.
+//! [`explore`] takes the maximum number of preemptions in an execution: switches away from a thread that is not
+//! blocked. Switches away from a blocked thread are free, so under any bound each thread runs first once, and sleeps
+//! before or after its wakeup. The smallest models have no bound. The others have three to five, as many as a few
+//! seconds allow. More would explore millions of executions, but a wakeup decided between a look and a sleep takes only
+//! one or two.
 
 mod closing;
 mod timing;
@@ -30,7 +32,7 @@ use crate::base::sync::atomic::AtomicBool;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The same hasher in each execution, as the checker requires.
+/// A hasher that is the same in each execution, as the checker requires.
 type Fixed = BuildHasherDefault<DefaultHasher>;
 type Queue = WorkQueue<u8, Fixed>;
 
@@ -55,8 +57,8 @@ impl Seen {
     }
 }
 
-/// Runs `model` in every interleaving with at most `preemptions` preemptions (`None`: any number). Then checks that each of
-/// `outcomes` was noted.
+/// Runs `model` in every interleaving with at most `preemptions` preemptions (`None`: any number). Then checks that
+/// each of `outcomes` was noted.
 fn explore(
     preemptions: impl Into<Option<usize>>,
     outcomes: &[&'static str],

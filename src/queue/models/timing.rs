@@ -12,8 +12,8 @@ use crate::base::wait::AutoResetEvent;
 use crate::queue::error::DequeueError;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown};
 
-/// The end of the second that most models pass. Timeouts use this time instead of a duration, because a thread may begin to wait
-/// after it.
+/// The end of the second that most models pass. Timeouts use this time instead of a duration, because a thread may
+/// begin to wait after it.
 const ONE: Nanos = Nanos(1_000_000_000);
 
 fn advancer(clock: &ManualClock, by: Duration) -> thread::JoinHandle<()> {
@@ -31,7 +31,8 @@ fn elapsed(queue: &Queue) -> Nanos {
     queue.shared.now()
 }
 
-/// The timeout of a consumer races a key. Either this consumer takes the key, or the other one, which waits without a timeout.
+/// The timeout of a consumer races a key. Either this consumer takes the key, or the other one, which waits without a
+/// timeout.
 #[test]
 fn no_key_is_left_to_a_sleeper_by_a_timeout() {
     explore(3, &["took the key", "timed out", "both asleep", "one asleep", "none asleep"], |seen| {
@@ -226,7 +227,7 @@ fn a_delay_that_begins_while_its_time_comes_is_not_forgotten() {
     });
 }
 
-/// Two requests, the second of them earlier, race the clock. Each key comes at its time and wakes its consumer.
+/// Two requests, the second of them earlier, race the clock. Each key becomes ready at its time and wakes its consumer.
 #[test]
 fn an_earlier_delay_than_the_pending_one_is_kept() {
     explore(4, &["earlier second", "earlier first"], |seen| {

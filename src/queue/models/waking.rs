@@ -16,7 +16,7 @@ use crate::queue::claim::BUSY;
 use crate::queue::error::TryDequeueError;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
 
-/// A consumer that takes one key and keeps its claim.
+/// Starts a consumer that takes one key and keeps its claim.
 fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {
     let queue = queue.clone();
     thread::spawn(move || queue.dequeue().unwrap())
@@ -44,7 +44,7 @@ fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
     });
 }
 
-/// By the system clock: on a held clock consumers sleep at once.
+/// Uses the system clock, because consumers sleep at once on a held clock.
 #[test]
 fn a_consumer_that_looks_again_before_it_sleeps_sees_the_key_that_comes() {
     explore(None, &["not there yet", "looking", "asleep"], |seen| {
@@ -236,8 +236,8 @@ fn done_and_next_leaves_no_consumer_asleep_beside_a_ready_key() {
     });
 }
 
-/// One of two consumers stops, at any moment, also with a key's wakeup on its way. Either consumer sleeps first in some
-/// execution.
+/// One of two consumers stops at any moment, even while a key's wakeup is under way. Either consumer sleeps first in
+/// some execution.
 #[test]
 fn a_stopping_consumer_passes_on_the_wakeup_of_a_key() {
     explore(4, &["stopped", "took a key", "both asleep", "one asleep", "none asleep"], |seen| {

@@ -1,9 +1,10 @@
-//! Shutdown, reports, inspection, and giving memory back.
+//! Shutdown, reports, inspection, and the release of memory.
 //!
 //! # Invariants
 //!
-//! - A shutdown refuses requests from its first locked section on, and changes at most 1,024 records per section. Threads that
-//!   shut down or drain meanwhile continue the same work. The timer moves nothing from then on.
+//! - A shutdown refuses requests from its first locked section on, and changes at most 1,024 records per section.
+//!   Threads that shut down or drain meanwhile continue the same work. From the first section on, the timer moves no
+//!   key.
 //! - After a shutdown no delay begins. A pending rerun becomes ready when its claim ends, so consumers wait for it.
 
 use std::any::Any;
@@ -19,7 +20,7 @@ use crate::base::time::Nanos;
 /// The outcome of one step of a shutdown. The caller handles it without the lock.
 #[derive(Debug)]
 pub(crate) struct Swept<K> {
-    /// Forgotten keys that no report names, to be dropped.
+    /// Forgotten keys that no report names. The caller drops them.
     pub(crate) gone: Vec<K>,
     /// The first panic of a key's `Clone`. The report omits that key.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
@@ -28,8 +29,8 @@ pub(crate) struct Swept<K> {
 }
 
 impl<K> Records<K> {
-    /// Refuses further requests. [`sweep`](Self::sweep) then changes the records, step by step. Does nothing if the queue has
-    /// been shut down as strictly before.
+    /// Begins a shutdown, which refuses further requests. [`sweep`](Self::sweep) then changes the records, step by
+    /// step. Does nothing if an earlier shutdown was at least as strict.
     pub(crate) fn begin_shutdown(&mut self, mode: Shutdown) {
         if self.mode >= Some(mode) {
             return;
@@ -123,13 +124,13 @@ impl<K> Records<K> {
         }
     }
 
-    /// Applies the current shutdown to a record whose claim ends before the shutdown has reached it.
+    /// Applies the current shutdown to a record that the shutdown has not reached when the claim ends.
     pub(super) fn shut_down_before(&self, state: &mut RecordState) -> Option<DroppedRun> {
         self.sweep_next.and(self.mode).and_then(|mode| state.shut_down(mode))
     }
 
-    /// Adds the ready keys, in the order of their levels, and the keys being processed. Returns how many runs the shutdown has
-    /// dropped so far. Panics if the `Clone` of a key does.
+    /// Adds to the report the ready keys, in the order of their levels, and the keys being processed. Returns how many
+    /// runs the shutdown has dropped so far. Panics if the `Clone` of a key does.
     pub(crate) fn report_left(&self, report: &mut DrainReport<K>) -> usize
     where
         K: Clone,
@@ -141,7 +142,7 @@ impl<K> Records<K> {
         self.dropped.len()
     }
 
-    /// Adds the next of the first `count` dropped runs, a bounded number of them. Panics if the `Clone` of a key does.
+    /// Adds some of the first `count` dropped runs to the report, in order. Panics if the `Clone` of a key does.
     pub(crate) fn report_dropped(&self, report: &mut DrainReport<K>, count: usize)
     where
         K: Clone,
@@ -149,7 +150,7 @@ impl<K> Records<K> {
         self.dropped.append_to(&mut report.dropped, count);
     }
 
-    /// Removes the dropped runs from later reports.
+    /// Takes the dropped runs out, so that later reports omit them.
     pub(crate) fn take_dropped(&mut self) -> DroppedRuns<K> {
         std::mem::replace(&mut self.dropped, DroppedRuns::new())
     }
@@ -170,7 +171,8 @@ impl<K> Records<K> {
         QueueMetrics { high, normal, low, delayed, processing, adds }
     }
 
-    /// Returns the key that has been ready longest, and since when; `None` if the queue does not measure this.
+    /// Returns the key that has been ready longest, and the time at which it became ready. `None` if the queue does not
+    /// measure this.
     pub(crate) fn oldest(&self) -> Option<(&K, Nanos)> {
         if !self.settings.timing {
             return None;
@@ -179,7 +181,7 @@ impl<K> Records<K> {
         heads.min_by_key(|(_, since)| *since)
     }
 
-    /// Returns the delayed key that is due first, and when. Looks only at the keys in the earliest slot of the wheel.
+    /// Returns the delayed key that is due first, and its due time. Visits only keys that are due at about that time.
     pub(crate) fn next_delayed(&self) -> Option<(&K, Nanos)> {
         if self.counts.delayed == 0 {
             return None;

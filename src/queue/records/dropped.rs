@@ -2,7 +2,7 @@
 
 use super::super::request::DroppedRun;
 
-/// The most dropped runs in one chunk, and the most that one call appends.
+/// The maximum number of dropped runs in one chunk, and per call of `append_to`.
 const CHUNK: usize = super::super::request::BATCH as usize;
 
 /// Dropped runs in order. They are kept in chunks, so that adding one never moves more than [`CHUNK`] others.
@@ -25,8 +25,8 @@ impl<K> DroppedRuns<K> {
         self.0.last().map_or(0, |last| (self.0.len() - 1) * CHUNK + last.len())
     }
 
-    /// Appends to `report` the next of the first `count` runs, at most [`CHUNK`] of them. Panics if the `Clone` of a
-    /// key does.
+    /// Appends the next dropped runs to `report`, until it has the first `count`. Adds at most [`CHUNK`] runs per call.
+    /// Panics if the `Clone` of a key does.
     pub(super) fn append_to(&self, report: &mut Vec<(K, DroppedRun)>, count: usize)
     where
         K: Clone,

@@ -1,10 +1,11 @@
 //! All keys of one queue, as a plain value: the records, the index by key, the priority levels and the wheel.
 //!
-//! [`state`](super::state) has the rules. This file moves records between the lists as the rules say. It knows no lock, clock
-//! or thread. Rules that need the time call `now`, which returns one time throughout a section of the queue's lock.
+//! [`state`](super::state) has the rules. This file moves records between lists as the rules require. It knows no lock,
+//! clock or thread. Rules that need the time call `now`, which returns one time throughout a section of the queue's
+//! lock.
 //!
-//! User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request), and as `Clone` in the reports,
-//! always before anything changes. Forgotten keys are returned. The caller drops them without the lock.
+//! User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request), and as `Clone` in the
+//! reports, always before anything changes. Forgotten keys are returned. The caller drops them without the lock.
 //!
 //! # Invariants
 //!
@@ -36,14 +37,14 @@ pub(crate) struct Records<K> {
     index: RecordIndex,
     levels: PriorityLevels,
     wheel: Wheel,
-    /// By index. Shorter than the slab if the last records have had no bounds.
+    /// The bounds by index. Shorter than the slab if the last records have had no bounds.
     bounds: Vec<Bounds>,
-    /// By index, since when a record has been ready. Empty if the queue does not measure this.
+    /// The times since which records have been ready, by index. Empty if the queue does not measure this.
     ready_since: Vec<Nanos>,
     pub(crate) counts: RecordCounts,
     settings: RecordSettings,
     mode: Option<Shutdown>,
-    /// During a shutdown, the first record that it has not looked at.
+    /// The record that the current shutdown visits next.
     sweep_next: Option<u32>,
     dropped: DroppedRuns<K>,
 }
@@ -123,7 +124,7 @@ impl<K> Records<K> {
         self.levels.len()
     }
 
-    /// Whether a key can be taken.
+    /// Returns whether a key can be taken.
     pub(crate) fn has_ready(&self) -> bool {
         !self.levels.is_empty() && self.mode != Some(Shutdown::Discard)
     }
@@ -133,12 +134,13 @@ impl<K> Records<K> {
         self.levels.taken()
     }
 
-    /// Whether no key can become ready any more: the queue is shut down, no key is ready, and no claim has a pending rerun.
+    /// Returns whether no key can become ready again: the queue is shut down, no key is ready, and no claim has a
+    /// pending rerun.
     pub(crate) fn is_over(&self) -> bool {
         self.mode.is_some() && self.sweep_next.is_none() && self.levels.is_empty() && self.counts.with_rerun == 0
     }
 
-    /// Whether no key is ready or being processed, and no shutdown needs another step.
+    /// Returns whether no key is ready or being processed, and no shutdown needs another step.
     pub(crate) fn is_drained(&self) -> bool {
         self.sweep_next.is_none() && self.levels.is_empty() && self.counts.processing == 0
     }
@@ -146,7 +148,7 @@ impl<K> Records<K> {
     /// Returns the record that has this hash and a key for which `same` holds, or the place for a new one.
     #[inline(always)]
     pub(crate) fn look_up(&self, hash: u32, same: impl Fn(&K) -> bool) -> Result<u32, Vacancy> {
-        // Another hash means another key, so its `Eq` is not called.
+        // Keys with different hashes are different, so `Eq` is not called for them.
         self.index.find(hash, |index| same(self.key(index)))
     }
 
@@ -170,7 +172,7 @@ impl<K> Records<K> {
         matches!(record.line.phase, Phase::Processing(_)).then_some(&record.key)
     }
 
-    /// From now on claims know how long their key was in line; for the keys that are in line already it counts from `now`.
+    /// Starts to measure how long keys are ready. For keys that are already ready, the time counts from `now`.
     pub(crate) fn measure(&mut self, now: Nanos) {
         if !self.settings.timing {
             self.settings.timing = true;
@@ -227,14 +229,15 @@ impl<K> Records<K> {
         }
     }
 
-    /// Applies a request that leaves the record in its list. `None` if the record may move: see [`transition`](Self::transition).
+    /// Applies a request that leaves the record in its list. If the record may move, returns `None`: call
+    /// [`transition`](Self::transition).
     #[inline(always)]
     pub(crate) fn absorb(&mut self, index: u32, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
         self.slab.get_mut(index).line.absorb(request)
     }
 
-    /// Adds a record, which is in no list yet. Returns its index, and whether the request makes it ready at once. If it does not,
-    /// [`transition`](Self::transition) decides.
+    /// Adds a record, which is in no list yet. Returns its index, and whether the request makes it ready at once. If it
+    /// does not, [`transition`](Self::transition) decides.
     #[inline(always)]
     pub(crate) fn insert(&mut self, vacancy: Vacancy, key: K, hash: u32, request: &EnqueueRequest) -> (u32, bool) {
         let line = LineState::new(request);
@@ -269,7 +272,7 @@ impl<K> Records<K> {
         self.forget_if_idle(index)
     }
 
-    /// Makes a deferred key ready, and a key that its claim defers.
+    /// Makes a deferred key ready. A key that its claim defers later is then ready at once.
     pub(crate) fn release(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         self.change(index, now, effects, |state, bounds| ((), state.release(bounds, now)));
     }
@@ -300,7 +303,7 @@ impl<K> Records<K> {
     ) -> Option<K> {
         let index = self.front()?;
         let line = &mut self.slab.get_mut(index).line;
-        // No run has seen the reasons, so the next one does.
+        // No run has seen these reasons, so the next run gets them.
         line.phase = Phase::Processing(RerunKind::None);
         let level = line.priority;
         self.levels.remove(&mut self.slab, level, index);
@@ -322,7 +325,7 @@ impl<K> Records<K> {
         gone.or_else(|| self.end_with_rest(index, ending, now, effects))
     }
 
-    /// Ends a claim, if its ending alone makes the key idle in a queue that is open. Returns the key.
+    /// Ends a claim on the fast path: the queue is open, and the ending alone makes the key idle. Returns the key.
     #[inline(always)]
     pub(crate) fn end_at_once(&mut self, index: u32, ending: Ending) -> Option<K> {
         if !self.settings.min_interval.is_zero() || !self.slab.get(index).line.is_idle_after(ending) {
@@ -332,7 +335,7 @@ impl<K> Records<K> {
         Some(self.forget(index))
     }
 
-    /// Ends a claim in all other cases.
+    /// Ends a claim that [`end_at_once`](Self::end_at_once) does not end.
     fn end_with_rest(
         &mut self,
         index: u32,

@@ -6,8 +6,8 @@ use super::{Effects, Records};
 use crate::base::time::Nanos;
 
 impl<K> Records<K> {
-    /// Makes keys ready that are due at `now`, in due order, in at most `budget` steps. Moves keys into `gone` if
-    /// their cool-down has ended. Returns when to call this again.
+    /// Makes the keys ready that are due at `now`, in due order, in at most `budget` steps. Moves keys into `gone` if
+    /// their cool-down has ended. Returns the time of the next call.
     pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
         if self.mode().is_some() {
             // The shutdown handles the delays.
@@ -59,7 +59,7 @@ impl<K> Records<K> {
                 ListPlace::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
             match (from, to) {
-                // The key was ready before, so no consumer is woken, and its waiting time goes on.
+                // The key was already ready, so no consumer is woken, and its waiting time continues.
                 (ListPlace::Level(_), ListPlace::Level(level)) => self.levels.push_back(&mut self.slab, level, index),
                 _ => self.link(index, state, now, effects),
             }

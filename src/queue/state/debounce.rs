@@ -1,7 +1,7 @@
 //! The rules of debounced requests.
 //!
-//! A delay with a cap is a debounced delay. `enqueue_debounced` moves only debounced delays. `enqueue_now_debounced` also brings
-//! other delays forward.
+//! A delay with a cap is a debounced delay. `enqueue_debounced` moves only debounced delays. `enqueue_now_debounced`
+//! also shortens other delays.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ impl RecordState {
         bounds.cap = Some(cap);
     }
 
-    /// Returns when a debounced change runs if a run is due already, and the latest time to which further changes can delay it.
-    /// The due run serves the change too, so the change delays it only if that run is debounced itself.
+    /// Returns when a debounced change runs, and until when further changes can delay that run. If a run is already
+    /// scheduled, it serves the change too. It is delayed only if it is debounced itself.
     fn debounced_until(&self, bounds: &Bounds, quiet: Duration, max_wait: Duration, now: Nanos) -> (Nanos, Nanos) {
         let (quiet, latest) = (now.after(quiet), now.after(max_wait));
         if let Some(cap) = bounds.cap {

@@ -17,11 +17,12 @@ pub(crate) enum Ending {
     RequeueAfter(Duration),
     /// The run failed; the key runs again this much later.
     Retry(Duration),
-    /// The run was given up before it succeeded or failed. The key is ready again, for these reasons and those that came
-    /// meanwhile. Its failures stand.
+    /// The run ended without success or failure. The key is ready again, for these reasons and any newer ones. Its
+    /// failures stay.
     PutBack(Reasons),
-    /// There was no run: the key may not run now. Its run is deferred by this much, or until its rerun if that is earlier. Its reasons
-    /// and failures stand. A key that was released during the claim is ready at once. A `reschedule` replaces the run.
+    /// There was no run, because the key may not run now. Its run is deferred by this much, or until its rerun if that
+    /// is earlier. Its reasons and failures stay. A key that was released during the claim is ready at once. A
+    /// `reschedule` replaces the run.
     Defer(Reasons, Duration),
 }
 
@@ -32,39 +33,40 @@ pub(crate) enum Deferral {
     None,
     /// The key is delayed because it may not run now. It still needs its run, and its delay is no backoff.
     Deferred,
-    /// A claim holds the key, which was released meanwhile: the claim must not defer it.
+    /// The key was released while a claim holds it, so the claim must not defer it.
     Released,
 }
 
 impl Ending {
-    /// Whether the key had a run.
+    /// Returns whether the key had a run.
     pub(crate) fn had_run(self) -> bool {
         !matches!(self, Self::Leave | Self::Defer(..))
     }
 }
 
 impl RerunKind {
-    /// Whether the rerun has its own time.
+    /// Returns whether the rerun has its own time.
     pub(super) fn has_time(self) -> bool {
         matches!(self, Self::At | Self::Rescheduled | Self::Debounced)
     }
 }
 
 impl Bounds {
-    /// Whether the delay of a failed key is a backoff that has not ended.
+    /// Returns whether the delay of a failed key is a backoff that has not ended.
     pub(super) fn is_backoff(&self, now: Nanos) -> bool {
         self.backoff_end == Nanos::ZERO || self.backoff_end > now
     }
 
-    /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most `latest`.
+    /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most
+    /// `latest`.
     fn keep_cap(&mut self, rerun: RerunKind, latest: Nanos) {
         self.cap = self.cap.filter(|_| rerun == RerunKind::Debounced).map(|cap| cap.min(latest));
     }
 }
 
 impl RecordState {
-    /// Ends the claim. After a shutdown (`mode`) no delay begins: a pending rerun is ready at once, and a run that only this
-    /// ending would schedule is dropped and returned.
+    /// Ends the claim. After a shutdown (`mode`) no delay begins: a pending rerun is ready at once, and a run that only
+    /// this ending would schedule is dropped and returned.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -173,7 +175,8 @@ impl RecordState {
         };
     }
 
-    /// `is_owed`: whether a claim that does not run the key owes it a run.
+    /// Ends a claim after a shutdown, and returns the run that is dropped. `is_owed`: whether the key still needs a run
+    /// that its claim did not give it.
     fn end_after_shutdown(
         &mut self,
         bounds: &mut Bounds,
@@ -243,8 +246,8 @@ impl RecordState {
         }
     }
 
-    /// Makes a deferred key ready. If a claim holds the key, an ending that defers it makes it ready instead; another ending is not
-    /// changed. Returns whether the key moves to the tail of its list.
+    /// Makes a deferred key ready. If a claim holds the key and then defers it, the key is ready at once; other endings
+    /// are not changed. Returns whether the key moves to the tail of its list.
     pub(crate) fn release(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) -> bool {
         match self.phase {
             Phase::Processing(_) => {
@@ -277,7 +280,8 @@ impl RecordState {
     }
 }
 
-/// Returns the count of failures after another failed run. An early run does not count: the key backs off by the same step again.
+/// Returns the count of failures after another failed run. An early run does not count: the key backs off by the same
+/// step again.
 pub(crate) fn failures_if_retried(failures: u32, early: bool) -> u32 {
     failures.saturating_add(u32::from(!early))
 }

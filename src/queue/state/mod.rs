@@ -1,7 +1,7 @@
 //! The rules of one key: how requests and endings change its state. These are the tables of the queue's contract.
 //!
-//! A state is a plain value. It knows no lock, clock or thread. A rule that needs the time calls `now`, so a queue without
-//! delays never reads a clock.
+//! A state is a plain value. It knows no lock, clock or thread. A rule that needs the time calls `now`, so a queue
+//! without delays never reads a clock.
 
 mod debounce;
 mod ending;
@@ -25,7 +25,7 @@ pub(crate) enum Phase {
     Ready,
     /// Waits until `due`.
     Delayed,
-    /// A claim holds the key. The rerun follows.
+    /// A claim holds the key. The field is the pending rerun.
     Processing(RerunKind),
 }
 
@@ -52,15 +52,15 @@ pub(crate) struct Bounds {
     pub(crate) not_before: Nanos,
     /// The latest time for a debounced run; `None` if the delay is not debounced.
     pub(crate) cap: Option<Nanos>,
-    /// The end of the backoff that a request has moved or ended; a time in the past if the current delay is no backoff. Zero if
-    /// the delay of a failed key is its backoff.
+    /// The end of the backoff that a request has moved or ended; a time in the past if the current delay is no backoff.
+    /// Zero if the delay of a failed key is its backoff.
     pub(crate) backoff_end: Nanos,
 }
 
 /// The list of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListPlace {
-    /// None: the record is idle, or a claim holds it.
+    /// No list: the record is idle, or a claim holds it.
     Out,
     /// The ready keys of this level.
     Level(Priority),
@@ -98,7 +98,7 @@ pub(crate) struct RecordState {
     pub(crate) deferral: Deferral,
 }
 
-/// The part of a [`RecordState`] that every key needs. It is stored beside the key.
+/// The part of a [`RecordState`] that every key needs. It is stored with the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineState {
     pub(crate) reasons: Reasons,
@@ -149,8 +149,8 @@ impl LineState {
         std::mem::take(&mut self.reasons)
     }
 
-    /// Returns the state of a new record: ready, or idle if only [`RecordState::request_unabsorbed`] can decide. A fast path: a test
-    /// checks it against the rule.
+    /// Returns the state of a new record: ready, or idle if only [`RecordState::request_unabsorbed`] can decide. A fast
+    /// path: a test checks it against the rule.
     #[inline]
     pub(crate) fn new(request: &EnqueueRequest) -> Self {
         let is_later = matches!(
@@ -164,7 +164,7 @@ impl LineState {
         Self { phase, priority: request.priority, reasons: request.reasons }
     }
 
-    /// Whether `ending` makes the key idle, if the queue is open and has no minimal interval. A fast path of
+    /// Returns whether `ending` makes the key idle, if the queue is open and has no minimal interval. A fast path of
     /// [`RecordState::end`]: a test checks it against the rule.
     #[inline]
     pub(crate) fn is_idle_after(self, ending: Ending) -> bool {
@@ -253,7 +253,7 @@ impl RecordState {
         }
     }
 
-    /// No run is scheduled, and no run may start before the cool-down ends.
+    /// Applies a request during a cool-down. No run is scheduled, and no run may start before the cool-down ends.
     fn request_cooling(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: Nanos) -> Decision {
         let wanted = match method {
             EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => now.after(delay),
@@ -277,7 +277,7 @@ impl RecordState {
                 self.end_backoff(bounds, now);
                 self.schedule(at, now)
             }
-            // Another request only raises the level.
+            // Other requests only raise the level.
             _ => EnqueueOutcome::Merged.into(),
         }
     }
@@ -370,7 +370,8 @@ impl RecordState {
         EnqueueOutcome::Rerun.into()
     }
 
-    /// Schedules a run at `at`. If that time has passed, the key is ready and not deferred, behind all keys of its level.
+    /// Schedules a run at `at`. If that time has passed, the key is ready and not deferred, behind all keys of its
+    /// level.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
         let outcome = if at <= now {
             self.phase = Phase::Ready;
@@ -391,8 +392,8 @@ impl RecordState {
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
-    /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is delayed,
-    /// and its delay is no backoff.
+    /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is
+    /// delayed, and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
         if self.failures > 0 && self.deferral != Deferral::Deferred {
             if bounds.backoff_end == Nanos::ZERO {
@@ -413,12 +414,12 @@ impl RecordState {
         }
     }
 
-    /// Whether the key needs no run, except a requeue, or one that was asked for a later time without a reason.
+    /// Returns whether no run is owed. Requeues and reasonless future runs do not count.
     pub(crate) fn is_settled(&self, bounds: &Bounds) -> bool {
         match self.phase {
             Phase::Idle | Phase::Cooling => true,
-            // A change that waits for the same run has added its reason. A run that only waits for the end of a cool-down was asked for
-            // at once, unless it is a requeue.
+            // A change that waits for the same run has added its reason. A run that only waits for the end of a
+            // cool-down was asked for at once, unless it is a requeue.
             Phase::Delayed => {
                 let is_for_later = self.reasons.is_empty() && self.due > bounds.not_before;
                 self.is_idle_delay(bounds) && (is_for_later || self.reasons == Reasons::REQUEUE)
@@ -427,7 +428,8 @@ impl RecordState {
         }
     }
 
-    /// Whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a deferred run need one.
+    /// Returns whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a deferred
+    /// run need one.
     pub(super) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
         self.failures == 0 && self.deferral != Deferral::Deferred && bounds.cap.is_none()
     }

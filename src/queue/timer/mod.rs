@@ -1,13 +1,14 @@
 //! Turning a queue's timer wheel: on a timer thread by the system clock, or by the advance of a held clock.
 //!
-//! A queue starts its own timer thread with its first delay, unless it uses a [`TaskThread`] together with other queues.
+//! A queue starts its own timer thread with its first delay, unless it uses a [`TaskThread`] together with other
+//! queues.
 //!
 //! # Invariants
 //!
-//! - The timer looks at the wheel no later than the time that the queue has noted. A request that makes an earlier time wakes
-//!   the timer after the lock.
-//! - If the system refuses the timer thread, each later locked section and each sleeping consumer asks again while delays are
-//!   pending.
+//! - The timer turns the wheel no later than the time that the queue has noted. A request that sets an earlier time
+//!   wakes the timer after it has released the lock.
+//! - If the system refuses the timer thread, each later locked section and each sleeping consumer tries again while
+//!   delays are pending.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -29,9 +30,9 @@ use crate::base::task_thread::TaskThread;
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 
-/// The pause after the first refusal of a thread. It doubles with each further refusal,
+/// The pause after the first refusal of a thread. It doubles with each further refusal.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// up to this long.
+/// The longest pause between two attempts to start a thread.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl<K: Key> QueueShared<K> {
@@ -62,7 +63,7 @@ impl<K: Key> QueueShared<K> {
         while self.turn_wheel() <= self.now() {}
     }
 
-    /// Arms the timer for `at`, which is sooner than before. Returns the rest of the work, which needs the lock released.
+    /// Arms the timer for `at`, which is sooner than before. Returns the action that follows once the lock is released.
     pub(super) fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> TimerAction {
         let clock = &self.config.clock;
         if clock.is_held() {
@@ -88,8 +89,8 @@ impl<K: Key> QueueShared<K> {
         }
     }
 
-    /// Turns the wheel on `thread` until the queue is shut down. Does nothing on a held clock, or if the queue has a timer thread
-    /// already.
+    /// Turns the wheel on `thread` until the queue is shut down. Does nothing on a held clock, or if the queue has a
+    /// timer thread already.
     ///
     /// # Errors
     ///
@@ -118,8 +119,8 @@ impl<K: Key> QueueShared<K> {
         }
     }
 
-    /// Whether to ask again for a refused timer thread. If so, the caller calls [`start_timer`](Self::start_timer) without the
-    /// lock.
+    /// Returns whether to try again to start a refused timer thread. If so, the caller calls
+    /// [`start_timer`](Self::start_timer) without the lock.
     pub(super) fn retry_timer(&self, locked: &mut Locked<K>) -> bool {
         let retry = self.config.clock.reached(locked.retry_timer_at());
         if retry {
@@ -128,7 +129,8 @@ impl<K: Key> QueueShared<K> {
         retry
     }
 
-    /// Starts the queue's own timer thread. The caller has marked it as starting under the lock, so only one thread is started.
+    /// Starts the queue's own timer thread. The caller has marked it as starting under the lock, so only one thread is
+    /// started.
     pub(super) fn start_timer(self: &Arc<Self>) {
         let task = TurnWheel(Arc::clone(self));
         let event = Arc::clone(&self.timer);
@@ -143,7 +145,7 @@ impl<K: Key> QueueShared<K> {
         if locked.handles > 0 {
             locked.timer = TimerThread::Running(timer);
         } else {
-            // The last handle has been dropped meanwhile and has joined no thread.
+            // The last handle has already been dropped, so it could not join this thread.
             drop(locked);
             timer.join();
         }
@@ -167,7 +169,8 @@ impl<K: Key> QueueShared<K> {
 }
 
 impl<K> Locked<K> {
-    /// Returns when to ask again for a refused timer thread; [`Nanos::NEVER`] without a delay or a refusal.
+    /// Returns the time of the next attempt to start a refused timer thread; [`Nanos::NEVER`] without a delay or a
+    /// refusal.
     pub(super) fn retry_timer_at(&self) -> Nanos {
         match self.timer {
             TimerThread::Refused(again) if self.records.next_turn() < Nanos::NEVER => again,

@@ -1,8 +1,9 @@
 //! The timer thread in every interleaving: the shipped task and its event on a thread, by the system clock.
 //!
-//! Time does not pass in a model, and a timed wait of the checker never times out, so no delay ends here. These models show that
-//! the timer always waits for the earliest delay, that it sleeps, and that it ends. Models on a held clock and tests with real
-//! threads show that delays end in time. The delays differ so much that the real time of an execution does not matter.
+//! Time does not pass in a model, and a timed wait of the checker never times out, so no delay ends here. These models
+//! show that the timer always waits for the earliest delay, that it sleeps, and that it ends. Models on a held clock
+//! and tests with real threads show that delays end in time. The delays differ so much that the real time of an
+//! execution does not matter.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;

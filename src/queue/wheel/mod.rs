@@ -1,31 +1,33 @@
 //! A hierarchical timer wheel over whole ticks.
 //!
-//! The algorithm is from G. Varghese and A. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987), the scheme with several
-//! wheels, each turning 64 times slower than the one below. The bit layout follows tokio's `runtime/time/wheel`. The wheel takes
-//! ticks in and returns expired entries. It knows no clock, lock or thread. An entry is an index into a slab of the caller.
+//! The algorithm is from G. Varghese and A. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987), the scheme with
+//! several wheels, each turning 64 times slower than the one below. The bit layout follows tokio's
+//! `runtime/time/wheel`. The wheel takes ticks in and returns expired entries. It knows no clock, lock or thread. An
+//! entry is an index into a slab of the caller.
 //!
 //! # Layout
 //!
-//! A tick is a `u64`, read as eleven digits in base 64. An entry is in the slot of the *highest digit in which its tick differs
-//! from the elapsed time*: the place of that digit is the level, its value the slot. A level holds only slots ahead of the
-//! elapsed time and never wraps. Every slot of a lower level comes before every slot of a higher one. Within a level, the lowest
-//! bit of the occupancy bitmap is the earliest slot. When time reaches a slot, its entries are dealt out to lower levels
-//! (*cascaded*). An entry moves at most once per level.
+//! A tick is a `u64`, read as eleven digits in base 64. An entry is in the slot of the *highest digit in which its tick
+//! differs from the elapsed time*: the place of that digit is the level, its value the slot. A level holds only slots
+//! ahead of the elapsed time and never wraps. Every slot of a lower level comes before every slot of a higher one.
+//! Within a level, the lowest bit of the occupancy bitmap is the earliest slot. When time reaches a slot, its entries
+//! move to lower levels: they are *cascaded*. An entry moves at most once per level.
 //!
 //! # Interrupted cascades
 //!
-//! While the slot that begins at tick `s` is worked off, the elapsed time is `s - 1`: no tick `s` has passed until every entry at
-//! `s` has been handed out. An insertion in between can name no tick before `s`. The levels below the slot therefore hold only entries
-//! that were dealt out of it. Another entry for this slot joins its end, behind every entry of the same tick. This is why entries of equal
-//! ticks stay in order under any mixture of budgets, insertions and removals.
+//! While the slot that begins at tick `s` is emptied, the elapsed time is `s - 1`. It becomes `s` only after every
+//! entry at `s` has been handed out, so a new entry cannot have a tick before `s`. The levels below the slot hold only
+//! entries that were cascaded from this slot. A new entry for the slot is added at its end, behind every entry with the
+//! same tick. Entries with equal ticks therefore stay in order under any mixture of budgets, insertions and removals.
 //!
 //! # Invariants
 //!
 //! - The tick of every entry in the wheel is above the elapsed time.
-//! - Every entry is in the slot of its tick as seen from the elapsed time. The exception is an entry dealt out of the slot that
-//!   begins one tick later: it is in the slot of its tick as seen from there. No other slot begins at that tick.
-//! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while the bitmap of
-//!   that level is not zero.
+//! - Every entry is in the slot of its tick as seen from the elapsed time. The exception is an entry that was cascaded
+//!   from the slot that begins one tick later: it is in the slot of its tick as seen from there. No other slot begins
+//!   at that tick.
+//! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while the
+//!   bitmap of that level is not zero.
 
 use super::lists::{Entries, LinkedLists};
 
@@ -73,21 +75,21 @@ impl Wheel {
         self.len
     }
 
-    /// Returns the tick at which to call [`pop`](Self::pop) next: the first tick of the earliest occupied slot. `None` if the
-    /// wheel is empty.
+    /// Returns the tick at which to call [`pop`](Self::pop) next: the first tick of the earliest occupied slot. `None`
+    /// if the wheel is empty.
     ///
-    /// It is above the elapsed time and no later than the tick of any entry. If it is earlier than all of them, the call only
-    /// cascades.
+    /// It is above the elapsed time and no later than the tick of any entry. If it is earlier than all of them, the
+    /// call only cascades.
     #[inline]
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.earliest().map(|(_, start)| start)
     }
 
-    /// Adds an entry that is in no list. Returns the tick at which to call [`pop`](Self::pop) for it: the first tick of its slot.
-    /// Constant time.
+    /// Adds an entry that is in no list. Returns the tick at which to call [`pop`](Self::pop) for it: the first tick of
+    /// its slot. Constant time.
     ///
-    /// The tick of the entry must be above the elapsed time, and must not change while the entry is in the wheel. `u64::MAX` is a
-    /// tick like any other.
+    /// The tick of the entry must be above the elapsed time, and must not change while the entry is in the wheel.
+    /// `u64::MAX` is a tick like any other.
     #[inline]
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, index: u32) -> u64 {
         let tick = entries.tick(index);
@@ -103,15 +105,15 @@ impl Wheel {
         self.unlink(entries, index);
     }
 
-    /// Removes and returns the next entry with a tick of at most `now`, in ascending order of ticks, and in order of insertion
-    /// among equal ticks.
+    /// Removes and returns the next entry with a tick of at most `now`. Entries leave in the order of their ticks, and
+    /// in the order of insertion among equal ticks.
     ///
-    /// Every entry handed out or cascaded takes 1 from `budget`. `None` with budget left means that no entry is due and that the
-    /// elapsed time is now at least `now`. `None` without budget means that work remains if [`next_tick`](Self::next_tick) is at
-    /// most `now`. Entries may be inserted or removed between two calls.
+    /// Every entry handed out or cascaded takes 1 from `budget`. `None` with budget left means that no entry is due and
+    /// that the elapsed time is now at least `now`. `None` without budget means that work remains if
+    /// [`next_tick`](Self::next_tick) is at most `now`. Entries may be inserted or removed between two calls.
     ///
-    /// The elapsed time advances no further than the tick before the earliest slot with work left, so an entry may be handed out
-    /// while its own tick is still `elapsed + 1`. A `now` before the elapsed time has no effect.
+    /// The elapsed time advances no further than the tick before the earliest slot with work left, so an entry may be
+    /// handed out while its own tick is still `elapsed + 1`. A `now` before the elapsed time has no effect.
     #[inline]
     pub(crate) fn pop(&mut self, entries: &mut impl Entries, now: u64, budget: &mut u32) -> Option<u32> {
         while let Some((slot, start)) = self.earliest()
@@ -138,9 +140,9 @@ impl Wheel {
         None
     }
 
-    /// Returns the entry with the least rank, among entries for which `rank` returns one. If the ticks of two entries differ by
-    /// more than `spread`, the earlier one must not have the higher rank. Looks only at slots that begin within `spread` of an
-    /// entry of the earliest slot, unless no entry there has a rank.
+    /// Returns the entry with the least rank, among the entries for which `rank` returns one. If the ticks of two
+    /// entries differ by more than `spread`, the earlier one must not have the higher rank. Stops at the first slot
+    /// that begins more than `spread` after the tick of the best entry so far.
     pub(crate) fn least<R: Ord>(
         &self,
         entries: &impl Entries,
@@ -149,7 +151,7 @@ impl Wheel {
     ) -> Option<(u32, R)> {
         let mut least: Option<(u32, R)> = None;
         for (slot, start) in self.slots_in_order() {
-            // A slot that is being dealt out begins no later than those that its entries were dealt to.
+            // A slot that is being cascaded begins no later than the slots of its former entries.
             if least.as_ref().is_some_and(|(index, _)| entries.tick(*index).saturating_add(spread) < start) {
                 break;
             }
@@ -184,8 +186,8 @@ impl Wheel {
         self.visit();
         // Every entry is after the elapsed time, so there is a tick after it.
         let base = self.elapsed + 1;
-        // A slot that begins at this very tick may be above slots dealt out of it, and comes first. Otherwise the
-        // lowest level does.
+        // A slot that begins at this very tick is the first one, even if its former entries are on lower levels.
+        // Otherwise the lowest level has the first slot.
         let level = level_beginning(base);
         let digit = digit(base, level);
         if self.occupied[level] & (1 << digit) != 0 {
@@ -257,7 +259,7 @@ fn digit(tick: u64, level: usize) -> usize {
 #[inline]
 fn slot_start(base: u64, level: usize, digit: usize) -> u64 {
     let below = shift(level);
-    // The topmost level has nothing above it, and a shift by 66 would not do.
+    // The topmost level has nothing above it, and a shift by 66 would overflow.
     let above = base.checked_shr(below + BITS).map_or(0, |high| high << (below + BITS));
     above | ((digit as u64) << below)
 }

@@ -15,21 +15,21 @@ use crate::base::thread::ThreadOptions;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
-/// The controllers also share two threads that start with the first controller: one for their delays, and one for their initial
-/// listings and resyncs. They end with the last controller.
+/// The controllers also share two threads that start with the first controller: one for their delays, and one for their
+/// initial listings and resyncs. They end with the last controller.
 ///
-/// It is fair: new work of a controller waits for at most one key of each other controller, however many keys those have queued.
-/// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the threads that run
-/// keys of one controller at once.
+/// A pool is fair: new work of a controller waits for at most one key of each other controller, however many keys are
+/// queued. [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the
+/// threads that run keys of one controller at once.
 ///
-/// A run that blocks keeps its thread. Runs that [wait](crate::ControllerHandle::wait) for keys of another controller of the pool can
-/// occupy all threads, and then wait for ever.
+/// A run that blocks keeps its thread. Do not let runs [wait](crate::ControllerHandle::wait) for keys of another
+/// controller of the pool: they can occupy all threads and then never end.
 ///
 /// # Stuck runs
 ///
-/// A run that is still active 100 ms after its deadline keeps its key and its thread, because threads cannot be killed. It is
-/// reported while it runs. A spare thread takes its place if a [spare](PoolBuilder::spares) is left. When the run returns, the
-/// pool has its original size again.
+/// A run that is still active 100 ms after its deadline keeps its key and its thread, because threads cannot be killed.
+/// It is reported while it runs. If a [spare](PoolBuilder::spares) thread is available, it takes the place of the stuck
+/// one. When the run returns, the pool has its original size again.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ pub struct WorkerPool {
     pub(crate) timer: TaskThread,
 }
 
-/// The settings of a [`WorkerPool`].
+/// A builder for a [`WorkerPool`].
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets the number of threads, and so the limit on runs at once. At least 1 and at most 10,000. Default: 4.
+    /// Sets the number of threads, which limits the runs at once. At least 1 and at most 10,000. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -123,7 +123,8 @@ impl PoolBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is invalid, if a number of threads is out of its range, or if the system refuses a thread.
+    /// Returns [`StartError`] if the name is invalid, if a number of threads is out of its range, or if the system
+    /// refuses a thread.
     pub fn start(self) -> Result<Running<WorkerPool>, StartError> {
         self.check()?;
         let task_thread = |role| {

@@ -1,25 +1,25 @@
 //! A pool: a bounded set of threads that serves any number of members fairly.
 //!
 //! A member has keys to run; the pool calls it through [`Job`]. A thread takes the next member in round-robin order
-//! (`round_robin`), runs keys of that member, and then leaves it for the next one. If other members wait, it leaves after one
-//! key; otherwise after the last key. New work of a member therefore waits for at most one key of each other member. A
-//! rate-limited member waits in this order from its next token on.
+//! (`round_robin`), runs keys of that member, and then leaves it for the next one. If other members wait, it leaves
+//! after one key; otherwise after the last key. New work of a member therefore waits for at most one key of each other
+//! member. A rate-limited member waits in this order from its next token on.
 //!
-//! A run that continues after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but a spare thread
-//! may take its place. The spare thread sleeps again when enough threads are working.
+//! A run that continues after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but a
+//! spare thread may take its place. The spare thread sleeps again when enough threads are working.
 //!
 //! Lock order: the pool's lock, then the lock of a member's queue (to check for work).
 //!
 //! # Invariants
 //!
-//! - A member that is open, below its limit and has keys to run is in line, or a thread serves it that looks at it again under
-//!   the lock of the pool as it leaves.
-//! - A stuck run keeps its key, its thread and its place in the limit of its controller. Only its place among the threads of
-//!   the pool goes to a spare one.
-//! - No run begins on a thread that is marked as stuck. The thread ends its run before it looks at the mark, and the watchdog
-//!   sets the mark before it looks whether the run continues.
-//! - While a thread looks for work before it sleeps, work that is offered wakes no other thread: the looking thread sees it under
-//!   the lock, and then wakes another one for what is left.
+//! - An open member below its limit that has keys to run is in a list of the scheduler, or is served by a thread. That
+//!   thread checks the member again under the pool's lock when it leaves.
+//! - A stuck run keeps its key, its thread and its place in the limit of its controller. Only its place among the
+//!   threads of the pool is given to a spare thread.
+//! - No run begins on a thread that is marked as stuck. The thread ends its run before it reads the mark. The watchdog
+//!   sets the mark before it checks whether the run continues.
+//! - While a thread looks for work before it sleeps, new work wakes no other thread. The looking thread sees the work
+//!   under the lock, and then wakes another thread for the rest.
 
 mod handle;
 #[cfg(all(test, loom))]
@@ -61,8 +61,8 @@ pub(crate) trait Job: Send + Sync {
     /// [`Membership::release`].
     fn not_before(&self) -> Nanos;
 
-    /// Called when the last thread that served this member has left it. If the member is closed, each thread that leaves calls this:
-    /// a run that joins its own member waits for the other ones.
+    /// Called when the last thread that serves this member leaves it. If the member is closed, every leaving thread
+    /// calls this, because a run that joins its own member waits for the other threads.
     fn left(&self);
 
     /// Called on the watchdog's thread, for an overrun of a run that `serve` began.
@@ -72,8 +72,8 @@ pub(crate) trait Job: Send + Sync {
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
 
-/// A thread that finds no work looks again up to this often before it sleeps. It begins with one look and gets one for each run, so
-/// that looks cost less than runs.
+/// The maximum number of looks for work before a thread sleeps. A thread begins with one look and gains one with each
+/// run, so that looks cost less than runs.
 const LOOKS: u64 = 16;
 
 /// A member to serve.
@@ -91,17 +91,17 @@ pub(crate) struct Pool {
 
 struct PoolState {
     members: RoundRobin,
-    /// By member.
+    /// The jobs, by member.
     jobs: Vec<Option<Arc<dyn Job>>>,
     idle: WaiterCounts,
-    /// By slot.
+    /// The states of the threads, by slot.
     slots: Vec<SlotState>,
     /// The number of threads that serve a member, and how many of them are stuck.
     busy: usize,
     stuck: usize,
     /// The number of threads that have been started.
     started: usize,
-    /// Whether a thread looks for work before it sleeps. It also finds work that is offered meanwhile.
+    /// Whether a thread is looking for work before it sleeps. It also finds work that is offered at that time.
     is_looking: bool,
 }
 
@@ -157,9 +157,9 @@ impl Pool {
         self.finish(number, member, &job);
     }
 
-    /// Returns the next member to serve. `None` if the group is stopping. Blocks while no member has work or enough threads are
-    /// working. Looks again up to `looks` times before it sleeps, unless another thread does: under load, the next key often comes
-    /// before the thread could fall asleep and be woken.
+    /// Returns the next member to serve. `None` if the group is stopping. Blocks while no member has work or enough
+    /// threads are working. Looks again up to `looks` times before it sleeps, unless another thread is looking: under
+    /// load, the next key often arrives before the thread could fall asleep and be woken.
     fn next(self: &Arc<Self>, number: usize, looks: &mut u64) -> Option<NextMember> {
         let mut state = self.state.lock();
         loop {
@@ -173,7 +173,7 @@ impl Pool {
                 self.idle.notify(count);
                 return Some(found);
             }
-            // A held clock counts the sleeping threads. Models have one too, and do not count.
+            // A held clock counts the sleeping threads, so threads sleep at once. Models do not need that count.
             if *looks > 0 && !state.is_looking && (!self.group.clock.is_held() || cfg!(loom)) {
                 *looks -= 1;
                 state.is_looking = true;
@@ -252,8 +252,8 @@ impl Pool {
 }
 
 impl PoolState {
-    /// Decides to wake a thread if a member is ready or waits for a time, and no thread looks for it. Returns the number of threads to
-    /// wake.
+    /// Marks a sleeping thread to be woken, and returns the number of marked threads. Marks none if a thread is looking
+    /// for work, or if no member is ready or waits for a time.
     fn mark_woken(&mut self, group: &ThreadGroup) -> usize {
         if self.is_looking || self.members.is_empty() && self.members.next_time() == Nanos::NEVER {
             return 0;
@@ -294,12 +294,13 @@ impl KeyTurn for PoolTurn<'_> {
 
     /// Returns whether the turn is over.
     ///
-    /// A turn ends if another member is ready or its time has come, if this member may not be served any more, or if a spare
-    /// thread has replaced this one.
+    /// A turn ends if another member is ready, if a held member is due, if the thread must leave this member, if a
+    /// spare thread has replaced this one, or if the pool is stopping.
     ///
-    /// **No run begins on a thread that is marked as stuck.** The thread ends its run, then reads the mark. The watchdog sets the
-    /// mark, then checks whether the run continues; if not, it removes the mark. Both read the mark with a read-modify-write
-    /// operation. These are ordered: the thread with the second one sees everything that the other thread did before.
+    /// **No run begins on a thread that is marked as stuck.** The thread ends its run, then reads the mark. The
+    /// watchdog sets the mark, then checks whether the run continues; if not, it removes the mark. Both read the mark
+    /// with a read-modify-write operation. These are ordered: the thread with the second one sees everything that the
+    /// other thread did before.
     #[inline]
     fn is_over(&self) -> bool {
         self.hint.turn_is_over(|| self.pool.group.clock.nanos())
@@ -315,7 +316,7 @@ impl KeyTurn for PoolTurn<'_> {
     }
 }
 
-/// The membership of a pool, until its [end](Self::end).
+/// A membership in a pool, which lasts until its [end](Self::end).
 pub(crate) struct Membership {
     pool: Arc<Pool>,
     member: MemberId,
@@ -363,7 +364,7 @@ impl Membership {
         });
     }
 
-    /// Makes a change under the pool's lock. If it returns true, may wake a thread.
+    /// Applies `change` under the pool's lock. If it returns true, may wake a thread.
     fn with(&self, change: impl FnOnce(&mut PoolState) -> bool) {
         let mut state = self.pool.state.lock();
         if self.ended.load(Relaxed) || !change(&mut state) {

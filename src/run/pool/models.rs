@@ -54,7 +54,7 @@ impl Counted {
         self.counts.lock().run
     }
 
-    /// Takes a key. Returns whether others are left. `None` if no key may be run.
+    /// Takes a key. Returns whether more keys are ready. `None` if no key may be run.
     fn take(&self) -> Option<bool> {
         let mut counts = self.counts.lock();
         if counts.keys == 0 || counts.not_before > Nanos::ZERO {
@@ -273,8 +273,8 @@ fn a_raised_limit_wakes_a_thread() {
     });
 }
 
-/// One thread runs a key that waits for another run, until it is marked as stuck. Then the spare thread takes its place, whether
-/// it sleeps or is on its way.
+/// One thread runs a key that waits for another run, until it is marked as stuck. Then the spare thread takes its
+/// place, whether it sleeps or is on its way.
 #[test]
 fn a_spare_thread_works_in_place_of_a_stuck_one() {
     explore(2, || {

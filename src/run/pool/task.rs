@@ -74,7 +74,7 @@ impl Pool {
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        // The report comes before the log line of the spare thread.
+        // The report precedes the log line of the spare thread.
         if let Some(job) = job {
             job.overrun(overrun);
         }

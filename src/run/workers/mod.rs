@@ -22,9 +22,9 @@ use crate::run::runner::{RunSettings, Runner, boxed};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
-/// The result of a run determines the next one. An [`Action`](crate::Action) or a [`RequeueAfter`](crate::RequeueAfter) may
-/// request it. A [`Terminal`](crate::run::Terminal) error prevents it. For any other error, the [`RetryPolicy`] decides. A panic
-/// is caught and handled as an error. Several `Workers` may share one queue.
+/// The result of a run determines the next one. An [`Action`](crate::Action) or a [`RequeueAfter`](crate::RequeueAfter)
+/// may request it. A [`Terminal`](crate::run::Terminal) error prevents it. For any other error, the [`RetryPolicy`]
+/// decides. A panic is caught and handled as an error. Several `Workers` may share one queue.
 ///
 /// # Examples
 ///
@@ -86,10 +86,11 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// Sets the time limit of a run. Its context is cancelled then. Default: no limit.
+    /// Sets the time limit of a run. The run is cancelled when the limit passes. Default: no limit.
     ///
-    /// A run that ends promptly has [timed out](WorkersMetrics::timeouts). A run that is still active 100 ms after its deadline
-    /// is an overrun. It is reported while it runs, in the log, the metrics and [`WorkersControl::overdue`].
+    /// A run that ends soon after its deadline has [timed out](WorkersMetrics::timeouts). A run that is still active
+    /// 100 ms after its deadline is an overrun. It is reported while it runs, in the log, the metrics and
+    /// [`WorkersControl::overdue`].
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -114,14 +115,16 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// Starts the threads. From now on the queue measures queueing times ([`Context::queued_for`](crate::Context::queued_for)).
+    /// Starts the threads. From now on the queue measures queueing times
+    /// ([`Context::queued_for`](crate::Context::queued_for)).
     ///
     /// The threads end when they are stopped, and when the queue is shut down and empty.
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero or above 10,000, if the timeout is zero, or
-    /// if the system refuses a thread. Threads that had started by then have ended, and their runs were aborted.
+    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero or above 10,000, if the timeout
+    /// is zero, or if the system refuses a thread. Threads that had started by then have ended, and their runs were
+    /// aborted.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
         K: Key + fmt::Debug,
@@ -181,8 +184,8 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 
 /// The control of running workers, used through [`Running<WorkersControl>`](Running).
 ///
-/// The threads use the queue, but hold no handle to it. Dropping the last [`WorkQueue`] handle closes the queue, and the workers
-/// end once it is empty. A poller that feeds the queue also holds a handle.
+/// The threads use the queue, but hold no handle to it. Dropping the last [`WorkQueue`] handle closes the queue, and
+/// the workers end once it is empty. A poller that feeds the queue also holds a handle.
 ///
 /// # Examples
 ///
@@ -200,7 +203,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 /// ```
 pub struct WorkersControl {
     group: Arc<ThreadGroup>,
-    /// One for each thread.
+    /// The counters of each thread.
     counters: Vec<Arc<RunCounters>>,
     /// Counted by the watchdog.
     overruns: Arc<Counter>,

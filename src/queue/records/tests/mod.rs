@@ -1,4 +1,4 @@
-//! The number of records that each step of a bulk operation looks at.
+//! The number of records that each step of a bulk operation visits.
 
 mod slack;
 

@@ -1,4 +1,4 @@
-//! Delays with slack beside a naive model: a sorted list of rounded due times.
+//! Delays with slack, compared with a naive model: a sorted list of rounded due times.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

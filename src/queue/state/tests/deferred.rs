@@ -54,7 +54,7 @@ fn a_key_is_released_only_if_it_is_deferred() {
         assert_eq!(is(&record), after);
         assert!(record.is_settled(&Bounds::default()), "{ending:?}");
     }
-    // A debounced event comes, which may show the writes that the key waits for.
+    // A debounced event arrives, which may show the writes that the key waits for.
     let mut record = state(Is::No);
     let mut bounds = Bounds::default();
     record.end(&mut bounds, Ending::Defer(Reasons::POLL, LATE), FLOOR, None, || NOW);
@@ -125,8 +125,8 @@ fn apply(record: &mut RecordState, bounds: &mut Bounds, change: Change) {
     }
 }
 
-/// Ends a claim with `Defer` for `LATE` after these changes. The key is released before the change with this number, if any. Returns
-/// whether a `reschedule` has replaced its run.
+/// Ends a claim with `Defer` for `LATE` after these changes. The key is released before the change with this number, if
+/// any. Returns whether a `reschedule` has replaced its run.
 fn deferred(failures: u32, during: &[Change], released: Option<usize>) -> (RecordState, Bounds, bool) {
     let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::default());
     let mut is_replaced = false;
@@ -138,7 +138,8 @@ fn deferred(failures: u32, during: &[Change], released: Option<usize>) -> (Recor
             apply(&mut record, &mut bounds, change);
             is_replaced = match change {
                 Some(EnqueueMethod::Reschedule(_)) => true,
-                // A cancellation ends the rescheduled run, and the claim continues. An event is served as early as possible.
+                // A cancellation ends the rescheduled run, and the claim continues. An event is served as early as
+                // possible.
                 None | Some(EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueNowDebounced { .. }) => false,
                 Some(_) => is_replaced,
             };
@@ -149,7 +150,7 @@ fn deferred(failures: u32, during: &[Change], released: Option<usize>) -> (Recor
     (record, bounds, is_replaced)
 }
 
-/// The run of a deferred key is not lost, whatever else is requested. Only `reschedule` and `cancel` replace it.
+/// The run of a deferred key is never lost. Only `reschedule` and `cancel` replace it.
 #[test]
 fn a_deferred_key_runs_by_its_bound_and_as_soon_as_it_is_released() {
     let changes = changes();

@@ -1,5 +1,5 @@
-//! The tables of the contract, cell by cell. Every expected cell is written out. The rules beside the tables (failures, floor,
-//! cool-down, debounce, levels, reasons) are in `rules`.
+//! The tables of the contract, cell by cell. Every expected cell is written out. The rules outside the tables
+//! (failures, floor, cool-down, debounce, levels, reasons) are in `rules`.
 
 mod deferred;
 mod rules;
@@ -99,7 +99,7 @@ fn ask(state: &mut RecordState, method: EnqueueMethod) -> Decision {
     state.request(&mut Bounds::default(), &method.into(), ZERO, || NOW)
 }
 
-/// A time that never comes.
+/// The time of a delay without an end.
 const NEVER: u64 = u64::MAX;
 
 type Row = (EnqueueMethod, [(Is, EnqueueOutcome); 7]);
@@ -127,7 +127,7 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    // A longer delay is brought forward, and a shorter delay stays.
+    // A longer delay is shortened, and a shorter delay stays.
     (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: LATE },
@@ -338,7 +338,8 @@ fn every_pending_rerun_counts() {
     }
 }
 
-/// A key is settled if it only waits for a requeue, or for a later run without a reason. It is not if a change waits for that run.
+/// A key is settled if it only waits for a requeue, or for a later run without a reason. It is not if a change waits
+/// for that run.
 #[test]
 fn a_key_is_settled_unless_a_change_waits() {
     let (none, requeue, change) = (Reasons::NONE, Reasons::REQUEUE, Reasons::UPDATED);

@@ -1,4 +1,4 @@
-//! The rules beside the tables: failures and early runs, the floor, cool-down, debounce, levels and reasons.
+//! The rules outside the tables: failures and early runs, the floor, cool-down, debounce, levels and reasons.
 
 use super::*;
 
@@ -230,7 +230,7 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     const CELLS: [Row; 9] = [
         (Is::Delayed(T), Some(2_000), 400, Is::Delayed(1_400), Scheduled),
         (Is::Delayed(T), Some(2_000), 5_000, Is::Delayed(2_000), Scheduled),
-        // A shorter quiet time does not bring the run forward.
+        // A shorter quiet time does not shorten the delay.
         (Is::Delayed(T), Some(2_000), 100, Is::Delayed(T), Held),
         (Is::Delayed(T), Some(T), 5_000, Is::Delayed(T), Held),
         (Is::Delayed(T), None, 5_000, Is::Delayed(T), Held),
@@ -252,8 +252,8 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     }
 }
 
-/// At the end of the run, a debounced rerun is like a rerun at its time, but a backoff delays it only up to the floor. Later
-/// changes delay it up to the run that it is merged with.
+/// A debounced rerun is scheduled like a rerun at its time, but a backoff delays it only up to the floor. Later changes
+/// delay it up to the run that it is merged with.
 #[test]
 fn a_debounced_change_during_a_run_ignores_a_requeue_and_respects_the_floor() {
     type Row = (Ending, Is, Is, Option<u64>, bool);
@@ -282,8 +282,8 @@ fn a_debounced_change_during_a_run_ignores_a_requeue_and_respects_the_floor() {
     }
 }
 
-/// A debounced change extends its own delay up to the cap, brings the delay of another method forward, and respects the floor of
-/// a backoff. A run that is due within the longest wait is not delayed.
+/// A debounced change extends its own delay up to the cap, and shortens the delay of another method. It respects the
+/// floor of a backoff. A run that is due within the longest wait is not delayed.
 #[test]
 fn a_debounced_change_brings_other_delays_forward() {
     type Row = (Is, u32, Option<u64>, u64, u64, Is, Option<u64>);

@@ -33,7 +33,7 @@ fn a_new_record_is_as_the_rule_for_an_idle_key_makes_it() {
     }
 }
 
-/// A request that is absorbed leaves the record where it is, and the rule decides the same.
+/// A request that is absorbed leaves the record in its list, and the rule has the same outcome.
 #[test]
 fn an_absorbed_request_is_as_the_rule_serves_it() {
     for is in COLUMNS.into_iter().chain([Is::Cooling(T), Is::Debounced(T)]) {

@@ -1,4 +1,4 @@
-//! Proofs of the wheel: its bit arithmetic and single cases here, random programs in `model`, prices in `cost`.
+//! Proofs of the wheel: bit arithmetic and single cases here, random programs in `model`, costs in `cost`.
 
 mod cost;
 mod model;
@@ -44,7 +44,7 @@ impl Wheel {
         };
         let base = self.elapsed + 1;
         let belongs = if level < level_beginning(base) {
-            // It can only have been dealt out of the slot that begins at the next tick.
+            // It can only have been cascaded from the slot that begins at the next tick.
             assert_ne!(tick, base, "dealt out instead of handed out");
             seen_from(base)
         } else {
@@ -106,7 +106,7 @@ impl Entries for Slab {
     }
 }
 
-/// A wheel with an entry for each tick, the first numbered 0.
+/// Returns a wheel with an entry for each tick. The first entry has the number 0.
 fn wheel_of(ticks: &[u64]) -> (Wheel, Slab) {
     let (mut wheel, mut slab) = (Wheel::new(), Slab::default());
     for &tick in ticks {
@@ -116,7 +116,7 @@ fn wheel_of(ticks: &[u64]) -> (Wheel, Slab) {
     (wheel, slab)
 }
 
-/// Everything due at `now`, which may not cost more than a move per level for each entry.
+/// Returns all entries due at `now`. The budget allows one move per level for each entry.
 fn drain(wheel: &mut Wheel, slab: &mut Slab, now: u64) -> Vec<u32> {
     let mut budget = u32::try_from(slab.records.len() * LEVELS).unwrap();
     std::iter::from_fn(|| wheel.pop(slab, now, &mut budget)).collect()
@@ -210,7 +210,7 @@ fn the_last_tick_is_a_tick() {
 #[test]
 fn a_late_comer_waits_behind_the_same_tick_in_a_half_cascaded_slot() {
     let (mut wheel, mut slab) = wheel_of(&[70, 70, 64]);
-    // One of the two is dealt out, the other is still above.
+    // One of the two has been cascaded, and the other has not.
     assert_eq!(wheel.pop(&mut slab, 70, &mut 1), None);
     assert_eq!((wheel.elapsed(), wheel.next_tick()), (63, Some(64)));
     let delay = slab.add(70);

@@ -1,4 +1,4 @@
-//! The wheel beside a sorted map, in random programs over spans from one tick to centuries.
+//! The wheel compared with a sorted map, in random programs over spans from one tick to centuries.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use proptest::sample::Index;
 
 use super::{Entries, LEVELS, Slab, Wheel, drain, level_for, shift, wheel_of};
 
-/// A century, were a tick 2^17 ns.
+/// A century in ticks of 2^17 ns.
 const COARSE_CENTURY: u64 = FINE_CENTURY >> 17;
 
-/// A century, were a tick 1 ns.
+/// A century in ticks of 1 ns.
 const FINE_CENTURY: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 /// The longest random program.
 const STEPS: usize = 60;
 
-/// More than any entries of a random program can cost.
+/// A budget that suffices for all entries of a random program.
 const PLENTY: u32 = 1000;
 
 /// When an entry of a random program is due.
@@ -24,9 +24,9 @@ const PLENTY: u32 = 1000;
 enum Due {
     /// Ticks after the elapsed time.
     In(u64),
-    /// At most one tick beside the start of a later slot of this level.
+    /// At the start of a later slot of this level, or one tick beside it.
     SlabSlot(usize, u64, i8),
-    /// With another entry.
+    /// At the tick of another entry.
     With(Index),
     Never,
 }
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A wheel beside the naive model of one: a map sorted by tick and then by the order of insertion.
+/// A wheel and its naive model: a map sorted by tick, then by order of insertion.
 struct Pair {
     wheel: Wheel,
     slab: Slab,
@@ -198,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// Every unit of budget pays for taking up one entry, which is when its tick is read.
+    /// Pops an entry, and asserts that each unit of budget pays for one reading of a tick: the handling of one entry.
     fn pop(&mut self, target: u64, left: &mut u32) -> Option<u32> {
         let (reads, before) = (self.slab.reads(), *left);
         let index = self.wheel.pop(&mut self.slab, target, left);
@@ -228,7 +228,7 @@ proptest! {
         for step in &steps {
             pair.step(step);
         }
-        // All other entries come out in order.
+        // All other entries are handed out in order.
         pair.step(&Step::Turn(To::Ahead(u64::MAX), PLENTY));
         assert_eq!(pair.wheel.len(), 0);
     }

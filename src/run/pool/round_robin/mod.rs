@@ -1,14 +1,15 @@
 //! The round-robin scheduler of a pool's members. A plain value, protected by the pool's lock.
 //!
-//! A member with work is in the ready list at most once. It is not in the list if its number of threads is at its limit, if it is
-//! closed, or if it waits for a time. A member that joins the list is behind each other member at most once.
+//! A member with work is in the ready list at most once. It is not in the list if its number of threads is at its
+//! limit, if it is closed, or if it waits for a time. A member that joins the list is behind each other member at most
+//! once.
 //!
-//! After each run, a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn one run earlier
-//! or later.
+//! After each run, a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn one
+//! run earlier or later.
 //!
-//! A member is *full* if its number of threads is at its limit. An offer reads that from the hint too, after the lock of the
-//! member's keys under which a key was found. A thread that leaves clears it, then looks for keys under that lock. So either the
-//! offer sees that the member is not full any more, or the thread sees the key.
+//! A member is *full* if its number of threads is at its limit. The hint has a flag for that. An offer reads the flag
+//! after it has released the lock of the member's keys. A thread that leaves clears the flag, then looks for keys under
+//! that lock. Therefore either the offer finds the flag cleared, or the thread finds the key.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -68,8 +69,8 @@ impl Hint {
         !self.ready.load(Relaxed) && !self.full.load(Relaxed)
     }
 
-    /// Returns whether a thread leaves this member after a key: it must leave, another member is ready, or the time of a held
-    /// member has come. Reads the clock only if a member is held.
+    /// Returns whether a thread leaves this member after a key: it must leave, another member is ready, or a held
+    /// member is due. Reads the clock only if a member is held.
     #[inline]
     pub(super) fn turn_is_over(&self, now: impl FnOnce() -> Nanos) -> bool {
         let Waiting { ready, next_time } = &*self.waiting;
@@ -232,8 +233,8 @@ impl RoundRobin {
         self.leave_list(id);
     }
 
-    /// Ends a member's wait for a time. A held member leaves the list, and the caller offers it again. A ready member keeps its
-    /// place.
+    /// Ends a member's wait for a time. A held member leaves the list, and the caller offers it again. A ready member
+    /// keeps its place.
     pub(super) fn free(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
         member.not_before = Nanos::ZERO;

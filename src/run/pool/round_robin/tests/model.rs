@@ -1,7 +1,7 @@
 //! The scheduler compared with a naive model, in random programs.
 //!
-//! The model has no list. A waiting member has the number of its first event, and a mark if it is due. The model searches for the
-//! next member.
+//! The model has no list. A waiting member has the number of its first event, and a mark if it is due. The model
+//! searches for the next member.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ enum Step {
     Remove(Index),
     Open(Index, bool),
     Offer(Index),
-    /// This number of turns begin.
+    /// This number of turns begins.
     Next(usize),
     /// A turn ends.
     Done(Index),
