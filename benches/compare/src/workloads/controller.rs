@@ -137,7 +137,7 @@ impl Peer for Homeostat {
     }
 
     fn stop(self) {
-        self.running.shutdown(Duration::ZERO);
+        self.running.shutdown(Duration::ZERO).expect("it ends without a failure");
     }
 }
 

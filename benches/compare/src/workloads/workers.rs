@@ -34,6 +34,6 @@ pub(super) fn drain(threads: usize, peer: &str, count: usize) -> Result<Figures>
     let net = figures["cpu_ns"] - reads * read;
     figures.insert("net_cpu_ns".to_owned(), net);
     figures.insert("clock_read_ns".to_owned(), read);
-    handle.shutdown(Duration::ZERO);
+    handle.shutdown(Duration::ZERO)?;
     Ok(figures)
 }
