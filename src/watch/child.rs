@@ -47,7 +47,7 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 /// assert_eq!(*claim, "web");
 /// assert!(child.wait()?.success());
 /// claim.done();
-/// watch.join()?;
+/// watch.join();
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[doc(alias = "SIGCHLD")]
