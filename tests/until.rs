@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// A failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first looks follow each other at once.
-const QUICK_LOOKS: u32 = 1_000;
+/// The pause between two looks. Some looks advance a held clock, which must not outrun the other threads.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The answer of a look: `true`, `Some` or `Ok` end the wait.
 pub(crate) trait Answer {
@@ -54,17 +54,11 @@ pub(crate) fn until<A: Answer>(what: &str, look: impl FnMut() -> A) -> A::Value 
 #[track_caller]
 pub(crate) fn within<A: Answer>(patience: Duration, what: &str, mut look: impl FnMut() -> A) -> A::Value {
     let deadline = Instant::now() + patience;
-    let mut looks = 0;
     loop {
         match look().value() {
             Ok(value) => return value,
             Err(missing) => assert!(Instant::now() < deadline, "waited {patience:?} until {what}{missing}"),
         }
-        looks += 1;
-        if looks < QUICK_LOOKS {
-            std::thread::yield_now();
-        } else {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        std::thread::park_timeout(PAUSE);
     }
 }
