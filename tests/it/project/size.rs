@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::tidy::{Source, read, room};
 
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
@@ -20,29 +22,6 @@ const CORE_FEATURES: [&str; 2] = ["signals", "metrics"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Adds the source files of a folder that are not tests or models.
-fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        if ["tests", "models"].contains(&name.as_str()) {
-            continue;
-        }
-        if path.is_dir() {
-            add_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-fn files_of(room: &str) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    add_files(&root().join("src").join(room), &mut files);
-    files
 }
 
 /// Returns the text without line comments, and with `"…"` in place of each string.
@@ -126,14 +105,14 @@ fn files_in_section(title: &str) -> BTreeSet<String> {
 fn the_core_stays_within_its_bounds() {
     let (mut lines, mut features) = (0, 0);
     let mut out = io::stdout().lock();
-    for room in ROOMS {
+    let sources: Vec<_> = read("src").into_iter().filter(|(path, text)| !Source::new(path, text).is_test()).collect();
+    for name in ROOMS {
         let (mut room_lines, mut room_features) = (0, 0);
-        for path in files_of(room) {
-            let text = fs::read_to_string(&path).unwrap();
-            room_lines += count_lines(&text);
-            room_features += count_features(&text);
+        for (_, text) in sources.iter().filter(|(path, _)| room(path) == name) {
+            room_lines += count_lines(text);
+            room_features += count_features(text);
         }
-        writeln!(out, "{room}: {room_lines} lines, {room_features} names of other features").unwrap();
+        writeln!(out, "{name}: {room_lines} lines, {room_features} names of other features").unwrap();
         (lines, features) = (lines + room_lines, features + room_features);
     }
     writeln!(out, "core: {lines} lines, {features} names of other features").unwrap();
