@@ -127,11 +127,8 @@ impl Leading {
         let Self { inner, group, term, .. } = self;
         let Some(term) = term else { return Ok(Duration::MAX) };
         // The watchdog ends the term in time if the check hangs.
-        let _run = term.fence().remaining().map(|remaining| {
-            let run = group.begin_until(&group.slots[0], inner.clock.nanos().after(remaining), 0);
-            group.slots[0].expose(term.lost());
-            run
-        });
+        let remaining = term.fence().remaining();
+        let _run = remaining.map(|left| group.begin_call(inner.clock.nanos().after(left), term.lost()));
         unless_it_panics(|| {
             term.check()?;
             Ok(term.check_interval())

@@ -133,12 +133,8 @@ impl MemberTask {
 
     /// Makes a call. If it hangs, the watchdog ends the runs in time.
     fn watched<R>(&self, member: &MemberSession, call: impl FnOnce(&Self) -> R) -> R {
-        let slot = &self.group.slots[0];
-        let _run = member.fence().and_then(|fence| Some((fence, fence.remaining()?))).map(|(fence, remaining)| {
-            let run = self.group.begin_until(slot, self.clock.nanos().after(remaining), 0);
-            slot.expose(fence.ended());
-            run
-        });
+        let limit = member.fence().and_then(|fence| Some((fence.ended(), fence.remaining()?)));
+        let _run = limit.map(|(ended, left)| self.group.begin_call(self.clock.nanos().after(left), ended));
         call(self)
     }
 
