@@ -5,24 +5,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
-use super::shape::{Fields, properties};
-
-/// The keywords that a rule may have.
-const ALLOWED: [&str; 13] = [
-    "enum",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "pattern",
-];
+use super::shape::{Fields, LIMITS, properties};
 
 /// Keywords that restrict no values.
 const SILENT: [&str; 7] = ["$comment", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
@@ -46,7 +29,8 @@ pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String
                 continue;
             }
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => continue,
-            (keyword, value) if ALLOWED.contains(&keyword) => value.clone(),
+            ("exclusiveMinimum" | "exclusiveMaximum", value) => value.clone(),
+            (keyword, value) if LIMITS.contains(&keyword) => value.clone(),
             ("required", Value::Array(names)) => {
                 let known = |name: &Value| properties(base).any(|(known, _)| name == known);
                 if let Some(unknown) = names.iter().find(|name| !known(name)) {

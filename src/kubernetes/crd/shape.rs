@@ -12,6 +12,21 @@ pub(super) const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 /// Marks a schema for complete objects.
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
+/// Keywords that limit values. Schemas and rules have the same ones.
+pub(super) const LIMITS: [&str; 11] = [
+    "enum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+];
+
 /// The schema for any value. Without `nullable`, a server would drop a field that is `null`.
 pub(super) fn any() -> Fields {
     Fields::from_iter([(ANY_FIELDS.to_owned(), true.into()), ("nullable".to_owned(), true.into())])

@@ -22,27 +22,13 @@ use super::both::{both, with_null};
 use super::defaults::remove_refused_defaults;
 use super::error::SchemaError;
 use super::rules::{exact_rule, exclude_bounds};
-use super::shape::{ANY_FIELDS, Fields, any, any_but_null, has_any_fields, is_any, is_typed, of_type, properties};
+use super::shape::{
+    ANY_FIELDS, Fields, LIMITS, any, any_but_null, has_any_fields, is_any, is_typed, of_type, properties,
+};
 use crate::objects::schema::condition_schema;
 
-/// Keywords that are copied.
-const COPIED: [&str; 15] = [
-    "default",
-    "description",
-    "enum",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "nullable",
-    "pattern",
-    "required",
-];
+/// Keywords that are copied, in addition to the [limits](LIMITS).
+const COPIED: [&str; 4] = ["default", "description", "nullable", "required"];
 
 /// Keywords that are converted elsewhere, and formats that servers do not know.
 const ELSEWHERE: [&str; 12] = [
@@ -252,7 +238,10 @@ impl<'a> Converter<'a> {
                 }
                 "properties" => drop(self.properties(value)?.map(|named| out.insert(keyword.clone(), named))),
                 "items" => drop(out.insert(keyword.clone(), self.items(fields)?)),
-                _ if COPIED.contains(&keyword.as_str()) || keyword.starts_with("x-kubernetes-") => {
+                _ if COPIED.contains(&keyword.as_str())
+                    || LIMITS.contains(&keyword.as_str())
+                    || keyword.starts_with("x-kubernetes-") =>
+                {
                     out.insert(keyword.clone(), value.clone());
                 }
                 _ if ELSEWHERE.contains(&keyword.as_str()) => {}
