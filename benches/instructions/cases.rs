@@ -110,7 +110,7 @@ fn duplicate_by_ref(rounds: usize) {
 
 /// Sets and cancels a delay while another key's delay ends earlier, so that no alarm moves.
 fn delay_and_cancel(rounds: usize) {
-    // Whole seconds, because a fraction's carry would depend on the clock's start.
+    // Whole seconds: with fractions, the count would depend on the start of the clock.
     const STEP: Duration = Duration::from_secs(1);
     let clock = ManualClock::new();
     let (queue, keys) = (builder().clock(clock.clock()).build(), u64::distinct(KEYS));

@@ -68,7 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Work on a cluster until Ctrl-C. Without a path, find the settings as `kubectl` does, or else those of the pod
+    /// Work on a cluster until Ctrl-C. Without a path, use the settings of `kubectl`, or else those of the pod
     #[arg(long, value_name = "PATH", conflicts_with = "stay")]
     #[expect(clippy::option_option, reason = "how `clap` distinguishes an option without its value from no option")]
     kubeconfig: Option<Option<PathBuf>>,

@@ -1,7 +1,7 @@
 //! Reads the file of services: converts the TOML text to typed services, or returns one error with line and service.
 //!
-//! The text is read as a tree with positions, not with serde. Every fault, of syntax or of meaning, is reported in the
-//! same way, with its own line.
+//! The text is read as a tree with positions, not with serde. Faults of syntax and of meaning are reported in the same
+//! way, each with its line.
 
 #[cfg(test)]
 mod tests;

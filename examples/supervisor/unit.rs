@@ -64,7 +64,7 @@ pub(crate) enum Step {
     Stop(Arc<Process>),
     /// Kill the process: its time to stop has passed.
     Kill,
-    /// The process has ended: decide what comes next.
+    /// The process has ended: choose the next action.
     Settle(ExitStatus),
     /// Forget the service: it has no process and needs none.
     Forget,

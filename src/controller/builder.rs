@@ -20,8 +20,7 @@ use crate::run::gate::{Gate, GateHost};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
 use crate::run::runner::boxed;
-use crate::watch::Poller;
-use crate::watch::{Event, Subscriber, Watch};
+use crate::watch::{Event, Poller, Subscriber, Watch};
 
 /// The settings of a [`Controller`].
 ///

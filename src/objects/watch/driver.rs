@@ -2,8 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::panic::resume_unwind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;

@@ -17,8 +17,7 @@ use super::{ShardEntry, ShardHash, ShardListener, ShardPlace, Shards};
 use crate::base::Clock;
 use crate::base::sync::Mutex;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons};
-use crate::rt::Nanos;
-use crate::rt::shielded;
+use crate::rt::{Nanos, shielded};
 use crate::run::{Admission, Gate, GateHost, GateKey, Release};
 
 /// The user code that may panic, for log lines.

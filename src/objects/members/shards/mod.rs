@@ -23,8 +23,7 @@ pub(in crate::objects) use self::table::EarlierMember;
 pub(in crate::objects) use self::table::{ShardPlace, ShardTable};
 
 use crate::base::sync::Mutex;
-use crate::run::Fence;
-use crate::run::Permit;
+use crate::run::{Fence, Permit};
 
 /// This process's share of the keys that are divided among processes.
 ///
