@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Any error that can move between threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -50,6 +51,16 @@ impl StartError {
             10_001.. => Err(Self::setting(field, &threads, "at most 10,000")),
             _ => Ok(()),
         }
+    }
+
+    /// Rejects a time of zero.
+    pub(crate) fn check_time(field: &'static str, time: Duration) -> Result<(), Self> {
+        if time.is_zero() { Err(Self::setting(field, &time, "longer than zero")) } else { Ok(()) }
+    }
+
+    /// Rejects an empty name, and a name that no thread can have.
+    pub(crate) fn check_required_name(name: &str) -> Result<(), Self> {
+        if name.is_empty() { Err(Self::named("name", name, "is empty")) } else { Self::check_name(name) }
     }
 
     /// Rejects a name that no thread can have.

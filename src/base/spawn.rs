@@ -4,8 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::base::task::TurnContext;
-use crate::base::task::{Next, Task};
+use crate::base::task::{Next, Task, TurnContext};
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
-use super::rate::check_rate;
+use super::rate::{check_max_concurrent, check_rate};
 use super::source::Sources;
 use super::state::{ControllerState, NewGate, StateSettings};
 use super::{Controller, Unstarted};
@@ -367,26 +367,22 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        let longer = |field, duration: Option<Duration>| match duration {
-            Some(Duration::ZERO) => Err(StartError::setting(field, &Duration::ZERO, "longer than zero")),
-            _ => Ok(()),
-        };
-        if self.name.is_empty() {
-            return Err(StartError::named("name", &self.name, "is empty"));
-        }
-        StartError::check_name(&self.name)?;
-        if self.max_concurrent == 0 {
-            return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
-        }
+        StartError::check_required_name(&self.name)?;
+        check_max_concurrent(self.max_concurrent)?;
         StartError::check_threads("own_threads", self.own_threads.unwrap_or(1), 1)?;
-        longer("reconcile_timeout", self.timeout)?;
-        longer("resync", self.resync)?;
-        longer("sync_timeout", Some(self.sync_timeout))?;
-        if let Some((quiet, max_wait)) = self.debounce {
-            longer("quiet", Some(quiet))?;
-            if max_wait < quiet {
-                return Err(StartError::setting("max_wait", &max_wait, "no shorter than quiet"));
-            }
+        let times = [
+            ("reconcile_timeout", self.timeout),
+            ("resync", self.resync),
+            ("sync_timeout", Some(self.sync_timeout)),
+            ("quiet", self.debounce.map(|(quiet, _)| quiet)),
+        ];
+        for (field, time) in times {
+            time.map_or(Ok(()), |time| StartError::check_time(field, time))?;
+        }
+        if let Some((quiet, max_wait)) = self.debounce
+            && max_wait < quiet
+        {
+            return Err(StartError::setting("max_wait", &max_wait, "no shorter than quiet"));
         }
         check_rate(self.rate)?;
         if self.resync.is_some() && !self.sources.knows_keys {

@@ -185,17 +185,14 @@ struct KeptErrors<K> {
 #[derive(Default)]
 struct Places {
     by_number: BTreeMap<u64, usize>,
+    /// The other places below the number of all places.
     free: Vec<usize>,
-    used: usize,
 }
 
 impl Places {
     /// Returns the place for a new failure: a free place, or else the next one after all others.
     fn add(&mut self, number: u64) -> usize {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.used += 1;
-            self.used - 1
-        });
+        let place = self.free.pop().unwrap_or(self.by_number.len());
         self.by_number.insert(number, place);
         place
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::key_status::KeyStatus;
-use super::rate::check_rate;
+use super::rate::{check_max_concurrent, check_rate};
 use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
@@ -14,9 +14,9 @@ use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::run::gate::Gate;
+use crate::watch::source::SourceHandle;
 #[cfg(feature = "metrics")]
 use crate::watch::source::SourceStatus;
-use crate::watch::source::{SourceHandle, check_period};
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
 ///
@@ -102,9 +102,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Returns [`StartError`] if `runs` is zero. To run no key, call [`suspend_all`](Self::suspend_all).
     pub fn set_max_concurrent_reconciles(&self, runs: usize) -> Result<(), StartError> {
-        if runs == 0 {
-            return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
-        }
+        check_max_concurrent(runs)?;
         let mut current = self.state.max_concurrent.lock();
         *current = runs;
         if let Some(started) = self.state.started() {
@@ -119,9 +117,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Returns [`StartError`] if `interval` is zero.
     pub fn set_resync(&self, interval: Option<Duration>) -> Result<(), StartError> {
-        if interval == Some(Duration::ZERO) {
-            return Err(StartError::setting("resync", &Duration::ZERO, "longer than zero"));
-        }
+        interval.map_or(Ok(()), |interval| StartError::check_time("resync", interval))?;
         *self.state.resync.lock() = interval;
         self.state.wake_control();
         Ok(())
@@ -133,7 +129,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Returns [`StartError`] if `period` is zero, or if no poller is running.
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
-        check_period(period)?;
+        StartError::check_time("period", period)?;
         if self.state.sources.set_period(period) {
             return Ok(());
         }

@@ -59,6 +59,11 @@ impl RateLimiter {
     }
 }
 
+/// Rejects a limit that lets no key run.
+pub(super) fn check_max_concurrent(runs: usize) -> Result<(), StartError> {
+    if runs == 0 { Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1")) } else { Ok(()) }
+}
+
 /// Rejects a rate that is not positive and finite, and a burst of zero.
 pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
     match rate {

@@ -140,10 +140,7 @@ impl ManagerBuilder {
     /// Returns [`StartError`] if the name is empty or invalid, if the number of threads is zero, or if the abort grace is longer than
     /// the [margin](Elector::stop_margin) of the elector.
     pub fn build(self) -> Result<Manager, StartError> {
-        if self.name.is_empty() {
-            return Err(StartError::named("name", &self.name, "is empty"));
-        }
-        StartError::check_name(&self.name)?;
+        StartError::check_required_name(&self.name)?;
         self.pool.check()?;
         if let Some(margin) = self.elector.as_ref().and_then(|elector| elector.stop_margin())
             && margin < self.abort_grace
@@ -166,7 +163,6 @@ impl ManagerBuilder {
                 clock,
                 grace: self.grace,
                 abort_grace: self.abort_grace,
-                options: pool.options.clone(),
                 unready_after: self.unready_after,
                 pool,
                 elector: self.elector,

@@ -174,7 +174,7 @@ impl Manager {
     /// Returns the options of the manager's threads.
     #[must_use]
     pub fn thread_options(&self) -> &ThreadOptions {
-        &self.inner.options
+        &self.inner.pool.options
     }
 
     /// Registers a hook that runs when the manager ends.
@@ -226,13 +226,9 @@ impl Manager {
 
     /// Returns the controllers by name, to be queried without the lock: formatting a key is user code.
     pub(super) fn all_managed(&self) -> Vec<(String, Arc<dyn ManagedController>)> {
-        let mut managed: Vec<_> = {
-            let state = self.inner.state.lock();
-            let components = state.components.iter();
-            components.filter_map(|(name, entry)| Some((name.clone(), entry.controller.clone()?))).collect()
-        };
-        managed.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        managed
+        let state = self.inner.state.lock();
+        let components = state.components.iter();
+        components.filter_map(|(name, entry)| Some((name.clone(), entry.controller.clone()?))).collect()
     }
 }
 

@@ -42,7 +42,7 @@ impl ManagerInner {
         };
         // A check of a term that runs out must not hang beyond its end.
         let watchdog = margin.map(|_| log_hanging_check(self.name.clone()));
-        let joiners = group.start_one(&self.options, leading, &event, watchdog)?;
+        let joiners = group.start_one(&self.pool.options, leading, &event, watchdog)?;
         let resign = self.resign.clone();
         let handle = Handle::new(group, joiners, move || resign.cancel());
         Ok(Some(Running::new((), handle, self.abort_grace)))

@@ -203,7 +203,7 @@ impl ManagerRun {
         let (handed_over, stops) = (Arc::clone(&manager_run), inner.wake_on_stop());
         let driving =
             Driving { inner: Arc::clone(&inner), handed_over, run: None, _stops: stops, _part: inner.end.part() };
-        match spawn(&inner.options, &inner.clock, thread.clone(), driving, &inner.signal) {
+        match spawn(&inner.pool.options, &inner.clock, thread.clone(), driving, &inner.signal) {
             Ok(driver) => {
                 let body = ManagerBody { inner: Arc::clone(&inner), driver: Some(driver), thread };
                 Ok(Running::new(Manager { inner }, body, Duration::MAX))

@@ -58,10 +58,7 @@ impl ManagerInner {
 
     pub(super) fn add(self: &Arc<Self>, mut component: Component) -> Result<(), StartError> {
         let name = component.name.clone();
-        if name.is_empty() {
-            return Err(StartError::named("name", &name, "is empty"));
-        }
-        StartError::check_name(&name)?;
+        StartError::check_required_name(&name)?;
         let pool = {
             let mut state = self.state.lock();
             if state.is_closed() {
@@ -152,7 +149,7 @@ impl ManagerInner {
         // loss.
         let leading = self.elector.is_none();
         let fence = self.state.lock().term.clone();
-        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, fence };
+        let env = StartEnv { pool, clock: &self.clock, options: &self.pool.options, leading, fence };
         catch_unwind(AssertUnwindSafe(|| start(&env)))
             .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))))
     }

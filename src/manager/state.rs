@@ -6,7 +6,7 @@
 //!   the manager ends.
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use crate::base::end::End;
 use crate::base::error::EndError;
 use crate::base::running::Running;
 use crate::base::sync::Mutex;
-use crate::base::thread::ThreadOptions;
 use crate::base::wait::{AutoResetEvent, Latch};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
@@ -31,7 +30,6 @@ pub(super) struct ManagerInner {
     pub(super) clock: Clock,
     pub(super) grace: Duration,
     pub(super) abort_grace: Duration,
-    pub(super) options: ThreadOptions,
     /// The time that a source may fail before the manager is not ready.
     pub(super) unready_after: Duration,
     /// The settings of the shared pool.
@@ -64,7 +62,7 @@ pub(super) struct ManagerState {
     /// Removals that the driver has not begun yet.
     pub(super) removals: Vec<Removal>,
     /// All components, by name.
-    pub(super) components: HashMap<String, ComponentEntry>,
+    pub(super) components: BTreeMap<String, ComponentEntry>,
     /// Watches that callers are starting, by name. A latch is set when the start has succeeded or failed.
     pub(super) starting_watches: HashMap<String, Arc<Latch>>,
     /// The number of components that were ever started.

@@ -184,9 +184,7 @@ impl Manager {
     /// Returns the names of the components, sorted.
     #[must_use]
     pub fn components(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.inner.state.lock().components.keys().cloned().collect();
-        names.sort_unstable();
-        names
+        self.inner.state.lock().components.keys().cloned().collect()
     }
 
     /// Returns the first component that has failed, and its error with all sources.
@@ -266,9 +264,7 @@ impl Manager {
             let state = self.inner.state.lock();
             state.components.values().filter_map(|entry| entry.source.clone()).collect()
         };
-        let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
-        sources.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        sources
+        handles.iter().map(SourceHandle::status).collect()
     }
 
     /// Returns whether nothing is stuck and no component has failed.

@@ -217,19 +217,12 @@ impl SourceHandle {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
-        check_period(period)?;
+        StartError::check_time("period", period)?;
         let poller = self.state.poller.get();
         let poller = poller.ok_or_else(|| StartError::named("source", &self.name, "has no period"))?;
         poller.set_period(period);
         Ok(())
     }
-}
-
-pub(crate) fn check_period(period: Duration) -> Result<(), StartError> {
-    if period.is_zero() {
-        return Err(StartError::setting("period", &period, "longer than zero"));
-    }
-    Ok(())
 }
 
 impl fmt::Debug for SourceHandle {

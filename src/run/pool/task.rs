@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::{Pool, SlotState};
 use crate::base::group::Overrun;
 use crate::base::sync::atomic::Ordering::AcqRel;
-use crate::base::task::TurnContext;
-use crate::base::task::{Next, Task};
+use crate::base::task::{Next, Task, TurnContext};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 

@@ -132,9 +132,7 @@ impl<R, P> Workers<R, P> {
         P: RetryPolicy<K> + 'static,
     {
         StartError::check_threads("threads", self.threads, 1)?;
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
-        }
+        self.timeout.map_or(Ok(()), |timeout| StartError::check_time("reconcile_timeout", timeout))?;
         let group = ThreadGroup::new(ThreadGroupKind::Workers, self.name, queue.clock(), self.threads);
         let queue = Arc::clone(&queue.shared);
         queue.measure();

@@ -20,7 +20,7 @@ use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::source::{SourceHandle, check_period};
+use crate::watch::source::SourceHandle;
 use crate::watch::source_state::{KeySource, SourceState};
 
 /// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
@@ -223,7 +223,7 @@ impl<I: 'static> Poller<I> {
 impl PollerSettings {
     fn check(&self) -> Result<(), StartError> {
         StartError::check_name(&self.name)?;
-        check_period(self.period)?;
+        StartError::check_time("period", self.period)?;
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
         }

@@ -127,7 +127,6 @@ pub(super) fn list_and_deliver<I: 'static>(
 
 /// The body of the thread.
 pub(super) struct Polling {
-    group: Arc<ThreadGroup>,
     state: Arc<PollerState>,
     source: SourceHandle,
     list: ListAndDeliver,
@@ -154,10 +153,9 @@ impl Polling {
         jitter: f64,
         retry: Option<Duration>,
     ) -> Self {
-        let group = Arc::clone(&state.group);
-        let draws = group.clock.draws();
+        let draws = state.group.clock.draws();
         let (state, planned, due, retry_at) = (Arc::clone(state), first, first, Nanos::NEVER);
-        let mut polling = Self { group, state, source, list, period, planned, due, jitter, retry, retry_at, draws };
+        let mut polling = Self { state, source, list, period, planned, due, jitter, retry, retry_at, draws };
         polling.plan(first);
         polling
     }
@@ -188,10 +186,10 @@ impl Polling {
         // Dropped last: a thread that sees the listing ended also sees its outcome.
         let _listing = self.source.state.begin(now, deadline);
         let outcome = {
-            let slot = &self.group.slots[0];
-            let _run = self.group.begin_until(slot, deadline, 0);
+            let slot = &self.state.group.slots[0];
+            let _run = self.state.group.begin_until(slot, deadline, 0);
             let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
-            let (clock, abort) = (self.group.clock.clone(), self.group.abort.clone());
+            let (clock, abort) = (self.state.group.clock.clone(), self.state.group.abort.clone());
             let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
             catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.state)))
         };
@@ -206,7 +204,7 @@ impl Polling {
             Err(panic) => self.source.state.panicked(panic_message(&*panic)),
         }
         let retry = self.retry.filter(|_| !succeeded);
-        self.retry_at = retry.map_or(Nanos::NEVER, |delay| self.group.clock.nanos().after(delay));
+        self.retry_at = retry.map_or(Nanos::NEVER, |delay| self.state.group.clock.nanos().after(delay));
         if succeeded || retry.is_some() {
             self.source.synced().set(true);
         }
@@ -223,10 +221,10 @@ impl Drop for Polling {
 
 impl Task for Polling {
     fn step(&mut self, now: Nanos) -> Next {
-        if self.group.is_stopping() {
+        if self.state.group.is_stopping() {
             return Next::Finished;
         }
-        if self.group.is_closed() {
+        if self.state.group.is_closed() {
             // The stop sets the event, which triggers the next step.
             return Next::At(Nanos::NEVER);
         }
@@ -235,7 +233,7 @@ impl Task for Polling {
         if self.state.triggered.swap(false, SeqCst) || now >= self.due.min(self.retry_at) {
             self.poll(now);
             // Skips planned polls that would have begun during this poll, even if it was triggered.
-            let now = self.group.clock.nanos();
+            let now = self.state.group.clock.nanos();
             if now >= self.due {
                 self.planned = self.planned.after(self.period);
                 self.plan(now);
@@ -245,7 +243,7 @@ impl Task for Polling {
             self.take_new_period(now);
         }
         let next = self.due.min(self.retry_at);
-        self.group.slots[0].plan(next.after(self.period));
+        self.state.group.slots[0].plan(next.after(self.period));
         // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
         Next::At(next)
     }
