@@ -2,21 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, any_but_null, has_any_fields, of_type, properties, texts};
+use super::shape::{
+    ANY_FIELDS, Fields, INT_OR_STRING, any, any_but_null, has_any_fields, is_nullable, of_type, properties, texts,
+    type_name,
+};
 
 /// Returns a structural schema that accepts and keeps every value that one of the schemas accepts. It may accept more.
 pub(super) fn either(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
     if schemas.len() < 2 {
         return schemas.pop().unwrap_or_else(any);
     }
-    let is_nullable = schemas.iter().any(|schema| schema.get("nullable") == Some(&true.into()));
-    let mut types: Vec<_> = schemas
-        .iter()
-        .map(|schema| match schema.get("type").and_then(Value::as_str) {
-            None if schema.contains_key(INT_OR_STRING) => INT_OR_STRING,
-            name => name.unwrap_or_default(),
-        })
-        .collect();
+    let accepts_null = schemas.iter().any(is_nullable);
+    let mut types: Vec<_> = schemas.iter().map(type_name).collect();
     types.sort_unstable();
     types.dedup();
     let mut combined = match types[..] {
@@ -29,7 +26,7 @@ pub(super) fn either(mut schemas: Vec<Fields>, keyword: &str) -> Fields {
         }
         _ => any_but_null(),
     };
-    if is_nullable {
+    if accepts_null {
         combined.insert("nullable".to_owned(), true.into());
     }
     combined

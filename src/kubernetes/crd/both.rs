@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, is_typed};
+use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any, is_nullable, is_typed, type_name};
 
 /// Keywords that describe the shape of values.
 const SHAPE: [&str; 6] = ["type", "nullable", "properties", "additionalProperties", "items", INT_OR_STRING];
@@ -34,18 +34,12 @@ pub(super) fn both(outer: Fields, inner: Fields) -> Fields {
 
 /// Gives both schemas the narrower type. Fails if they have no type in common.
 fn both_types(mut outer: Fields, mut inner: Fields) -> Result<(Fields, Fields), ()> {
-    let is_nullable = |schema: &Fields| schema.get("nullable") == Some(&true.into());
     if is_typed(&outer) && is_typed(&inner) {
         if !(is_nullable(&outer) && is_nullable(&inner)) {
             outer.remove("nullable");
             inner.remove("nullable");
         }
-        let kind = |schema: &Fields| match schema.get("type") {
-            Some(name) => name.as_str().unwrap_or_default().to_owned(),
-            None if schema.contains_key(INT_OR_STRING) => INT_OR_STRING.to_owned(),
-            None => String::new(),
-        };
-        let (of_outer, of_inner) = (kind(&outer), kind(&inner));
+        let (of_outer, of_inner) = (type_name(&outer).to_owned(), type_name(&inner).to_owned());
         let narrower = match (&*of_outer, &*of_inner) {
             (one, other) if one == other || other.is_empty() => one,
             ("", other) => other,

@@ -3,7 +3,7 @@
 use regex_lite::Regex;
 use serde_json::Value;
 
-use super::shape::{Fields, INT_OR_STRING, has_any_fields, is_typed, properties, texts};
+use super::shape::{Fields, INT_OR_STRING, has_any_fields, is_nullable, is_typed, properties, texts};
 
 /// Removes defaults that violate their own schema, because a server refuses a definition with them. Also removes
 /// defaults with an empty text, which mean the same as a missing field, and which some servers read as `null`. The
@@ -38,7 +38,7 @@ fn accepts(schema: &Fields, value: &Value) -> bool {
     }
     if value.is_null() {
         // For `null`, a server checks nothing else.
-        return schema.get("nullable") == Some(&true.into()) || !schema.contains_key("type");
+        return is_nullable(schema) || !schema.contains_key("type");
     }
     let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
     let is_within = |size: usize, of: &str| {

@@ -47,6 +47,19 @@ pub(super) fn is_typed(schema: &Fields) -> bool {
     schema.contains_key("type") || schema.contains_key(INT_OR_STRING) || schema.contains_key(ANY_FIELDS)
 }
 
+/// Returns the type of a schema's values: [`INT_OR_STRING`] for both of these, empty if the schema states none.
+pub(super) fn type_name(schema: &Fields) -> &str {
+    match schema.get("type").and_then(Value::as_str) {
+        None if schema.contains_key(INT_OR_STRING) => INT_OR_STRING,
+        name => name.unwrap_or_default(),
+    }
+}
+
+/// Returns whether a schema accepts null.
+pub(super) fn is_nullable(schema: &Fields) -> bool {
+    schema.get("nullable") == Some(&true.into())
+}
+
 /// Returns whether a schema keeps values of any type.
 pub(super) fn is_any(schema: &Fields) -> bool {
     schema.contains_key(ANY_FIELDS) && !schema.contains_key("type")

@@ -23,7 +23,7 @@ use super::defaults::remove_refused_defaults;
 use super::error::SchemaError;
 use super::rules::{exact_rule, exclude_bounds};
 use super::shape::{
-    ANY_FIELDS, Fields, LIMITS, any, any_but_null, has_any_fields, is_any, is_typed, of_type, properties,
+    ANY_FIELDS, Fields, LIMITS, any, any_but_null, has_any_fields, is_any, is_nullable, is_typed, of_type, properties,
 };
 use crate::objects::schema::condition_schema;
 
@@ -267,10 +267,7 @@ impl<'a> Converter<'a> {
                 if out["x-kubernetes-list-type"] == "map" {
                     out.entry("x-kubernetes-list-map-keys").or_insert_with(|| keys.into());
                 }
-            } else if fields.get("uniqueItems") == Some(&true.into())
-                && is_scalar
-                && items.get("nullable") != Some(&true.into())
-            {
+            } else if fields.get("uniqueItems") == Some(&true.into()) && is_scalar && !is_nullable(items) {
                 out.entry("x-kubernetes-list-type").or_insert_with(|| "set".into());
             }
         }
@@ -373,7 +370,7 @@ fn completed(mut schema: Fields) -> Fields {
         };
         schema.extend(of);
     }
-    if schema.get("nullable") == Some(&true.into()) {
+    if is_nullable(&schema) {
         schema = with_null(schema);
     }
     let is = |schema: &Fields, name: &str| schema.get("type").is_some_and(|of| of == name);

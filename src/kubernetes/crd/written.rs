@@ -6,7 +6,9 @@
 use serde_json::Value;
 
 use super::both::with_null;
-use super::shape::{ANY_FIELDS, Fields, INT_OR_STRING, any_but_null, has_any_fields, is_any, of_type};
+use super::shape::{
+    ANY_FIELDS, Fields, INT_OR_STRING, any_but_null, has_any_fields, is_any, is_nullable, of_type, type_name,
+};
 
 /// Makes the schema `read` accept and keep every value that the schema `written` accepts. Keeps the defaults and
 /// required fields of `read`, except fields that are never written.
@@ -14,11 +16,7 @@ pub(super) fn widen(read: &mut Fields, written: &Fields) {
     if read == written || is_any(read) {
         return;
     }
-    let kind = |schema: &Fields| match schema.get("type").and_then(Value::as_str) {
-        None if schema.contains_key(INT_OR_STRING) => INT_OR_STRING.to_owned(),
-        name => name.unwrap_or_default().to_owned(),
-    };
-    match (&*kind(read), &*kind(written)) {
+    match (type_name(read).to_owned().as_str(), type_name(written)) {
         ("object", "object") => widen_object(read, written),
         ("array", "array") => widen_at(read, written, "items"),
         (one, other) if one == other => widen_scalar(read, written),
@@ -26,7 +24,7 @@ pub(super) fn widen(read: &mut Fields, written: &Fields) {
         ("integer", "number") => replace(read, of_type("number")),
         _ => replace(read, any_but_null()),
     }
-    if written.get("nullable") == Some(&true.into()) {
+    if is_nullable(written) {
         *read = with_null(std::mem::take(read));
     }
 }
@@ -95,10 +93,10 @@ fn widen_scalar(read: &mut Fields, written: &Fields) {
 
 /// Replaces everything except the description.
 fn replace(read: &mut Fields, by: Fields) {
-    let is_nullable = read.get("nullable") == Some(&true.into());
+    let accepts_null = is_nullable(read);
     read.retain(|keyword, _| keyword == "description");
     read.extend(by);
-    if is_nullable {
+    if accepts_null {
         read.insert("nullable".to_owned(), true.into());
     }
 }
