@@ -59,6 +59,11 @@ impl ShardHash {
         let weighed = members.into_iter().enumerate().map(|(index, member)| (self.weight(member), member, index));
         weighed.max().map(|(_, _, index)| index)
     }
+
+    /// Returns whether this key belongs to `me`, one of the members.
+    pub(super) fn belongs_to(self, me: Option<Self>, members: &[Self]) -> bool {
+        self.owner(members.iter().copied()).is_some_and(|index| Some(members[index]) == me)
+    }
 }
 
 /// Mixes the bits of a number: the finalizer of `SplitMix64` (G. Steele, D. Lea and C. Flood, 2014).

@@ -22,8 +22,7 @@ pub(super) struct SeenAssignment {
 
 impl SeenAssignment {
     fn has(&self, key: ShardHash) -> bool {
-        let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
-        owner.is_some() && owner == self.me
+        key.belongs_to(self.me, &self.members)
     }
 }
 

@@ -39,8 +39,7 @@ pub(in crate::objects) enum ShardPlace {
 
 impl ShardTable {
     pub(in crate::objects) fn place(&self, key: ShardHash) -> ShardPlace {
-        let owner = key.owner(self.members.iter().copied()).map(|index| self.members[index]);
-        if owner.is_none() || owner != self.me {
+        if !key.belongs_to(self.me, &self.members) {
             return ShardPlace::Elsewhere;
         }
         let is_awaited = |assignment: &Vec<EarlierMember>| {
