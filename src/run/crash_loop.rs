@@ -97,6 +97,12 @@ struct RunRecords<K> {
     draws: Draws,
 }
 
+impl<K> RunRecords<K> {
+    fn new(clock: &Clock) -> Self {
+        Self { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct RunRecord {
     /// The number of short runs in a row.
@@ -125,15 +131,15 @@ impl<K: Key> CrashLoopGuard<K> {
     #[must_use]
     pub fn new(stable_for: Duration, backoff: Exponential) -> Self {
         let clock = Clock::system();
-        let records = RunRecords { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() };
-        Self { stable_for, backoff, clock, records: Mutex::new(records) }
+        let records = Mutex::new(RunRecords::new(&clock));
+        Self { stable_for, backoff, clock, records }
     }
 
     /// Sets the clock. Forgets all keys.
     #[must_use]
     pub fn clock(self, clock: Clock) -> Self {
-        let records = RunRecords { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() };
-        Self { clock, records: Mutex::new(records), ..self }
+        let records = Mutex::new(RunRecords::new(&clock));
+        Self { clock, records, ..self }
     }
 
     /// Records a start of `key`.
@@ -162,23 +168,28 @@ impl<K: Key> CrashLoopGuard<K> {
     /// whenever the reconciler finds that the process does not run.
     #[must_use]
     pub fn ended(&self, key: &K) -> Duration {
+        self.delay(key).0
+    }
+
+    /// Records the end of `key`. Returns the time to wait before its next start, and its number of short runs in a row.
+    fn delay(&self, key: &K) -> (Duration, u32) {
         let now = self.clock.nanos();
         let mut records = self.records.lock();
         let RunRecords { by_key, draws, .. } = &mut *records;
-        let Some(record) = by_key.get_mut(key) else { return Duration::ZERO };
+        let Some(record) = by_key.get_mut(key) else { return (Duration::ZERO, 0) };
         if record.is_expired(now, self.stable_for) {
             let gone = by_key.remove_entry(key);
             drop(records);
             drop(gone);
-            return Duration::ZERO;
+            return (Duration::ZERO, 0);
         }
         match record.phase {
-            RecordPhase::Waiting(until) => until.since(now),
+            RecordPhase::Waiting(until) => (until.since(now), record.short_runs),
             RecordPhase::Started(_) => {
                 let short_runs = record.short_runs.saturating_add(1);
                 let delay = self.backoff.jittered(short_runs, draws.draw());
                 *record = RunRecord { short_runs, phase: RecordPhase::Waiting(now.after(delay)) };
-                delay
+                (delay, short_runs)
             }
         }
     }
@@ -193,8 +204,8 @@ impl<K: Key> CrashLoopGuard<K> {
     ///
     /// If `key` must wait. The message states the number of short runs in a row and the delay.
     pub fn check(&self, key: &K) -> Result<(), BoxError> {
-        let delay = self.ended(key);
-        if delay.is_zero() { Ok(()) } else { Err(CrashLoop(self.short_runs(key), RetryAfter::new(delay)).into()) }
+        let (delay, short_runs) = self.delay(key);
+        if delay.is_zero() { Ok(()) } else { Err(CrashLoop(short_runs, RetryAfter::new(delay)).into()) }
     }
 
     /// Returns the number of short runs of `key` in a row.
