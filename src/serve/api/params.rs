@@ -1,5 +1,6 @@
 //! Parses the parameters of requests.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::duplicates::duplicate_fields;
@@ -8,28 +9,32 @@ use super::status::StatusError;
 use super::{body, protobuf};
 use crate::objects::{FieldOwner, Kind, Query};
 use crate::serve::admission::UnknownFields;
-use crate::serve::http::IncomingRequest;
+use crate::serve::http::{IncomingRequest, is_false};
 
 /// Returns whether a parameter is true.
 pub(super) fn flag(request: &IncomingRequest, name: &str) -> Result<bool, StatusError> {
     match request.parameter(name) {
-        None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+        None => Ok(false),
+        Some(text) if is_false(text) => Ok(false),
         Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
         Some(other) => Err(StatusError::bad_request(format!("the parameter {name} is {other:?}, not true or false"))),
     }
 }
 
-fn number(request: &IncomingRequest, name: &str) -> Result<Option<u64>, StatusError> {
+/// Returns a parameter that must be `what`, if it is present.
+fn parsed<T: FromStr>(request: &IncomingRequest, name: &str, what: &str) -> Result<Option<T>, StatusError> {
     let Some(text) = request.parameter(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let bad = || StatusError::bad_request(format!("the parameter {name} is {text:?}, not a number"));
-    text.parse().map(Some).map_err(|_| bad())
+    let bad = |_| StatusError::bad_request(format!("the parameter {name} is {text:?}, not {what}"));
+    text.parse().map(Some).map_err(bad)
+}
+
+fn number(request: &IncomingRequest, name: &str) -> Result<Option<u64>, StatusError> {
+    parsed(request, name, "a number")
 }
 
 /// Returns a parameter that must be an integer, if it is present.
 pub(super) fn whole_number(request: &IncomingRequest, name: &str) -> Result<Option<i64>, StatusError> {
-    let Some(text) = request.parameter(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let bad = |_| StatusError::bad_request(format!("the parameter {name} is {text:?}, not a whole number"));
-    text.parse().map(Some).map_err(bad)
+    parsed(request, name, "a whole number")
 }
 
 /// Returns the query for the requested objects.
@@ -111,19 +116,19 @@ pub(super) fn write_options(request: &IncomingRequest, kind: &Kind) -> Result<Wr
             return Err(StatusError::bad_request(message));
         }
     };
-    let runs = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
     let is_read = unknown != UnknownFields::Ignore && body::media_type(request) != protobuf::MEDIA;
     let repeated = if is_read { duplicate_fields(&request.body) } else { Vec::new() };
     let warnings: Vec<_> = repeated.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
     if unknown == UnknownFields::Refuse && !warnings.is_empty() {
         return Err(StatusError::strict(kind, &warnings));
     }
-    Ok(WriteOptions { dry_run: dry_run(runs)?, unknown, warnings })
+    Ok(WriteOptions { dry_run: dry_run(request, &[])?, unknown, warnings })
 }
 
-/// Returns whether a request is a dry run.
-pub(super) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>) -> Result<bool, StatusError> {
-    values.try_fold(false, |dry, value| match value {
+/// Returns whether a request is a dry run, by its query or by these values of its body.
+pub(super) fn dry_run(request: &IncomingRequest, in_body: &[String]) -> Result<bool, StatusError> {
+    let in_query = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value);
+    in_query.chain(in_body).try_fold(false, |dry, value| match value.as_str() {
         "" => Ok(dry),
         "All" => Ok(true),
         other => Err(StatusError::bad_request(format!("the parameter dryRun is {other:?}, not All"))),

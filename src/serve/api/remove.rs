@@ -93,10 +93,7 @@ impl<'a> DeleteCall<'a> {
         let mut options = DeleteOptions::default();
         let preconditions = given.preconditions.unwrap_or_default();
         (options.uid, options.resource_version) = (preconditions.uid, preconditions.resource_version);
-        let in_query = request.query.iter().filter(|(name, _)| name == "dryRun").map(|(_, value)| value.as_str());
-        let dry_run = given.dry_run.unwrap_or_default();
-        let in_body = dry_run.iter().map(String::as_str);
-        let dry_run = params::dry_run(in_query.chain(in_body))?;
+        let dry_run = params::dry_run(request, &given.dry_run.unwrap_or_default())?;
         let client = api.client_of(target.resource);
         Ok(Self { client, target, request, options, propagation, dry_run })
     }

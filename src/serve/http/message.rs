@@ -40,6 +40,11 @@ impl IncomingRequest {
     }
 }
 
+/// Returns whether the value of a query parameter means false.
+pub(crate) fn is_false(text: &str) -> bool {
+    matches!(text, "" | "0" | "f" | "F" | "false" | "False" | "FALSE")
+}
+
 /// A reply to a request.
 #[derive(Debug)]
 pub(crate) struct Reply {

@@ -29,7 +29,9 @@ pub(crate) use self::counts::{HttpCounts, increment, value};
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
-pub(crate) use self::message::{Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink, SinkWriter};
+pub(crate) use self::message::{
+    Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink, SinkWriter, is_false,
+};
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;

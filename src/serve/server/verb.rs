@@ -2,7 +2,7 @@
 
 use http::{Method, header};
 
-use crate::serve::http::RequestHead;
+use crate::serve::http::{RequestHead, is_false};
 
 /// Returns the verb of a request. Objects also have `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION`. The set is fixed,
 /// so that clients cannot fill the memory with new verbs.
@@ -43,7 +43,7 @@ impl RequestedPart {
             path => path,
         };
         let watch = head.target.query.iter().find(|(name, _)| name == "watch").map(|(_, value)| value.as_str());
-        let is_watch = watch.is_some_and(|value| !matches!(value, "" | "0" | "f" | "F" | "false" | "False" | "FALSE"));
+        let is_watch = watch.is_some_and(|value| !is_false(value));
         Self::Objects { is_one: path.len() > 1, is_watch }
     }
 }
