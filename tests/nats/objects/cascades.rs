@@ -8,7 +8,7 @@ use homeostat::nats::{KvBucket, NatsClient, NatsHeaders};
 use homeostat::objects::{Client, DeleteOptions, Ignore, Kind, Patch, PatchTarget, Propagation, Query, SharedObject};
 use serde_json::{Value, json};
 
-use super::{WIDGET, client, client_of, connect, entry, key, owned, widget};
+use super::{WIDGET, client, client_of, connect, entry, key, names, owned, widget};
 use crate::support::server::TestServer;
 use crate::support::{options, removes_markers, scale, spawn};
 use crate::until::until;
@@ -81,11 +81,6 @@ fn a_step_that_cannot_succeed_does_not_keep_later_dependents() {
 
 fn create(client: &NatsClient, object: Value) -> Value {
     client.create(&WIDGET, object).unwrap().to_value()
-}
-
-fn names(client: &NatsClient) -> Vec<String> {
-    let list = client.list(&WIDGET, &Query::all()).unwrap().items;
-    list.iter().map(|object| object.name().to_owned()).collect()
 }
 
 /// Returns the keys that name dependents.

@@ -8,7 +8,7 @@ use homeostat::nats::{KvBucket, NatsClient, NatsConnection, NatsError};
 use homeostat::objects::{Client, ClientError, DeleteOptions, Patch, PatchTarget, Propagation, Query, WatchEvent};
 use serde_json::{Value, json};
 
-use super::{WIDGET, connect, key, owned, widget};
+use super::{WIDGET, connect, key, names, owned, widget};
 use crate::support::cluster::{REPLICATED, TestCluster};
 use crate::support::server::TestServer;
 use crate::support::{is_at_least, options, removes_markers, wait_for_long};
@@ -29,9 +29,13 @@ fn patch(client: &NatsClient, name: &str, patch: Value) -> Result<(), ClientErro
     client.patch(&WIDGET, &key(name), &Patch::Merge(patch), PatchTarget::Object).map(drop)
 }
 
-fn names(client: &NatsClient) -> Vec<String> {
-    let list = client.list(&WIDGET, &Query::all()).unwrap().items;
-    list.iter().map(|object| object.name().to_owned()).collect()
+/// Deletes these objects and removes their finalizers. No object remains.
+fn remove_all(client: &NatsClient, created: &[String]) {
+    for name in created {
+        client.delete(&WIDGET, &key(name), &DeleteOptions::default()).unwrap();
+        patch(client, name, json!({"metadata": {"finalizers": null}})).unwrap();
+    }
+    assert_eq!(names(client), Vec::<String>::new());
 }
 
 /// Asserts that the bucket refused a write, and that the error names the limit and a remedy.
@@ -220,11 +224,7 @@ fn objects_leave_a_full_account() {
     if !removes_markers(&connection) {
         return;
     }
-    for name in &created {
-        client.delete(&WIDGET, &key(name), &DeleteOptions::default()).unwrap();
-        patch(&client, name, json!({"metadata": {"finalizers": null}})).unwrap();
-    }
-    assert_eq!(names(&client), Vec::<String>::new());
+    remove_all(&client, &created);
     client.remove_markers(Duration::ZERO).unwrap();
 }
 
@@ -258,11 +258,7 @@ fn objects_leave_a_full_replicated_bucket() {
     let client = wait_for_long("bucket", || NatsClient::create(&connection, &config).ok());
     let created = fill(&client, 3_000, with_finalizer);
     fill_the_rest(&KvBucket::bind(&connection, "TEST").unwrap());
-    for name in &created {
-        client.delete(&WIDGET, &key(name), &DeleteOptions::default()).unwrap();
-        patch(&client, name, json!({"metadata": {"finalizers": null}})).unwrap();
-    }
-    assert_eq!(names(&client), Vec::<String>::new());
+    remove_all(&client, &created);
     assert_eq!(client.remove_markers(Duration::ZERO).unwrap(), created.len() as u64);
 }
 

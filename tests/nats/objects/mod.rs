@@ -14,7 +14,7 @@ mod watch;
 mod writers;
 
 use homeostat::nats::{NatsClient, NatsConnection};
-use homeostat::objects::{Kind, ObjectKey};
+use homeostat::objects::{Client, Kind, ObjectKey, Query};
 use serde_json::{Value, json};
 
 use crate::support::options;
@@ -38,6 +38,11 @@ pub(crate) fn client(server: &TestServer) -> NatsClient {
 
 pub(crate) fn client_of(connection: &NatsConnection) -> NatsClient {
     NatsClient::create(connection, &NatsClient::bucket("TEST").history(64)).unwrap()
+}
+
+pub(crate) fn names(client: &NatsClient) -> Vec<String> {
+    let list = client.list(&WIDGET, &Query::all()).unwrap().items;
+    list.iter().map(|object| object.name().to_owned()).collect()
 }
 
 pub(crate) fn key(name: &str) -> ObjectKey {
