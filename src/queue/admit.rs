@@ -96,7 +96,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             is_selected
         });
         let request = EnqueueRequest { method: EnqueueMethod::EnqueueResync, ..request };
-        let tally = self.request_all(&mut selected, request);
+        let tally = self.request_in_batches(&mut selected, &request);
         tally + ignored
     }
 
