@@ -1,7 +1,7 @@
 //! The builder of a queue.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::request::BATCH;
@@ -209,62 +209,10 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
 pub struct FastState(hashbrown::DefaultHashBuilder);
 
 impl BuildHasher for FastState {
-    type Hasher = FastHasher;
+    type Hasher = <hashbrown::DefaultHashBuilder as BuildHasher>::Hasher;
 
     #[inline]
-    fn build_hasher(&self) -> FastHasher {
-        FastHasher(self.0.build_hasher())
-    }
-}
-
-/// The hasher of one key, created by [`FastState`].
-#[derive(Clone)]
-pub struct FastHasher(<hashbrown::DefaultHashBuilder as BuildHasher>::Hasher);
-
-impl fmt::Debug for FastHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FastHasher").finish_non_exhaustive()
-    }
-}
-
-impl Hasher for FastHasher {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    #[inline]
-    fn write_u8(&mut self, i: u8) {
-        self.0.write_u8(i);
-    }
-
-    #[inline]
-    fn write_u16(&mut self, i: u16) {
-        self.0.write_u16(i);
-    }
-
-    #[inline]
-    fn write_u32(&mut self, i: u32) {
-        self.0.write_u32(i);
-    }
-
-    #[inline]
-    fn write_u64(&mut self, i: u64) {
-        self.0.write_u64(i);
-    }
-
-    #[inline]
-    fn write_u128(&mut self, i: u128) {
-        self.0.write_u128(i);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, i: usize) {
-        self.0.write_usize(i);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0.finish()
+    fn build_hasher(&self) -> Self::Hasher {
+        self.0.build_hasher()
     }
 }

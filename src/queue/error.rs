@@ -1,4 +1,4 @@
-//! The errors of the queue. Each way to take a key has its own error type.
+//! The errors of the queue.
 
 use std::error::Error;
 use std::fmt;
@@ -7,22 +7,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DequeueError;
 
-/// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue).
+/// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue) and
+/// [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 // One machine word wide. With a smaller error, a `Result` would store the words of a claim in parts.
 #[repr(usize)]
 pub enum TryDequeueError {
-    /// No key is ready.
+    /// No key is ready, or became ready in time.
     Empty,
-    /// The queue is shut down, and no key is left.
-    Closed,
-}
-
-/// The error of [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DequeueTimeoutError {
-    /// No key became ready in time.
-    Timeout,
     /// The queue is shut down, and no key is left.
     Closed,
 }
@@ -44,15 +36,5 @@ impl fmt::Display for TryDequeueError {
     }
 }
 
-impl fmt::Display for DequeueTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Timeout => "no key became ready in time",
-            Self::Closed => CLOSED,
-        })
-    }
-}
-
 impl Error for DequeueError {}
 impl Error for TryDequeueError {}
-impl Error for DequeueTimeoutError {}

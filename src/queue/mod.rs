@@ -32,9 +32,9 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::builder::{FastHasher, FastState, QueueBuilder};
+pub use self::builder::{FastState, QueueBuilder};
 pub use self::claim::Claim;
-pub use self::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
+pub use self::error::{DequeueError, TryDequeueError};
 pub use self::feed::Enqueue;
 pub use self::levels::STARVATION_BOUND;
 pub use self::report::{DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
@@ -219,18 +219,15 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// # Errors
     ///
-    /// [`DequeueTimeoutError::Timeout`] if no key became ready in time; [`DequeueTimeoutError::Closed`] as for
+    /// [`TryDequeueError::Empty`] if no key became ready in time; [`TryDequeueError::Closed`] as for
     /// [`dequeue`](Self::dequeue).
     ///
     /// # Panics
     ///
     /// As [`dequeue`](Self::dequeue).
-    pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, DequeueTimeoutError> {
+    pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, TryDequeueError> {
         let deadline = self.shared.now().after(timeout);
-        self.shared.dequeue(deadline, || false).map_err(|no_claim| match no_claim {
-            NoClaim::Closed => DequeueTimeoutError::Closed,
-            NoClaim::Empty | NoClaim::Stopped => DequeueTimeoutError::Timeout,
-        })
+        Ok(self.shared.dequeue(deadline, || false)?)
     }
 
     /// Shuts the queue down, or makes an earlier shutdown stricter. Does not wait for claims.

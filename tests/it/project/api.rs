@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt::{Debug, Display};
-use std::hash::BuildHasher;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::catch_unwind;
@@ -12,8 +11,8 @@ use std::time::Duration;
 use homeostat::base::OnCancel;
 use homeostat::manager::{AlwaysLeader, ElectorError, Holder, Term};
 use homeostat::queue::{
-    DequeueError, DequeueTimeoutError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastHasher, FastState,
-    KeyState, PendingRerun, QueueBuilder, STARVATION_BOUND, Tally, TryDequeueError, View,
+    DequeueError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastState, KeyState, PendingRerun,
+    QueueBuilder, STARVATION_BOUND, Tally, TryDequeueError, View,
 };
 use homeostat::run::CrashLoopGuard;
 use homeostat::watch::{
@@ -51,7 +50,6 @@ fn public_types_are_send_and_sync() {
     shared::<Exponential>();
     shared::<ThreadOptions>();
     shared::<FastState>();
-    shared::<FastHasher>();
     shared::<(
         EnqueueOutcome,
         KeyState,
@@ -73,7 +71,7 @@ fn public_types_are_send_and_sync() {
     shared::<(AlwaysLeader, FileElector, Holder)>();
     shared::<ElectorError>();
     sent::<Term>();
-    shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
+    shared::<(DequeueError, TryDequeueError)>();
     shared::<CrashLoopGuard<u32>>();
     #[cfg(unix)]
     shared::<homeostat::watch::ChildWatch>();
@@ -116,7 +114,6 @@ fn everything_public_prints_something_short() {
     says(ThreadOptions::new().stack_size(4096), "ThreadOptions { stack_size: Some(4096)");
     says(Exponential::default(), "Exponential { first: 100ms");
     says(FastState::default(), "FastState");
-    says(FastState::default().build_hasher(), "FastHasher");
     says(CancellationToken::new(), "CancellationToken { cancelled: false");
     says(CancellationToken::new().on_cancel(|| {}), "OnCancel");
     says(Tally::default(), "Tally");
@@ -131,7 +128,7 @@ fn everything_public_prints_something_short() {
     says(Reasons::POLL | Reasons::user(4), "Reasons(poll, user-4)");
     says(KeyState::Processing(PendingRerun::At(None)), "Processing(At(None))");
     says((EnqueueOutcome::Rerun, DroppedRun::PendingRerun, Shutdown::ServeReady), "(Rerun, PendingRerun, ServeReady)");
-    says((DequeueError, TryDequeueError::Empty, DequeueTimeoutError::Timeout), "(DequeueError, Empty, Timeout)");
+    says((DequeueError, TryDequeueError::Empty), "(DequeueError, Empty)");
 }
 
 #[test]
@@ -199,11 +196,8 @@ fn error_texts_are_lower_case_without_a_full_stop() {
     check(DequeueError);
     check(TryDequeueError::Empty);
     check(TryDequeueError::Closed);
-    check(DequeueTimeoutError::Timeout);
-    check(DequeueTimeoutError::Closed);
     // Equal facts have equal texts.
     assert_eq!(DequeueError.to_string(), TryDequeueError::Closed.to_string());
-    assert_eq!(DequeueError.to_string(), DequeueTimeoutError::Closed.to_string());
     assert_ne!(TryDequeueError::Empty.to_string(), TryDequeueError::Closed.to_string());
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use homeostat::queue::{DequeueError, DequeueTimeoutError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
 use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Shutdown, WorkQueue};
 
 use crate::support::{Close, HOUR, SECOND, counts, held, held_builder, serve, take};
@@ -181,7 +181,7 @@ fn a_dequeue_with_the_longest_timeout_blocks_until_another_thread_wakes_it() {
             queue.enqueue(1);
             until("the key is served", || !queue.contains(&1));
             drop(close);
-            assert_eq!(consumer.join().unwrap(), (Ok(()), Err(DequeueTimeoutError::Closed)));
+            assert_eq!(consumer.join().unwrap(), (Ok(()), Err(TryDequeueError::Closed)));
         });
     }
 }
@@ -189,7 +189,7 @@ fn a_dequeue_with_the_longest_timeout_blocks_until_another_thread_wakes_it() {
 #[test]
 fn a_dequeue_with_a_timeout_of_zero_does_not_block() {
     for queue in [WorkQueue::new(), held().1] {
-        assert_eq!(queue.dequeue_timeout(Duration::ZERO).unwrap_err(), DequeueTimeoutError::Timeout);
+        assert_eq!(queue.dequeue_timeout(Duration::ZERO).unwrap_err(), TryDequeueError::Empty);
         queue.enqueue(1);
         assert_eq!(queue.dequeue_timeout(Duration::ZERO).map(Claim::done), Ok(()));
     }

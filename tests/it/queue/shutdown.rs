@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::Shutdown::{Discard, RunDelayedNow, ServeReady};
-use homeostat::queue::{DequeueError, DequeueTimeoutError, DroppedRun, EnqueueMethod, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun, EnqueueMethod, TryDequeueError};
 use homeostat::{Claim, Enqueue, EnqueueOutcome, ManualClock, Shutdown, WorkQueue};
 
 use parking_lot::Mutex;
@@ -240,8 +240,8 @@ fn every_dequeue_returns_closed_once_no_key_will_come() {
     bench.queue.shutdown(ServeReady);
     assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError);
     assert_eq!(bench.queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
-    assert_eq!(bench.queue.dequeue_timeout(ZERO).unwrap_err(), DequeueTimeoutError::Closed);
-    assert_eq!(Bench::new().queue.dequeue_timeout(ZERO).unwrap_err(), DequeueTimeoutError::Timeout);
+    assert_eq!(bench.queue.dequeue_timeout(ZERO).unwrap_err(), TryDequeueError::Closed);
+    assert_eq!(Bench::new().queue.dequeue_timeout(ZERO).unwrap_err(), TryDequeueError::Empty);
 }
 
 /// client-go's drain returned while keys were in line (kubernetes #141079).

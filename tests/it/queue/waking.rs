@@ -4,7 +4,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use homeostat::Priority::High;
-use homeostat::queue::{DequeueTimeoutError, EnqueueMethod};
+use homeostat::queue::{EnqueueMethod, TryDequeueError};
 use homeostat::{Claim, Enqueue, Shutdown};
 
 use super::letters::{Bench, Is, secs};
@@ -133,7 +133,7 @@ fn a_timeout_is_by_the_queue_s_clock() {
         bench.clock.advance(secs(9));
         assert_eq!(bench.clock.sleepers(), 1);
         bench.clock.advance(secs(1));
-        assert_eq!(consumer.join().unwrap(), Err(DequeueTimeoutError::Timeout));
+        assert_eq!(consumer.join().unwrap(), Err(TryDequeueError::Empty));
 
         let consumer = wait();
         bench.clock.wait_for_sleepers(1);
@@ -142,7 +142,7 @@ fn a_timeout_is_by_the_queue_s_clock() {
         assert_eq!(bench.clock.sleepers(), 0);
     });
     assert!(matches!(bench.is('k'), Is::Delayed(_)), "a dropped claim backs off");
-    assert_eq!(bench.queue.dequeue_timeout(Duration::ZERO).unwrap_err(), DequeueTimeoutError::Timeout);
+    assert_eq!(bench.queue.dequeue_timeout(Duration::ZERO).unwrap_err(), TryDequeueError::Empty);
 }
 
 /// A key becomes ready at the instant of the timeout. The consumer looks again before it gives up.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use homeostat::queue::{DequeueTimeoutError, DroppedRun, TryDequeueError};
+use homeostat::queue::{DroppedRun, TryDequeueError};
 use homeostat::{Claim, EnqueueOutcome, Exponential, Shutdown, WorkQueue};
 
 use self::checker::{Answers, Checker, Random};
@@ -57,7 +57,7 @@ fn take(queue: &Queue, number: u32, consumers: Consumers, random: &mut Random) -
         } else {
             match queue.dequeue_timeout(random.below(100) * MICROSECOND) {
                 Ok(claim) => return Some(claim),
-                Err(DequeueTimeoutError::Closed) => return None,
+                Err(TryDequeueError::Closed) => return None,
                 Err(_) => {}
             }
         }
