@@ -162,7 +162,7 @@ impl<K: Key> ControllerState<K> {
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
-        source.on_progress(Box::new(move || waiters.settle(None)));
+        source.progress().on_change(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());
         let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
         running.on_end(Arc::new(move || {

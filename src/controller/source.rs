@@ -107,7 +107,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             }
             let gate = watch.gate_source().and_then(|source| Arc::clone(source).open(target.gates));
             let subscription = watch.subscribe(subscriber)?;
-            let handle = watch.source().named(&name).synced_by(&subscription.synced);
+            let handle = watch.source().named(&name).synced_by(subscription.synced());
             let source = Arc::clone(&subscription.source);
             Ok(StartedSource { source, running: Box::new(subscription), handle, gate })
         }));

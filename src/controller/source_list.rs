@@ -53,12 +53,12 @@ pub(super) enum Syncing {
 
 /// The changes that each source has accepted at one time.
 #[derive(Default)]
-pub(super) struct AcceptedChanges(Vec<(Arc<dyn KeySource>, usize)>);
+pub(super) struct AcceptedChanges(Vec<(Arc<dyn KeySource>, u64)>);
 
 impl AcceptedChanges {
     /// Returns whether all these changes have been enqueued.
     pub(super) fn are_enqueued(&self) -> bool {
-        self.0.iter().all(|(source, accepted)| source.has_enqueued(*accepted))
+        self.0.iter().all(|(source, accepted)| source.progress().has_enqueued(*accepted))
     }
 }
 
@@ -173,7 +173,9 @@ impl SourceList {
     pub(super) fn accepted(&self) -> AcceptedChanges {
         let entries = self.0.lock();
         let sources = entries.running.iter().filter(|source| !source.removed);
-        AcceptedChanges(sources.map(|source| (Arc::clone(&source.source), source.source.accepted())).collect())
+        AcceptedChanges(
+            sources.map(|source| (Arc::clone(&source.source), source.source.progress().accepted())).collect(),
+        )
     }
 
     /// Returns whether any source has not ended, without counting a source that the caller runs in.

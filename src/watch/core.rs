@@ -2,20 +2,21 @@
 //!
 //! Lock order: `state`, then a lock of the store or of a subscriber's buffer. The comparison of values, the index
 //! functions, and the `Hash`, `Eq` and `Clone` of keys run under `state`. Comparisons run before anything changes.
-//! After the release of `state`, the store's latch is set, events are delivered, and values and keys are dropped.
+//! After the release of `state`, the store's latch is set, events are delivered, and values and keys are dropped. For
+//! this, a caller keeps the old values until then: the other handles of them may be dropped under the lock.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use super::event_buffer::StoredChange;
+use super::event_buffer::{Origin, StoredChange};
 use super::subscriber_buffer::SubscriberBuffer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::thread::shielded;
-use crate::base::wait::AutoResetEvent;
 use crate::queue::{EnqueueMethod, FastState, Key};
 use crate::run::gate::GateSource;
 use crate::watch::source_state::SourceState;
@@ -89,92 +90,64 @@ pub(super) struct WatchCore<K, T> {
     same: Same<T>,
     /// The source of a gate for each controller that reads this watch.
     pub(super) gate_source: OnceLock<Arc<dyn GateSource>>,
+    /// The number of subscriptions so far, for their names.
+    subscriptions: AtomicU64,
     /// Held while the store or the list of subscribers changes, so that a new subscriber gets the existing items and
     /// every later change.
     state: Mutex<CoreState<K, T>>,
 }
 
 struct CoreState<K, T> {
-    buffers: Vec<Arc<SubscriberBuffer<K, T>>>,
+    buffers: Buffers<K, T>,
     /// The initial list is complete.
     synced: bool,
     stopped: bool,
-    /// The number of subscriptions so far, for their names.
-    subscriptions: u64,
 }
 
-/// The lock of the core, and the work to do after its release.
-struct LockedCore<'a, K: Key + Sync, T: Send + Sync + 'static> {
-    /// First field: the lock is released before the rest is dropped.
-    state: MutexGuard<'a, CoreState<K, T>>,
-    after: AfterRelease<'a, K, T>,
-}
+/// The buffers of the subscribers, without most of those that have left.
+type Buffers<K, T> = Arc<Vec<Arc<SubscriberBuffer<K, T>>>>;
 
-/// Work to do when this is dropped, even by a panic.
+/// Work to do after the release of the lock. A panic does not prevent it.
 struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
     store: &'a Store<K, T>,
     /// The outcome for the store's latch: true if the initial list is complete, false if it never will be.
     settled: Option<bool>,
-    /// Subscribers with events to deliver.
-    to_deliver: Few<Arc<SubscriberBuffer<K, T>>>,
-    unused_values: Few<Arc<T>>,
+    /// The buffers to deliver from.
+    appended: Option<Buffers<K, T>>,
+    unused_values: Vec<Arc<T>>,
     unused_keys: Vec<K>,
 }
 
-/// A list that stores its first item without an allocation.
-struct Few<T> {
-    first: Option<T>,
-    rest: Vec<T>,
-}
-
-impl<T> Few<T> {
-    fn new() -> Self {
-        Self { first: None, rest: Vec::new() }
-    }
-
-    fn push(&mut self, item: T) {
-        if self.first.is_none() {
-            self.first = Some(item);
-        } else {
-            self.rest.push(item);
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for AfterRelease<'_, K, T> {
+    fn drop(&mut self) {
+        if let Some(synced) = self.settled {
+            self.store.synced().set(synced);
         }
-    }
-
-    fn extend(&mut self, items: impl IntoIterator<Item = T>) {
-        for item in items {
-            self.push(item);
+        for buffer in self.appended.iter().flat_map(|buffers| buffers.iter()) {
+            buffer.wake();
         }
-    }
-
-    /// Takes all items.
-    fn take(&mut self) -> impl Iterator<Item = T> {
-        self.first.take().into_iter().chain(std::mem::take(&mut self.rest))
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     pub(super) fn new(name: String, clock: Clock, same: Same<T>) -> Arc<Self> {
         let store = Store::new(clock.clone());
-        let state = Mutex::new(CoreState { buffers: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
+        let state = Mutex::new(CoreState { buffers: Buffers::default(), synced: false, stopped: false });
         let source = SourceState::new(&name, None, clock.clone());
-        Arc::new(Self { name, clock, store, source, same, gate_source: OnceLock::new(), state })
+        let (gate_source, subscriptions) = (OnceLock::new(), AtomicU64::new(0));
+        Arc::new(Self { name, clock, store, source, same, gate_source, subscriptions, state })
     }
 
     /// Stores `value` under `key` and delivers the change.
     pub(super) fn set(&self, key: &K, value: &Arc<T>) -> PushOutcome {
-        let mut locked = self.lock();
-        if locked.state.stopped {
-            return PushOutcome::Closed;
-        }
-        let Some(change) = self.compare(key, value, locked.state.synced) else {
-            return PushOutcome::Unchanged;
-        };
-        let outcome = match change {
-            StoredChange::Created { .. } => PushOutcome::Created,
-            _ => PushOutcome::Updated,
-        };
-        self.publish(&mut locked, key, change);
-        outcome
+        let mut old = None;
+        let outcome = self.update(|state, after| {
+            old = self.store.get(key);
+            let Some(change) = self.compare(old.as_ref(), value, state.synced) else { return PushOutcome::Unchanged };
+            self.publish(state, after, key, &change);
+            if old.is_some() { PushOutcome::Updated } else { PushOutcome::Created }
+        });
+        outcome.unwrap_or(PushOutcome::Closed)
     }
 
     /// Removes `key` and delivers the deletion. The event has `last` as the last value, or the stored value for `None`.
@@ -183,17 +156,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        // Declared before the lock, so that it drops after the release.
-        let known;
-        let mut locked = self.lock();
-        if locked.state.stopped {
-            return PushOutcome::Closed;
-        }
-        known = self.store.entry(key);
-        let Some((key, value)) = &known else { return PushOutcome::Unchanged };
-        let last = Arc::clone(last.unwrap_or(value));
-        self.publish(&mut locked, key, StoredChange::Deleted { last });
-        PushOutcome::Deleted
+        let mut known = None;
+        let outcome = self.update(|state, after| {
+            known = self.store.entry(key);
+            let Some((key, value)) = &known else { return PushOutcome::Unchanged };
+            let old = Some(Arc::clone(last.unwrap_or(value)));
+            self.publish(state, after, key, &StoredChange { old, new: None, origin: Origin::Change });
+            PushOutcome::Deleted
+        });
+        outcome.unwrap_or(PushOutcome::Closed)
     }
 
     /// Replaces all items with `items`. If a key occurs twice, its last value counts.
@@ -201,104 +172,93 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let numbered = items.iter().enumerate();
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
         let has_twins = latest.len() < items.len();
-        let mut counts = ChangeCounts::default();
-        // Declared before the lock, so that they drop after the release.
-        let (gone, mut found);
-        let mut locked = self.lock();
-        if locked.state.stopped {
-            return counts;
-        }
-        let synced = locked.state.synced;
-        // All comparisons run before the first change: a panic in one of them changes nothing.
-        found = Vec::new();
-        for (number, (key, value)) in items.iter().enumerate() {
-            if has_twins && latest.get(key) != Some(&number) {
-                continue;
-            }
-            let Some(change) = self.compare(key, value, synced) else {
-                counts.unchanged += 1;
-                if locked.state.buffers.iter().any(|buffer| buffer.with_unchanged) {
-                    let unchanged =
-                        |value| (key, StoredChange::Unchanged { value, method: EnqueueMethod::EnqueueResync });
-                    found.extend(self.store.get(key).map(unchanged));
+        let (mut counts, mut changes, mut gone) = (ChangeCounts::default(), Vec::new(), Vec::new());
+        self.update(|state, after| {
+            // All comparisons run before the first change: a panic in one of them changes nothing.
+            for (number, (key, value)) in items.iter().enumerate() {
+                if has_twins && latest.get(key) != Some(&number) {
+                    continue;
                 }
-                continue;
-            };
-            match change {
-                StoredChange::Created { .. } => counts.created += 1,
-                _ => counts.updated += 1,
+                let old = self.store.get(key);
+                let count = match (&old, self.compare(old.as_ref(), value, state.synced)) {
+                    (known, Some(change)) => {
+                        changes.push((key, change));
+                        if known.is_some() { &mut counts.updated } else { &mut counts.created }
+                    }
+                    (_, None) => {
+                        if state.buffers.iter().any(|buffer| buffer.with_unchanged) {
+                            changes.push((key, unchanged(old, EnqueueMethod::EnqueueResync)));
+                        }
+                        &mut counts.unchanged
+                    }
+                };
+                *count += 1;
             }
-            found.push((key, change));
-        }
-        gone = self.store.missing(|key| latest.contains_key(key));
-        counts.deleted = gone.len();
-        let deletions = gone.iter().map(|(key, last)| (key, StoredChange::Deleted { last: Arc::clone(last) }));
-        for (key, change) in found.into_iter().chain(deletions) {
-            match change {
-                StoredChange::Unchanged { .. } => locked.append(key, change, |buffer| buffer.with_unchanged),
-                _ => self.publish(&mut locked, key, change),
+            gone = self.store.missing(|key| latest.contains_key(key));
+            counts.deleted = gone.len();
+            for (key, change) in &changes {
+                match change.origin {
+                    Origin::Resync(_) => append(state, after, key, change, |buffer| buffer.with_unchanged),
+                    _ => self.publish(state, after, key, change),
+                }
             }
-        }
-        locked.end_initial_list();
+            for (key, last) in &gone {
+                let deletion = StoredChange { old: Some(Arc::clone(last)), new: None, origin: Origin::Change };
+                self.publish(state, after, key, &deletion);
+            }
+            end_initial_list(state, after);
+        });
         counts
     }
 
     /// Marks the initial list as complete.
     pub(super) fn synced(&self) {
-        let mut locked = self.lock();
-        if !locked.state.stopped {
-            locked.end_initial_list();
-        }
+        self.update(end_initial_list);
     }
 
     /// Delivers every item as unchanged to the subscribers that `to` selects. They enqueue keys with `method`.
     pub(super) fn resync(&self, method: EnqueueMethod, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
-        // Declared before the lock, so that it drops after the release.
-        let all;
-        let mut locked = self.lock();
-        if locked.state.stopped {
-            return;
-        }
-        all = self.store.snapshot();
-        for (key, value) in &all {
-            locked.append(key, StoredChange::Unchanged { value: Arc::clone(value), method }, &to);
-        }
+        let mut all = Vec::new();
+        self.update(|state, after| {
+            all = self.store.snapshot();
+            for (key, value) in &all {
+                append(state, after, key, &unchanged(Some(Arc::clone(value)), method), &to);
+            }
+        });
     }
 
-    /// Adds a subscriber. Returns its buffer, which holds the existing items, and the number of the subscription.
-    pub(super) fn attach(
-        &self,
-        with_unchanged: bool,
-        own_thread: Option<Arc<AutoResetEvent>>,
-    ) -> Result<(Arc<SubscriberBuffer<K, T>>, u64), StartError> {
-        let buffer = SubscriberBuffer::new(&self.clock, with_unchanged, own_thread);
-        // Declared before the lock, so that it drops after the release.
-        let existing;
-        let mut locked = self.lock();
-        if locked.state.stopped {
-            return Err(StartError::stopped(&self.name));
-        }
-        existing = self.store.snapshot();
-        for (key, new) in &existing {
-            buffer.append(key, StoredChange::Created { new: Arc::clone(new), initial: true });
-        }
-        if locked.state.synced {
-            buffer.append_synced();
-        }
-        let state = &mut *locked.state;
-        state.buffers.retain(|buffer| !buffer.has_left());
-        state.buffers.push(Arc::clone(&buffer));
-        state.subscriptions += 1;
-        Ok((buffer, state.subscriptions))
+    /// Returns the number of the next subscription.
+    pub(super) fn next_subscription(&self) -> u64 {
+        self.subscriptions.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Adds the buffer of a subscriber, and appends the existing items to it.
+    pub(super) fn attach(&self, buffer: &Arc<SubscriberBuffer<K, T>>) -> Result<(), StartError> {
+        let mut existing = Vec::new();
+        let attached = self.update(|state, _| {
+            existing = self.store.snapshot();
+            for (key, new) in &existing {
+                let new = Some(Arc::clone(new));
+                buffer.append(key, StoredChange { old: None, new, origin: Origin::InitialList });
+            }
+            if state.synced {
+                buffer.append_synced();
+            }
+            let buffers = Arc::make_mut(&mut state.buffers);
+            buffers.retain(|buffer| !buffer.has_left());
+            buffers.push(Arc::clone(buffer));
+        });
+        attached.ok_or_else(|| StartError::stopped(&self.name))
     }
 
     /// Stops the watch. Subscribers get the rest of their events, then end.
     pub(super) fn stop(&self) {
-        let mut locked = self.lock();
-        locked.state.stopped = true;
-        locked.for_all(SubscriberBuffer::stop);
-        // Sets the latch, even if the call that completed the initial list has not set it yet.
-        locked.after.settled = Some(locked.state.synced);
+        self.update(|state, after| {
+            state.stopped = true;
+            for_all(state, after, SubscriberBuffer::stop);
+            // Sets the latch, even if the call that completed the initial list has not set it yet.
+            after.settled = Some(state.synced);
+        });
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -310,90 +270,69 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         self.state.lock().buffers.iter().filter(|buffer| !buffer.has_left()).count()
     }
 
-    fn lock(&self) -> LockedCore<'_, K, T> {
-        let after = AfterRelease {
-            store: &self.store,
-            settled: None,
-            to_deliver: Few::new(),
-            unused_values: Few::new(),
-            unused_keys: Vec::new(),
-        };
-        LockedCore { state: self.state.lock(), after }
+    /// Calls `change` under the lock, unless the watch has stopped. Then does the work after the release.
+    fn update<R>(&self, change: impl FnOnce(&mut CoreState<K, T>, &mut AfterRelease<'_, K, T>) -> R) -> Option<R> {
+        let (unused_values, unused_keys) = (Vec::new(), Vec::new());
+        let mut after = AfterRelease { store: &self.store, settled: None, appended: None, unused_values, unused_keys };
+        // Declared last, so that it is released first.
+        let mut state = self.state.lock();
+        (!state.stopped).then(|| change(&mut state, &mut after))
     }
 
-    /// Compares `value` with the stored one. Returns `None` if they are the same.
-    fn compare(&self, key: &K, value: &Arc<T>, synced: bool) -> Option<StoredChange<T>> {
-        let new = Arc::clone(value);
-        match self.store.get(key) {
-            Some(old) if (self.same)(&old, value) => None,
-            Some(old) => Some(StoredChange::Updated { old, new }),
-            None => Some(StoredChange::Created { new, initial: !synced }),
+    /// Compares a value with the stored one. Returns `None` if they are the same.
+    fn compare(&self, old: Option<&Arc<T>>, new: &Arc<T>, synced: bool) -> Option<StoredChange<T>> {
+        if old.is_some_and(|old| (self.same)(old, new)) {
+            return None;
         }
+        let origin = if old.is_none() && !synced { Origin::InitialList } else { Origin::Change };
+        Some(StoredChange { old: old.cloned(), new: Some(Arc::clone(new)), origin })
     }
 
     /// Stores a change, then appends it to all buffers. A mapping or a run that the event causes finds the change in
-    /// the store.
-    fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: StoredChange<T>) {
-        let value = match &change {
-            StoredChange::Created { new: value, .. } | StoredChange::Updated { new: value, .. } => Some(value),
-            StoredChange::Deleted { .. } | StoredChange::Unchanged { .. } => None,
-        };
-        let (known, old) = self.store.put(key, value);
-        locked.after.unused_keys.extend(known);
-        locked.after.unused_values.extend(old);
-        locked.append(key, change, |_| true);
+    /// the store. The caller keeps the old value until the release of the lock.
+    fn publish(&self, state: &CoreState<K, T>, after: &mut AfterRelease<'_, K, T>, key: &K, change: &StoredChange<T>) {
+        after.unused_keys.extend(self.store.put(key, change.new.as_ref()));
+        append(state, after, key, change, |_| true);
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
-    /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change;
-    /// the others get it.
-    fn append(&mut self, key: &K, change: StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
-        let Self { state, after } = self;
-        let mut any_left = false;
-        let mut change = Some(change);
-        let mut buffers = state.buffers.iter().filter(|buffer| to(buffer)).peekable();
-        while let Some(buffer) = buffers.next() {
-            // The last buffer gets the change itself.
-            let own = if buffers.peek().is_some() { change.clone() } else { change.take() };
-            let Some(own) = own else { break };
-            shielded("the code of a key", || {
-                let outcome = buffer.append(key, own);
-                after.unused_values.extend(outcome.unused.into_iter().flatten());
-                if outcome.deliver {
-                    after.to_deliver.push(Arc::clone(buffer));
-                }
-                any_left |= outcome.has_left;
-            });
-        }
-        if any_left {
-            state.buffers.retain(|buffer| !buffer.has_left());
-        }
-    }
+fn unchanged<T>(value: Option<Arc<T>>, method: EnqueueMethod) -> StoredChange<T> {
+    StoredChange { old: value.clone(), new: value, origin: Origin::Resync(method) }
+}
 
-    fn end_initial_list(&mut self) {
-        if !std::mem::replace(&mut self.state.synced, true) {
-            self.for_all(SubscriberBuffer::append_synced);
-            self.after.settled = Some(true);
-        }
-    }
-
-    /// Applies `change` to every buffer, and delivers from all of them after the release.
-    fn for_all(&mut self, change: fn(&SubscriberBuffer<K, T>)) {
-        for buffer in &self.state.buffers {
-            change(buffer);
-            self.after.to_deliver.push(Arc::clone(buffer));
-        }
+/// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change; the
+/// others get it.
+fn append<K: Key + Sync, T: Send + Sync + 'static>(
+    state: &CoreState<K, T>,
+    after: &mut AfterRelease<'_, K, T>,
+    key: &K,
+    change: &StoredChange<T>,
+    to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool,
+) {
+    after.appended.get_or_insert_with(|| Arc::clone(&state.buffers));
+    for buffer in state.buffers.iter().filter(|buffer| to(buffer)) {
+        shielded("the code of a key", || {
+            after.unused_values.extend(buffer.append(key, change.clone()).into_iter().flatten());
+        });
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Drop for AfterRelease<'_, K, T> {
-    fn drop(&mut self) {
-        if let Some(synced) = self.settled {
-            self.store.synced().set(synced);
-        }
-        for buffer in self.to_deliver.take() {
-            buffer.deliver();
-        }
+fn end_initial_list<K: Key + Sync, T: Send + Sync + 'static>(
+    state: &mut CoreState<K, T>,
+    after: &mut AfterRelease<'_, K, T>,
+) {
+    if !std::mem::replace(&mut state.synced, true) {
+        for_all(state, after, SubscriberBuffer::append_synced);
+        after.settled = Some(true);
     }
+}
+
+/// Applies `change` to every buffer, and delivers from all of them after the release.
+fn for_all<K: Key + Sync, T: Send + Sync + 'static>(
+    state: &CoreState<K, T>,
+    after: &mut AfterRelease<'_, K, T>,
+    change: fn(&SubscriberBuffer<K, T>),
+) {
+    after.appended.get_or_insert_with(|| Arc::clone(&state.buffers));
+    state.buffers.iter().for_each(|buffer| change(buffer));
 }

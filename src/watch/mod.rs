@@ -5,7 +5,6 @@ mod channel;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 mod child;
 mod core;
-mod delivery;
 mod directory;
 mod event;
 mod event_buffer;

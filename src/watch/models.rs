@@ -7,14 +7,14 @@ use loom::thread;
 
 use super::core::PushOutcome;
 use super::core::WatchCore;
-use super::delivery::{Delivery, DeliveryCounts};
 use super::event::Event;
 use super::store::Store;
 use super::subscriber::Subscriber;
-use super::subscriber_buffer::{NextStep, SubscriberBuffer};
+use super::subscriber_buffer::SubscriberBuffer;
 use super::subscription::{self, Subscription};
 use crate::base::clock::ManualClock;
 use crate::base::running::Running;
+use crate::base::task::Next;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{EnqueueMethod, Tally};
@@ -97,33 +97,21 @@ struct Buffered {
     believed: Shared,
     buffer: Arc<SubscriberBuffer<u8, u32>>,
     event: Arc<AutoResetEvent>,
-    delivery: Delivery<u8, u32>,
 }
 
 impl Buffered {
     fn attach(core: &Arc<Core>) -> Option<Self> {
         let (believed, subscriber) = believer(core);
         let event = AutoResetEvent::new(core.clock.clone());
-        let (buffer, _) = core.attach(false, Some(Arc::clone(&event))).ok()?;
-        let delivery = Delivery {
-            name: "model".to_owned(),
-            subscriber,
-            counts: Arc::<DeliveryCounts>::default(),
-            synced: Arc::clone(&buffer.synced),
-            attendance: None,
-        };
-        Some(Self { believed, buffer, event, delivery })
+        let buffer = SubscriberBuffer::new("model".to_owned(), &core.clock, false, Some(Arc::clone(&event)));
+        core.attach(&buffer).ok()?;
+        buffer.begin(subscriber);
+        Some(Self { believed, buffer, event })
     }
 
     /// Delivers all buffered events. Returns whether the subscription has ended.
-    fn hear_all(&mut self) -> bool {
-        loop {
-            match self.buffer.next_step(&mut self.delivery) {
-                NextStep::Deliver(next) => self.delivery.deliver(&next),
-                NextStep::Wait => return false,
-                NextStep::Finish => return true,
-            }
-        }
+    fn hear_all(&self) -> bool {
+        matches!(self.buffer.deliver(false), Next::Finished)
     }
 
     fn value(&self) -> Option<u32> {
@@ -141,7 +129,7 @@ fn late_buffered_subscriber_ends_with_the_stored_value() {
             set(&producer, 2);
             producer.synced();
         });
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         subscriber.hear_all();
         changing.join().unwrap();
         subscriber.hear_all();
@@ -157,7 +145,7 @@ fn deleted_key_is_gone_for_a_late_buffered_subscriber() {
         set(&core, 1);
         let producer = Arc::clone(&core);
         let changing = thread::spawn(move || producer.remove(&0, None));
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         subscriber.hear_all();
         assert_eq!(changing.join().unwrap(), PushOutcome::Deleted);
         subscriber.hear_all();
@@ -170,7 +158,7 @@ fn a_resync_of_one_subscriber_that_races_with_changes_delivers_nothing_outdated(
     loom::model(|| {
         let core = core();
         set(&core, 1);
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         let other = Buffered::attach(&core).unwrap();
         subscriber.hear_all();
         let producer = Arc::clone(&core);
@@ -191,16 +179,13 @@ fn a_resync_of_one_subscriber_that_races_with_changes_delivers_nothing_outdated(
 fn two_producers_append_in_the_order_in_which_they_store() {
     loom::model(|| {
         let core = core();
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         let other = Arc::clone(&core);
         let changing = thread::spawn(move || set(&other, 1));
         set(&core, 2);
         changing.join().unwrap();
-        let mut last = None;
-        while let NextStep::Deliver(next) = subscriber.buffer.next_step(&mut subscriber.delivery) {
-            last = next.event.value().copied();
-        }
-        assert_eq!(last, core.store.get(&0).map(|value| *value));
+        subscriber.hear_all();
+        assert_eq!(subscriber.value(), core.store.get(&0).map(|value| *value));
     });
 }
 
@@ -208,7 +193,7 @@ fn two_producers_append_in_the_order_in_which_they_store() {
 fn change_is_not_missed_by_a_thread_that_goes_to_sleep() {
     loom::model(|| {
         let core = core();
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         let producer = Arc::clone(&core);
         let changing = thread::spawn(move || set(&producer, 1));
         while subscriber.value().is_none() {
@@ -226,7 +211,7 @@ fn change_is_not_missed_by_a_thread_that_goes_to_sleep() {
 fn a_stop_wakes_a_sleeping_thread_and_lets_it_deliver_the_rest() {
     loom::model(|| {
         let core = core();
-        let mut subscriber = Buffered::attach(&core).unwrap();
+        let subscriber = Buffered::attach(&core).unwrap();
         let producer = Arc::clone(&core);
         let changing = thread::spawn(move || {
             set(&producer, 1);
@@ -249,10 +234,10 @@ fn a_subscription_to_a_watch_that_stops_is_refused_or_ends() {
         let stop = thread::spawn(move || stopping.stop());
         let attached = Buffered::attach(&core);
         stop.join().unwrap();
-        if let Some(mut subscriber) = attached {
+        if let Some(subscriber) = attached {
             assert!(subscriber.hear_all());
             assert_eq!(subscriber.value(), Some(1));
-            assert!(!subscriber.buffer.synced.wait_until(Nanos::ZERO));
+            assert!(!subscriber.buffer.delivery.synced.wait_until(Nanos::ZERO));
         }
         assert_eq!(set(&core, 2), PushOutcome::Closed);
     });
@@ -299,15 +284,14 @@ fn two_producers_of_a_key_deliver_everything_in_order() {
         let core = core();
         let (values, recorder) = recorder(|_| ());
         let subscription = subscription::start(recorder, &core).unwrap();
-        let accepted = subscription.source.accepted();
+        let progress = subscription.source.progress();
+        let accepted = progress.accepted();
         let other = Arc::clone(&core);
         let changing = thread::spawn(move || set(&other, 1));
         set(&core, 2);
         changing.join().unwrap();
         assert_eq!((subscription.pending(), subscription.panics()), (0, 0));
-        assert!(
-            [accepted, subscription.source.accepted()].into_iter().all(|count| subscription.source.has_enqueued(count))
-        );
+        assert!([accepted, progress.accepted()].into_iter().all(|count| progress.has_enqueued(count)));
         assert_eq!(values.lock().unwrap().last().copied(), core.store.get(&0).map(|value| *value));
     });
 }

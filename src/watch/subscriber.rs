@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::{Event, EventKind};
-use super::event_buffer::NextEvent;
+use super::event_buffer::{NextEvent, Origin};
 use super::predicate::Predicate;
+use crate::base::group::Attendance;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
 
@@ -54,27 +55,22 @@ use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Prior
 pub struct Subscriber<K, T> {
     enqueue: EnqueueKeys<K, T>,
     predicate: Option<Predicate<K, T>>,
-    settings: RequestSettings,
+    /// The request for a change, without the reasons of its kind.
+    request: EnqueueRequest,
+    initial_priority: Priority,
     reasons: Option<ReasonsOf<K, T>>,
     pub(crate) name: Option<String>,
     pub(super) with_unchanged: bool,
     pub(super) buffered: bool,
     pub(super) threads: Option<ThreadOptions>,
+    /// Ends a subscription without its own thread when it is dropped. Last field, so that the mapping drops first.
+    pub(super) attendance: Option<Attendance>,
 }
 
 /// Maps an event to keys and enqueues them.
 type EnqueueKeys<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
 
 type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
-
-/// How the keys of an event are enqueued.
-#[derive(Clone, Copy, Debug)]
-struct RequestSettings {
-    method: EnqueueMethod,
-    priority: Priority,
-    initial_priority: Priority,
-    reasons: Reasons,
-}
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// Enqueues into `to` the keys that `mapping` returns for an event. The mapping is called for every event that
@@ -150,17 +146,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self {
             enqueue: Box::new(enqueue),
             predicate: None,
-            settings: RequestSettings {
-                method: EnqueueMethod::EnqueueNow,
-                priority: Priority::Normal,
-                initial_priority: Priority::Low,
-                reasons: Reasons::NONE,
-            },
+            request: EnqueueRequest::new(EnqueueMethod::EnqueueNow),
+            initial_priority: Priority::Low,
             reasons: None,
             name: None,
             with_unchanged: false,
             buffered: false,
             threads: None,
+            attendance: None,
         }
     }
 
@@ -175,7 +168,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Uses [`enqueue`](Enqueue::enqueue) for changes: a key with a pending delay or backoff does not run earlier.
     pub fn soft(mut self) -> Self {
-        self.settings.method = EnqueueMethod::Enqueue;
+        self.request.method = EnqueueMethod::Enqueue;
         self
     }
 
@@ -205,13 +198,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn debounced(mut self, quiet: Duration, max_wait: Duration) -> Self {
-        self.settings.method = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
+        self.request.method = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
         self
     }
 
     /// Adds `reasons` to the reasons for every event.
     pub fn because(mut self, reasons: Reasons) -> Self {
-        self.settings.reasons |= reasons;
+        self.request.reasons |= reasons;
         self
     }
 
@@ -246,13 +239,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Sets the priority level for changes. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.settings.priority = priority;
+        self.request.priority = priority;
         self
     }
 
     /// Sets the priority level for the initial list. Default: low.
     pub fn initial_priority(mut self, priority: Priority) -> Self {
-        self.settings.initial_priority = priority;
+        self.initial_priority = priority;
         self
     }
 
@@ -314,28 +307,21 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }
-        let mut request = self.settings.request(event.kind(), next.initial);
-        if let Some(method) = next.resync {
-            request.method = method;
+        let mut request = self.request;
+        match next.origin {
+            Origin::Change => {}
+            Origin::InitialList => (request.method, request.priority) = (EnqueueMethod::Enqueue, self.initial_priority),
+            Origin::Resync(method) => (request.method, request.priority) = (method, Priority::Low),
         }
-        if let Some(reasons) = &mut self.reasons {
-            request.reasons = reasons(event) | self.settings.reasons;
-        }
-        Some((self.enqueue)(event, request))
-    }
-}
-
-impl RequestSettings {
-    fn request(&self, kind: EventKind, initial: bool) -> EnqueueRequest {
-        let (method, priority, reasons) = match kind {
-            EventKind::Unchanged => (EnqueueMethod::EnqueueResync, Priority::Low, Reasons::RESYNC),
-            EventKind::Synced => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::NONE),
-            EventKind::Created if initial => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::CREATED),
-            EventKind::Created => (self.method, self.priority, Reasons::CREATED),
-            EventKind::Updated => (self.method, self.priority, Reasons::UPDATED),
-            EventKind::Deleted => (self.method, self.priority, Reasons::DELETED),
+        request.reasons |= match (&mut self.reasons, event.kind()) {
+            (Some(reasons), _) => reasons(event),
+            (None, EventKind::Created) => Reasons::CREATED,
+            (None, EventKind::Updated) => Reasons::UPDATED,
+            (None, EventKind::Deleted) => Reasons::DELETED,
+            (None, EventKind::Unchanged) => Reasons::RESYNC,
+            (None, EventKind::Synced) => Reasons::NONE,
         };
-        EnqueueRequest::new(method).at(priority).because(reasons | self.reasons)
+        Some((self.enqueue)(event, request))
     }
 }
 
@@ -343,7 +329,7 @@ impl<K, T> fmt::Debug for Subscriber<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscriber")
             .field("name", &self.name)
-            .field("settings", &self.settings)
+            .field("request", &self.request)
             .field("predicate", &self.predicate.is_some())
             .finish_non_exhaustive()
     }

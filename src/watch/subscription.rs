@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::WatchCore;
-use super::delivery::{Delivery, DeliveryCounts};
 use super::subscriber::Subscriber;
-use super::subscriber_buffer::{NextStep, SubscriberBuffer};
+use super::subscriber_buffer::{Delivery, SubscriberBuffer};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -15,9 +14,9 @@ use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
 use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Latch, Progress};
+use crate::base::wait::{AutoResetEvent, Latch};
 use crate::queue::{EnqueueMethod, Key};
-use crate::watch::source_state::KeySource;
+use crate::watch::source_state::{KeySource, SourceProgress};
 
 /// A running subscription. Its handle [`Running<Subscription>`](Running) derefs to this type.
 ///
@@ -66,11 +65,8 @@ use crate::watch::source_state::KeySource;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 pub struct Subscription {
-    group: Arc<ThreadGroup>,
     pub(crate) source: Arc<dyn KeySource>,
-    counts: Arc<DeliveryCounts>,
-    /// Set once the whole initial list has been delivered; given up if the subscription ends first.
-    pub(crate) synced: Arc<Latch>,
+    delivery: Arc<Delivery>,
 }
 
 /// The link between a watch and one subscriber.
@@ -81,24 +77,16 @@ struct Attached<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> KeySource for Attached<K, T> {
-    fn on_progress(&self, progress: Progress) {
-        self.buffer.on_progress(progress);
+    fn progress(&self) -> &SourceProgress {
+        &self.buffer.delivery.progress
     }
 
-    fn accepted(&self) -> usize {
-        self.buffer.accepted()
-    }
-
-    fn has_enqueued(&self, accepted: usize) -> bool {
-        self.buffer.has_handled(accepted)
-    }
-
-    fn pending(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.buffer.len()
     }
 
     fn is_current(&self) -> bool {
-        self.group.slots[0].is_current() || self.buffer.is_delivering_here()
+        self.buffer.is_delivering_here()
     }
 
     fn end(&self, _abort: bool) {
@@ -122,34 +110,25 @@ impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for Arc<Attached<K, T>> {
     }
 }
 
-/// The body of a buffered subscriber's thread.
+/// The body of a buffered subscriber's thread. An event in an empty buffer wakes it, as does the end of the watch or of
+/// the subscription.
 struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
     buffer: Arc<SubscriberBuffer<K, T>>,
-    delivery: Delivery<K, T>,
     /// Set in a simulation, so that other tasks run between two events.
     one_event_per_step: bool,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
-        loop {
-            match self.buffer.next_step(&self.delivery) {
-                NextStep::Deliver(next) => self.delivery.deliver(&next),
-                // An event in an empty buffer wakes the thread. The end of the watch or of the subscription wakes it
-                // too.
-                NextStep::Wait => return Next::At(Nanos::NEVER),
-                NextStep::Finish => return Next::Finished,
-            }
-            if self.one_event_per_step {
-                return Next::At(Nanos::ZERO);
-            }
-        }
+        self.buffer.deliver(self.one_event_per_step)
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Drop for DeliveryTask<K, T> {
     fn drop(&mut self) {
         self.buffer.leave();
+        // Drops the mapping, if the thread was never started.
+        self.buffer.deliver(false);
     }
 }
 
@@ -157,55 +136,54 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     mut subscriber: Subscriber<K, T>,
     core: &Arc<WatchCore<K, T>>,
 ) -> Result<Running<Subscription>, StartError> {
-    let clock = &core.clock;
-    let own_thread = subscriber.buffered.then(|| AutoResetEvent::new(clock.clone()));
-    let (buffer, number) = core.attach(subscriber.with_unchanged, own_thread.clone())?;
+    let (kind, clock) = (ThreadGroupKind::Subscription, &core.clock);
+    let number = core.next_subscription();
     let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", core.name));
-    StartError::check_name(&name).inspect_err(|_| buffer.leave())?;
+    StartError::check_name(&name)?;
+    let own_thread = subscriber.buffered.then(|| AutoResetEvent::new(clock.clone()));
+    let buffer = SubscriberBuffer::new(name.clone(), clock, subscriber.with_unchanged, own_thread.clone());
+    core.attach(&buffer)?;
     let subscription = name.as_str();
     log::info!(subscription; "{subscription}: the subscription starts");
-    let threads = subscriber.threads.take().unwrap_or_default();
-    let counts = Arc::<DeliveryCounts>::default();
-    let mut delivery = Delivery {
-        name: name.clone(),
-        subscriber,
-        counts: Arc::clone(&counts),
-        synced: Arc::clone(&buffer.synced),
-        attendance: None,
-    };
-    let kind = ThreadGroupKind::Subscription;
-    let attached = |group: &Arc<ThreadGroup>| {
-        Arc::new(Attached { core: Arc::clone(core), buffer: Arc::clone(&buffer), group: Arc::clone(group) })
-    };
-    let (group, joiners, attached) = if let Some(event) = own_thread {
-        let group = ThreadGroup::new(kind, name, clock.clone(), 1);
-        let one_event_per_step = clock.scheduler().is_some();
-        let task = DeliveryTask { buffer: Arc::clone(&buffer), delivery, one_event_per_step };
-        let (attached, joiners) = (attached(&group), group.start_one(&threads, task, &event, None)?);
-        (group, joiners, attached)
+    let options = subscriber.threads.take().unwrap_or_default();
+    let group = if own_thread.is_some() {
+        ThreadGroup::new(kind, name.clone(), clock.clone(), 1)
     } else {
         let (group, attendance) = ThreadGroup::without_thread(kind, name.clone(), clock.clone());
-        delivery.attendance = Some(attendance);
-        buffer.deliver_as(Box::new(delivery));
-        let attached = attached(&group);
-        (group, vec![Joiner::of_task(name, Arc::clone(&attached))], attached)
+        subscriber.attendance = Some(attendance);
+        group
     };
-    let synced = Arc::clone(&buffer.synced);
-    let handle = Handle::new(Arc::clone(&group), joiners, move || buffer.leave()).that_may_end();
-    Ok(Running::new(Subscription { group, source: attached, counts, synced }, handle, Duration::MAX))
+    buffer.begin(subscriber);
+    let attached =
+        Arc::new(Attached { core: Arc::clone(core), buffer: Arc::clone(&buffer), group: Arc::clone(&group) });
+    let joiners = if let Some(event) = own_thread {
+        let one_event_per_step = clock.scheduler().is_some();
+        let task = DeliveryTask { buffer: Arc::clone(&buffer), one_event_per_step };
+        group.start_one(&options, task, &event, None)?
+    } else {
+        vec![Joiner::of_task(name, Arc::clone(&attached))]
+    };
+    let delivery = Arc::clone(&buffer.delivery);
+    let handle = Handle::new(group, joiners, move || buffer.leave()).that_may_end();
+    Ok(Running::new(Subscription { source: attached, delivery }, handle, Duration::MAX))
 }
 
 impl Subscription {
+    /// Returns the latch that is set once the whole initial list has been delivered.
+    pub(crate) fn synced(&self) -> &Arc<Latch> {
+        &self.delivery.synced
+    }
+
     /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.group.name
+        &self.delivery.name
     }
 
     /// Returns whether the whole initial list has been delivered and its keys have been enqueued.
     #[must_use]
     pub fn has_synced(&self) -> bool {
-        self.synced.is_open()
+        self.delivery.synced.is_open()
     }
 
     /// Blocks until the initial list [has been delivered](Self::has_synced), for at most `timeout`.
@@ -214,32 +192,32 @@ impl Subscription {
     /// wakes the call too.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
-        self.synced.wait_for(timeout)
+        self.delivery.synced.wait_for(timeout)
     }
 
     /// Returns the number of events that were mapped, with their keys enqueued.
     #[must_use]
     pub fn delivered(&self) -> u64 {
-        self.counts.delivered.load(SeqCst)
+        self.delivery.delivered.load(SeqCst)
     }
 
     /// Returns the number of events that a predicate has refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.counts.refused.load(SeqCst)
+        self.delivery.refused.load(SeqCst)
     }
 
     /// Returns how often a predicate, the mapping, or the `Clone` of a key has panicked.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.counts.panics.load(SeqCst)
+        self.delivery.panics.load(SeqCst)
     }
 
     /// Returns the number of entries in the subscriber's buffer: one per key with undelivered events, and one for the
     /// end of the initial list.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.source.pending()
+        self.source.buffered()
     }
 
     /// Delivers every item again to this subscriber alone, as [`Watch::resync`](crate::Watch::resync) does to all.

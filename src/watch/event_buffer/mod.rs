@@ -35,35 +35,29 @@ use hashbrown::HashTable;
 use super::event::Event;
 use crate::queue::EnqueueMethod;
 
-/// A change of one key, as the watch has stored it.
-pub(crate) enum StoredChange<T> {
-    /// `initial`: the key belongs to the initial list.
-    Created {
-        new: Arc<T>,
-        initial: bool,
-    },
-    Updated {
-        old: Arc<T>,
-        new: Arc<T>,
-    },
-    Deleted {
-        last: Arc<T>,
-    },
+/// A change of one key, as the watch has stored it. The values of a resync are the same.
+pub(crate) struct StoredChange<T> {
+    /// The value before. `None` for a creation.
+    pub(crate) old: Option<Arc<T>>,
+    /// The current value. `None` for a deletion.
+    pub(crate) new: Option<Arc<T>>,
+    pub(crate) origin: Origin,
+}
+
+/// The origin of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A change after the initial list.
+    Change,
+    /// The initial list.
+    InitialList,
     /// A resync, which enqueues keys by this method.
-    Unchanged {
-        value: Arc<T>,
-        method: EnqueueMethod,
-    },
+    Resync(EnqueueMethod),
 }
 
 impl<T> Clone for StoredChange<T> {
     fn clone(&self) -> Self {
-        match self {
-            Self::Created { new, initial } => Self::Created { new: Arc::clone(new), initial: *initial },
-            Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
-            Self::Deleted { last } => Self::Deleted { last: Arc::clone(last) },
-            Self::Unchanged { value, method } => Self::Unchanged { value: Arc::clone(value), method: *method },
-        }
+        Self { old: self.old.clone(), new: self.new.clone(), origin: self.origin }
     }
 }
 
@@ -80,12 +74,8 @@ pub(crate) struct EventBuffer<K, T, S> {
     hasher: S,
 }
 
-#[derive(Debug)]
-pub(crate) enum BufferEntry<K, T> {
-    Key(KeyEntry<K, T>),
-    /// The end of the initial list.
-    Synced,
-}
+/// An entry of a buffer. `None` is the end of the initial list.
+type BufferEntry<K, T> = Option<KeyEntry<K, T>>;
 
 /// The changes of one key.
 #[derive(Debug)]
@@ -96,15 +86,6 @@ pub(crate) struct KeyEntry<K, T> {
     changes: KeyChanges<T>,
 }
 
-impl<K, T> BufferEntry<K, T> {
-    fn key_entry(&self) -> Option<&KeyEntry<K, T>> {
-        match self {
-            Self::Key(entry) => Some(entry),
-            Self::Synced => None,
-        }
-    }
-}
-
 #[derive(Debug)]
 struct KeyChanges<T> {
     /// The last value that the subscriber received.
@@ -113,20 +94,15 @@ struct KeyChanges<T> {
     gone: Option<Arc<T>>,
     /// The current value.
     now: Option<Arc<T>>,
-    /// Whether the only change is a creation in the initial list.
-    initial: bool,
-    /// The method of the resync, if that is the only change.
-    resync: Option<EnqueueMethod>,
+    /// The initial list or a resync, if that is the only origin of the changes.
+    origin: Origin,
 }
 
 /// An event to be delivered.
 #[derive(Debug)]
 pub(crate) struct NextEvent<K, T> {
     pub(crate) event: Event<K, T>,
-    /// Whether the event belongs to the initial list.
-    pub(crate) initial: bool,
-    /// The method of the resync, if nothing has changed.
-    pub(crate) resync: Option<EnqueueMethod>,
+    pub(crate) origin: Origin,
 }
 
 impl<K, T, S> EventBuffer<K, T, S> {
@@ -135,30 +111,16 @@ impl<K, T, S> EventBuffer<K, T, S> {
         self.entries.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Returns the number of the first entry. Numbers wrap.
-    pub(crate) fn first(&self) -> usize {
-        self.first
-    }
-
-    /// Returns the number that the next new entry gets. Numbers wrap.
-    pub(crate) fn end(&self) -> usize {
-        self.first.wrapping_add(self.entries.len())
-    }
-
     /// Appends the end of the initial list.
     pub(crate) fn add_synced(&mut self) {
-        self.entries.push_back(BufferEntry::Synced);
+        self.entries.push_back(None);
     }
 
     /// Removes the first entry without running any code of its key.
     pub(crate) fn pop(&mut self) -> Option<BufferEntry<K, T>> {
         let entry = self.entries.pop_front()?;
         let was_alone = std::mem::take(&mut self.is_alone);
-        if let Some(KeyEntry { hash, .. }) = entry.key_entry().filter(|_| !was_alone)
+        if let Some(KeyEntry { hash, .. }) = entry.as_ref().filter(|_| !was_alone)
             && let Ok(number) = self.index.find_entry(*hash, |number| *number == self.first)
         {
             number.remove();
@@ -179,15 +141,11 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
     pub(crate) fn add(&mut self, key: &K, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
         let Self { entries, first, index, is_alone, hasher } = self;
         if entries.is_empty() {
-            entries.push_back(BufferEntry::Key(KeyEntry {
-                key: key.clone(),
-                hash: 0,
-                changes: KeyChanges::new(change),
-            }));
+            entries.push_back(Some(KeyEntry { key: key.clone(), hash: 0, changes: KeyChanges::new(change) }));
             *is_alone = true;
             return [None, None];
         }
-        if *is_alone && let Some(BufferEntry::Key(alone)) = entries.front_mut() {
+        if *is_alone && let Some(Some(alone)) = entries.front_mut() {
             if alone.key == *key {
                 return alone.changes.add(change);
             }
@@ -197,77 +155,55 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
         }
         let hash = hasher.hash_one(key);
         let position = |number: &usize| number.wrapping_sub(*first);
-        let entry = |number: &usize| entries.get(position(number)).and_then(BufferEntry::key_entry);
+        let entry = |number: &usize| entries.get(position(number)).and_then(Option::as_ref);
         let known = index.find(hash, |number| entry(number).is_some_and(|entry| entry.key == *key));
         let Some(known) = known.map(position) else {
             let new = KeyEntry { key: key.clone(), hash, changes: KeyChanges::new(change) };
             let number = first.wrapping_add(entries.len());
             index.insert_unique(hash, number, |number| entry(number).map_or(0, |entry| entry.hash));
-            entries.push_back(BufferEntry::Key(new));
+            entries.push_back(Some(new));
             return [None, None];
         };
         match entries.get_mut(known) {
-            Some(BufferEntry::Key(entry)) => entry.changes.add(change),
+            Some(Some(entry)) => entry.changes.add(change),
             _ => [None, None],
         }
     }
 
     /// Takes the next event.
     pub(crate) fn take(&mut self) -> Option<NextEvent<K, T>> {
-        if let BufferEntry::Key(KeyEntry { key, changes, .. }) = self.entries.front_mut()?
+        if let Some(KeyEntry { key, changes, .. }) = self.entries.front_mut()?
             && changes.events() > 1
         {
-            let (key, initial) = (key.clone(), changes.initial);
-            return changes.next(key).map(|event| NextEvent { event, initial, resync: None });
+            let key = key.clone();
+            return changes.next(key);
         }
-        let BufferEntry::Key(KeyEntry { key, mut changes, .. }) = self.pop()? else {
-            return Some(NextEvent { event: Event::Synced, initial: true, resync: None });
+        let Some(KeyEntry { key, mut changes, .. }) = self.pop()? else {
+            return Some(NextEvent { event: Event::Synced, origin: Origin::InitialList });
         };
-        let (initial, resync) = (changes.initial, changes.resync);
-        changes.next(key).map(|event| NextEvent { event, initial, resync })
+        changes.next(key)
     }
 }
 
 impl<T> KeyChanges<T> {
-    fn new(change: StoredChange<T>) -> Self {
-        let mut changes = Self { sent: None, gone: None, now: None, initial: false, resync: None };
-        match change {
-            StoredChange::Created { new, initial } => {
-                changes.now = Some(new);
-                changes.initial = initial;
-            }
-            StoredChange::Updated { old, new } => {
-                changes.sent = Some(old);
-                changes.now = Some(new);
-            }
-            StoredChange::Deleted { last } => {
-                changes.sent = Some(Arc::clone(&last));
-                changes.gone = Some(last);
-            }
-            StoredChange::Unchanged { value, method } => {
-                changes.sent = Some(Arc::clone(&value));
-                changes.now = Some(value);
-                changes.resync = Some(method);
-            }
-        }
-        changes
+    fn new(StoredChange { old, new, origin }: StoredChange<T>) -> Self {
+        let gone = if new.is_none() { old.clone() } else { None };
+        Self { sent: old, gone, now: new, origin }
     }
 
-    fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
-        if let StoredChange::Unchanged { value, method } = change {
+    fn add(&mut self, StoredChange { old, new, origin }: StoredChange<T>) -> [Option<Arc<T>>; 2] {
+        if let Origin::Resync(method) = origin {
             // The other events of the key already show its value.
-            if method != EnqueueMethod::EnqueueSelected {
-                self.resync = self.resync.map(|_| method);
+            if method != EnqueueMethod::EnqueueSelected && matches!(self.origin, Origin::Resync(_)) {
+                self.origin = origin;
             }
-            return [Some(value), None];
+            return [old, new];
         }
-        self.initial = false;
-        self.resync = None;
-        match change {
-            StoredChange::Created { new, .. } => [self.now.replace(new), None],
-            StoredChange::Updated { old, new } => [self.now.replace(new), Some(old)],
-            StoredChange::Deleted { last } => [self.now.take(), self.gone.replace(last)],
-            StoredChange::Unchanged { value, .. } => [Some(value), None],
+        self.origin = Origin::Change;
+        if new.is_some() {
+            [std::mem::replace(&mut self.now, new), old]
+        } else {
+            [self.now.take(), std::mem::replace(&mut self.gone, old)]
         }
     }
 
@@ -282,21 +218,23 @@ impl<T> KeyChanges<T> {
     }
 
     /// Takes the next of these events.
-    fn next<K>(&mut self, key: K) -> Option<Event<K, T>> {
+    fn next<K>(&mut self, key: K) -> Option<NextEvent<K, T>> {
+        let origin = self.origin;
         if self.missed_the_last() {
             let new = Arc::clone(self.gone.as_ref()?);
             let old = self.sent.replace(Arc::clone(&new))?;
-            return Some(Event::Updated { key, old, new });
+            return Some(NextEvent { event: Event::Updated { key, old, new }, origin });
         }
         let sent = self.sent.take();
         if let Some(last) = self.gone.take() {
-            return Some(Event::Deleted { key, last });
+            return Some(NextEvent { event: Event::Deleted { key, last }, origin });
         }
         let new = self.now.take()?;
-        Some(match sent {
+        let event = match sent {
             None => Event::Created { key, new },
-            Some(_) if self.resync.is_some() => Event::Unchanged { key, value: new },
+            Some(_) if matches!(origin, Origin::Resync(_)) => Event::Unchanged { key, value: new },
             Some(old) => Event::Updated { key, old, new },
-        })
+        };
+        Some(NextEvent { event, origin })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{EventBuffer, NextEvent, StoredChange};
+use super::{EventBuffer, NextEvent, Origin, StoredChange};
 use crate::queue::EnqueueMethod;
 use crate::watch::event::{Event, EventKind};
 
@@ -17,18 +17,26 @@ fn value(n: u32) -> Arc<u32> {
     Arc::new(n)
 }
 
+fn change(old: Option<&Arc<u32>>, new: Option<Arc<u32>>) -> StoredChange<u32> {
+    StoredChange { old: old.cloned(), new, origin: Origin::Change }
+}
+
+fn initial(new: Arc<u32>) -> StoredChange<u32> {
+    StoredChange { old: None, new: Some(new), origin: Origin::InitialList }
+}
+
+fn unchanged(value: &Arc<u32>, method: EnqueueMethod) -> StoredChange<u32> {
+    StoredChange { old: Some(Arc::clone(value)), new: Some(Arc::clone(value)), origin: Origin::Resync(method) }
+}
+
 /// Returns the changes of one key and its last value. In `steps`, `Some` is a new value and `None` a deletion.
 fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<StoredChange<u32>>, Option<Arc<u32>>) {
     let mut now = before.map(value);
     let mut changes = Vec::new();
     for step in steps {
         let next = step.map(value);
-        changes.push(match (&now, &next) {
-            (None, Some(new)) => StoredChange::Created { new: Arc::clone(new), initial: false },
-            (Some(old), Some(new)) => StoredChange::Updated { old: Arc::clone(old), new: Arc::clone(new) },
-            (Some(last), None) => StoredChange::Deleted { last: Arc::clone(last) },
-            (None, None) => panic!("nothing is deleted twice"),
-        });
+        assert!(now.is_some() || next.is_some(), "nothing is deleted twice");
+        changes.push(change(now.as_ref(), next.clone()));
         now = next;
     }
     (changes, now)
@@ -52,7 +60,7 @@ fn events_of(before: Option<u32>, steps: &[Option<u32>]) -> String {
         assert_eq!(subject.len(), 1);
     }
     let notice: Vec<_> = std::iter::from_fn(|| subject.take()).map(|notice| text(&notice)).collect();
-    assert!(subject.is_empty() && subject.index.is_empty());
+    assert!(subject.len() == 0 && subject.index.is_empty());
     notice.join(" ")
 }
 
@@ -108,71 +116,69 @@ fn an_item_is_for_selected_keys_only_if_all_its_resyncs_are() {
     let resync = |methods: &[EnqueueMethod], update: bool| {
         let mut subject = Subject::new();
         for method in methods {
-            subject.add(&0, StoredChange::Unchanged { value: Arc::clone(&one), method: *method });
+            subject.add(&0, unchanged(&one, *method));
         }
         if update {
-            subject.add(&0, StoredChange::Updated { old: Arc::clone(&one), new: value(2) });
+            subject.add(&0, change(Some(&one), Some(value(2))));
         }
-        std::iter::from_fn(|| subject.take()).map(|notice| notice.resync).collect::<Vec<_>>()
+        std::iter::from_fn(|| subject.take()).map(|notice| notice.origin).collect::<Vec<_>>()
     };
-    assert_eq!(resync(&[SELECTED, SELECTED], false), [Some(SELECTED)]);
-    assert_eq!(resync(&[SELECTED, ALL], false), [Some(ALL)]);
-    assert_eq!(resync(&[ALL, SELECTED], false), [Some(ALL)]);
-    assert_eq!(resync(&[SELECTED], true), [None]);
+    assert_eq!(resync(&[SELECTED, SELECTED], false), [Origin::Resync(SELECTED)]);
+    assert_eq!(resync(&[SELECTED, ALL], false), [Origin::Resync(ALL)]);
+    assert_eq!(resync(&[ALL, SELECTED], false), [Origin::Resync(ALL)]);
+    assert_eq!(resync(&[SELECTED], true), [Origin::Change]);
 }
 
 #[test]
 fn an_unchanged_item_adds_nothing_to_other_changes() {
     let one = value(1);
-    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one), method: EnqueueMethod::EnqueueResync };
-    let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
+    let resync = |value: &Arc<u32>| unchanged(value, EnqueueMethod::EnqueueResync);
+    let update = || change(Some(&one), Some(value(2)));
     let take = |subject: &mut Subject| subject.take().map(|notice| text(&notice));
     let mut subject = Subject::new();
-    subject.add(&0, unchanged());
-    subject.add(&0, unchanged());
+    subject.add(&0, resync(&one));
+    subject.add(&0, resync(&one));
     assert_eq!(take(&mut subject).unwrap(), "=1");
     assert_eq!(take(&mut subject), None);
-    subject.add(&0, unchanged());
+    subject.add(&0, resync(&one));
     subject.add(&0, update());
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, update());
-    subject.add(&0, StoredChange::Unchanged { value: value(2), method: EnqueueMethod::EnqueueResync });
+    subject.add(&0, resync(&value(2)));
     assert_eq!(take(&mut subject).unwrap(), "1>2");
-    subject.add(&0, unchanged());
-    subject.add(&0, StoredChange::Deleted { last: Arc::clone(&one) });
+    subject.add(&0, resync(&one));
+    subject.add(&0, change(Some(&one), None));
     assert_eq!(take(&mut subject).unwrap(), "-1");
     assert_eq!(take(&mut subject), None);
 }
 
 #[test]
 fn only_a_creation_without_later_changes_is_initial() {
-    let initial = |steps: &[Option<u32>]| {
+    let origins = |steps: &[Option<u32>]| {
         let mut subject = Subject::new();
-        for (number, change) in changes(None, steps).0.into_iter().enumerate() {
-            let change = match change {
-                StoredChange::Created { new, .. } if number == 0 => StoredChange::Created { new, initial: true },
-                other => other,
-            };
+        for (number, mut change) in changes(None, steps).0.into_iter().enumerate() {
+            if number == 0 {
+                change.origin = Origin::InitialList;
+            }
             subject.add(&0, change);
         }
-        subject.add(&0, StoredChange::Unchanged { value: value(9), method: EnqueueMethod::EnqueueResync });
-        std::iter::from_fn(|| subject.take()).map(|notice| notice.initial).collect::<Vec<_>>()
+        subject.add(&0, unchanged(&value(9), EnqueueMethod::EnqueueResync));
+        std::iter::from_fn(|| subject.take()).map(|notice| notice.origin).collect::<Vec<_>>()
     };
-    assert_eq!(initial(&[Some(1)]), [true]);
-    assert_eq!(initial(&[Some(1), Some(2)]), [false]);
-    assert_eq!(initial(&[Some(1), None]), [false]);
-    assert_eq!(initial(&[Some(1), None, Some(2)]), [false, false]);
+    assert_eq!(origins(&[Some(1)]), [Origin::InitialList]);
+    assert_eq!(origins(&[Some(1), Some(2)]), [Origin::Change]);
+    assert_eq!(origins(&[Some(1), None]), [Origin::Change]);
+    assert_eq!(origins(&[Some(1), None, Some(2)]), [Origin::Change, Origin::Change]);
 }
 
 #[test]
 fn keys_and_the_end_of_the_list_keep_their_order() {
     let mut subject = Subject::new();
-    let created = || StoredChange::Created { new: value(1), initial: true };
-    subject.add(&2, created());
-    subject.add(&1, created());
+    subject.add(&2, initial(value(1)));
+    subject.add(&1, initial(value(1)));
     subject.add_synced();
-    subject.add(&3, created());
-    subject.add(&2, StoredChange::Updated { old: value(1), new: value(5) });
+    subject.add(&3, initial(value(1)));
+    subject.add(&2, change(Some(&value(1)), Some(value(5))));
     assert_eq!(subject.len(), 4);
     let keys: Vec<_> = std::iter::from_fn(|| subject.take()).map(|notice| notice.event.key().copied()).collect();
     assert_eq!(keys, [Some(2), Some(1), None, Some(3)]);
@@ -188,14 +194,14 @@ fn unneeded_values_are_returned_to_the_caller() {
     };
     let at = |n: usize| Arc::clone(&all[n]);
     let mut subject = Subject::new();
-    assert!(subject.add(&0, StoredChange::Updated { old: at(0), new: at(1) }).iter().all(Option::is_none));
-    let forgotten = subject.add(&0, StoredChange::Updated { old: at(1), new: at(2) });
+    assert!(subject.add(&0, change(Some(&all[0]), Some(at(1)))).iter().all(Option::is_none));
+    let forgotten = subject.add(&0, change(Some(&all[1]), Some(at(2))));
     assert_eq!(forgotten.iter().flatten().map(|value| **value).collect::<Vec<_>>(), [1, 1]);
     drop(forgotten);
     kept(&subject, [1, 0, 1, 0]);
-    drop(subject.add(&0, StoredChange::Deleted { last: at(2) }));
+    drop(subject.add(&0, change(Some(&all[2]), None)));
     kept(&subject, [1, 0, 1, 0]);
-    drop(subject.add(&0, StoredChange::Created { new: at(3), initial: false }));
+    drop(subject.add(&0, change(None, Some(at(3)))));
     kept(&subject, [1, 0, 1, 1]);
     while subject.take().is_some() {}
     kept(&subject, [0, 0, 0, 0]);
@@ -256,7 +262,7 @@ impl Model {
         match &notice.event {
             Event::Created { new, .. } => {
                 assert!(believed.is_none() && same(new, &self.store[&key]));
-                assert!(!notice.initial);
+                assert_eq!(notice.origin, Origin::Change);
                 self.believed.insert(key, Arc::clone(new));
             }
             Event::Updated { old, new, .. } => {
@@ -300,17 +306,14 @@ proptest! {
             match step {
                 Step::Set(key, number) => {
                     let new = value(number);
-                    let change = match model.store.insert(key, Arc::clone(&new)) {
-                        None => StoredChange::Created { new, initial: false },
-                        Some(old) => StoredChange::Updated { old, new },
-                    };
-                    model.happened(key, if matches!(change, StoredChange::Created { .. }) { EventKind::Created } else { EventKind::Updated });
-                    subject.add(&key, change);
+                    let old = model.store.insert(key, Arc::clone(&new));
+                    model.happened(key, if old.is_none() { EventKind::Created } else { EventKind::Updated });
+                    subject.add(&key, change(old.as_ref(), Some(new)));
                 }
                 Step::Remove(key) => {
                     if let Some(last) = model.store.remove(&key) {
                         model.happened(key, EventKind::Deleted);
-                        subject.add(&key, StoredChange::Deleted { last });
+                        subject.add(&key, change(Some(&last), None));
                     }
                 }
                 Step::Resync => {
@@ -320,7 +323,7 @@ proptest! {
                         if model.untold.get(&key).is_none_or(Vec::is_empty) {
                             model.happened(key, EventKind::Unchanged);
                         }
-                        subject.add(&key, StoredChange::Unchanged { value, method: EnqueueMethod::EnqueueResync });
+                        subject.add(&key, unchanged(&value, EnqueueMethod::EnqueueResync));
                     }
                 }
                 Step::Synced => {

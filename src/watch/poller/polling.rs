@@ -1,22 +1,22 @@
 //! The thread of a poller: when it polls, and how it handles the outcome of a poll.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::backoff::Draws;
 use crate::base::group::ThreadGroup;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Progress};
+use crate::base::wait::AutoResetEvent;
 use crate::queue::Reasons;
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::source::SourceHandle;
-use crate::watch::source_state::KeySource;
+use crate::watch::source_state::{KeySource, SourceProgress};
 
 /// The state that the handles and the thread share.
 pub(super) struct PollerState {
@@ -25,12 +25,8 @@ pub(super) struct PollerState {
     triggered: AtomicBool,
     /// A new period that the thread has not applied yet, and when it was set.
     new_period: Mutex<Option<(Duration, Nanos)>>,
-    /// The number of listings that have returned, followed by the number of enqueued listings. A listing that panics
-    /// while it is enqueued counts as enqueued.
-    returned: AtomicUsize,
-    enqueued: AtomicUsize,
-    /// Called after each listing that has been enqueued.
-    progress: OnceLock<Progress>,
+    /// Counts the listings. A listing that panics while it is enqueued counts as enqueued.
+    progress: SourceProgress,
 }
 
 impl PollerState {
@@ -40,28 +36,14 @@ impl PollerState {
             event: AutoResetEvent::new(group.clock.clone()),
             triggered: AtomicBool::new(false),
             new_period: Mutex::new(None),
-            returned: AtomicUsize::new(0),
-            enqueued: AtomicUsize::new(0),
-            progress: OnceLock::new(),
+            progress: SourceProgress::default(),
         })
     }
 }
 
 impl KeySource for PollerState {
-    fn on_progress(&self, progress: Progress) {
-        let _ = self.progress.set(progress);
-    }
-
-    fn accepted(&self) -> usize {
-        self.returned.load(SeqCst)
-    }
-
-    fn has_enqueued(&self, accepted: usize) -> bool {
-        self.enqueued.load(SeqCst) >= accepted
-    }
-
-    fn pending(&self) -> usize {
-        self.accepted() - self.enqueued.load(SeqCst)
+    fn progress(&self) -> &SourceProgress {
+        &self.progress
     }
 
     fn is_current(&self) -> bool {
@@ -92,21 +74,11 @@ impl KeySource for PollerState {
 }
 
 /// Counts a listing as enqueued when it is dropped.
-struct Enqueueing<'a>(&'a PollerState);
-
-impl<'a> Enqueueing<'a> {
-    fn new(state: &'a PollerState) -> Self {
-        state.returned.fetch_add(1, SeqCst);
-        Self(state)
-    }
-}
+struct Enqueueing<'a>(&'a SourceProgress);
 
 impl Drop for Enqueueing<'_> {
     fn drop(&mut self) {
-        self.0.enqueued.fetch_add(1, SeqCst);
-        if let Some(progress) = self.0.progress.get() {
-            progress();
-        }
+        self.0.advance_to(self.0.accepted());
     }
 }
 
@@ -120,7 +92,8 @@ pub(super) fn list_and_deliver<I: 'static>(
 ) -> ListAndDeliver {
     Box::new(move |cx, state| {
         let listing = list(cx)?;
-        let _enqueueing = Enqueueing::new(state);
+        state.progress.accept();
+        let _enqueueing = Enqueueing(&state.progress);
         Ok(deliver(listing))
     })
 }

@@ -178,8 +178,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     }
 
     /// Stores a value, or deletes the key for `None`, and updates the indexes: readers see both at once. Returns the
-    /// replaced key and value, which must be dropped outside all locks.
-    pub(crate) fn put(&self, key: &K, value: Option<&Arc<T>>) -> (Option<K>, Option<Arc<T>>) {
+    /// deleted key, which must be dropped outside all locks. The caller keeps the old value until then.
+    pub(crate) fn put(&self, key: &K, value: Option<&Arc<T>>) -> Option<K> {
         let _turn = self.inner.turn.lock();
         let indexes: Vec<_> = self.inner.state.read().indexes.iter().filter_map(Weak::upgrade).collect();
         let updates: Vec<_> = indexes.iter().map(|index| index.prepare(key, value.map(|value| &**value))).collect();
@@ -187,25 +187,22 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         if state.indexes.len() > indexes.len() {
             state.indexes.retain(|index| index.strong_count() > 0);
         }
-        let replaced = state.replace(key, value);
+        let deleted = match (value, state.items.get_mut(key)) {
+            (None, _) => state.items.remove_entry(key).map(|(key, _)| key),
+            (Some(value), Some(known)) => {
+                known.clone_from(value);
+                None
+            }
+            (Some(value), None) => {
+                state.items.insert(key.clone(), Arc::clone(value));
+                None
+            }
+        };
         for update in updates {
             // If the update of an index panics, the change is stored nevertheless.
             shielded("the code of an index key", update);
         }
-        replaced
-    }
-}
-
-impl<K: Key, T> State<K, T> {
-    fn replace(&mut self, key: &K, value: Option<&Arc<T>>) -> (Option<K>, Option<Arc<T>>) {
-        let Some(value) = value else {
-            return self.items.remove_entry(key).unzip();
-        };
-        if let Some(known) = self.items.get_mut(key) {
-            return (None, Some(std::mem::replace(known, Arc::clone(value))));
-        }
-        self.items.insert(key.clone(), Arc::clone(value));
-        (None, None)
+        deleted
     }
 }
 
