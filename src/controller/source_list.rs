@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::base::running::{RunPhase, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::wait::Latch;
+use crate::watch::key_source::KeySource;
 use crate::watch::source::SourceHandle;
-use crate::watch::source_state::KeySource;
 
 /// The sources of one controller. Sources can be added and removed while it runs.
 #[derive(Default)]

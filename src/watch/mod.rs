@@ -8,6 +8,7 @@ mod core;
 mod directory;
 mod event;
 mod event_buffer;
+pub(crate) mod key_source;
 #[cfg(all(test, loom))]
 mod models;
 pub(crate) mod poller;

@@ -1,99 +1,13 @@
-//! The health of a source: a poller or a watch.
+//! The handle of a source: a poller or a watch.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::source_state::SourceState;
+pub use super::source_state::SourceStatus;
 use crate::base::error::StartError;
-use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::text::{OneLine, one_line};
-use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Latch;
-
-/// The health of a source: a poller, or a watch of a listing, a directory or objects.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Poller, WorkQueue};
-/// use std::time::Duration;
-///
-/// let queue = WorkQueue::<String>::new();
-/// let broken = |_cx: &homeostat::Context| Err::<Vec<String>, _>("no route to host");
-/// let poller = Poller::new(Duration::from_millis(1), broken).name("vms").start(&queue)?;
-/// while poller.status().failures_in_a_row < 2 {
-///     std::thread::yield_now();
-/// }
-/// let status = poller.status();
-/// assert!(status.to_string().starts_with("vms: failing for "));
-/// assert_eq!((status.synced, status.last_error.as_deref()), (false, Some("no route to host")));
-/// # Ok::<_, homeostat::StartError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SourceStatus {
-    /// The name of the source.
-    pub name: String,
-    /// Whether the first listing is complete. For a source of a controller, whether its keys have been enqueued too.
-    pub synced: bool,
-    /// The number of listings that have begun.
-    pub listings: u64,
-    /// The number of failures: of listings, and of the streams that follow them.
-    pub failures: u64,
-    /// The number of failures since the last success.
-    pub failures_in_a_row: u32,
-    /// The time since the first of these failures; `None` if the source works.
-    pub failing_for: Option<Duration>,
-    /// The text of the last error or panic, with its sources, at most 1 KiB. Kept after the next success.
-    pub last_error: Option<String>,
-    /// The time since the current listing began; `None` while none is running.
-    pub listing_for: Option<Duration>,
-    /// Whether the current listing has passed its deadline.
-    pub overdue: bool,
-    /// The number of listings that were still running 100 ms after their deadline.
-    pub overruns: u64,
-    /// The number of objects that do not match the type of the watch. The store keeps the last matching value of each.
-    pub undecodable: usize,
-    /// The text of the last error of such an object, at most 1 KiB. Kept until all objects match.
-    pub undecodable_error: Option<String>,
-}
-
-impl SourceStatus {
-    /// Returns why the source is unhealthy, without its name; `None` if it is healthy.
-    pub(crate) fn fault(&self) -> Option<String> {
-        let overdue = self.overdue.then(|| self.overdue_text());
-        let failing = self.failing_for.map(|time| {
-            let error = one_line(self.last_error.as_deref().unwrap_or_default());
-            format!("failing for {} ({} in a row): {error}", Rounded(time), self.failures_in_a_row)
-        });
-        match (overdue, failing) {
-            (Some(overdue), Some(failing)) => Some(format!("{overdue}; {failing}")),
-            (overdue, failing) => overdue.or(failing),
-        }
-    }
-
-    pub(crate) fn overdue_text(&self) -> String {
-        let time = self.listing_for.unwrap_or_default();
-        format!("a listing has been running for {}, past its deadline", Rounded(time))
-    }
-}
-
-impl fmt::Display for SourceStatus {
-    /// Formats the status as one line, with control characters escaped.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.fault() {
-            Some(fault) => fault,
-            None if self.synced => "ok".to_owned(),
-            None => "the first listing has not completed".to_owned(),
-        };
-        write!(f, "{}: {state}", OneLine(&self.name))?;
-        if let Some(error) = &self.undecodable_error {
-            write!(f, "; {} objects do not match their type: {}", self.undecodable, OneLine(error))?;
-        }
-        Ok(())
-    }
-}
 
 /// A handle to check the health of a source, to trigger a listing and to change the period. Cheap to clone. It neither
 /// keeps the source running nor stops it, and stays valid after the source has been given to a
@@ -154,24 +68,7 @@ impl SourceHandle {
     /// Returns the current health.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
-        let state = &*self.state;
-        let now = state.clock.nanos();
-        let record = state.record.lock();
-        let failures = if record.is_calm(now) { 0 } else { record.failures };
-        SourceStatus {
-            name: self.name.to_string(),
-            synced: self.synced.is_open(),
-            listings: state.listings.load(SeqCst),
-            failures: state.failures.load(SeqCst),
-            failures_in_a_row: failures,
-            failing_for: (failures > 0).then(|| now.since(record.failing_since)),
-            last_error: record.last_error.clone(),
-            listing_for: record.listing.map(|listing| now.since(listing.since)),
-            overdue: record.listing.is_some_and(|listing| listing.deadline <= now && listing.deadline != Nanos::NEVER),
-            overruns: state.overruns.load(SeqCst),
-            undecodable: record.undecodable,
-            undecodable_error: record.undecodable_error.clone(),
-        }
+        self.state.status(&self.name, self.synced.is_open())
     }
 
     /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more. Returns
@@ -228,40 +125,5 @@ impl SourceHandle {
 impl fmt::Debug for SourceHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceHandle").field("status", &self.status()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl SourceStatus {
-    /// Exports the health to the `metrics` facade. The label `controller` is empty if the source belongs to no single
-    /// controller.
-    pub(crate) fn export(&self, controller: &str) {
-        use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
-
-        describe_counter!("homeostat_source_listings_total", Unit::Count, "Listings that have begun");
-        describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
-        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source has completed");
-        describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
-        describe_gauge!("homeostat_source_undecodable", Unit::Count, "Objects that do not match their type");
-        describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");
-        let labels = [("controller", controller.to_owned()), ("source", self.name.clone())];
-        counter!("homeostat_source_listings_total", &labels).absolute(self.listings);
-        counter!("homeostat_source_failures_total", &labels).absolute(self.failures);
-        gauge!("homeostat_source_synced", &labels).set(f64::from(u8::from(self.synced)));
-        gauge!("homeostat_source_failing_seconds", &labels).set(self.failing_for.unwrap_or_default());
-        #[expect(clippy::cast_precision_loss, reason = "a count of objects")]
-        gauge!("homeostat_source_undecodable", &labels).set(self.undecodable as f64);
-        gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
-    }
-
-    /// Exports that a source was removed: it has no fault, and no listing is missing.
-    pub(crate) fn export_removed(controller: &str, source: &str) {
-        use metrics::gauge;
-
-        let labels = [("controller", controller.to_owned()), ("source", source.to_owned())];
-        gauge!("homeostat_source_synced", &labels).set(1.0);
-        for fault in ["homeostat_source_failing_seconds", "homeostat_source_undecodable", "homeostat_source_overdue"] {
-            gauge!(fault, &labels).set(0.0);
-        }
     }
 }

@@ -1,81 +1,96 @@
-//! The state of a source: the health that its thread records, and the poller that lists on demand.
+//! The health of a source, which its thread records, and the poller that lists on demand.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::key_source::KeySource;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use crate::base::text::{bounded, one_line};
+use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::Progress;
-use crate::queue::EnqueueMethod;
 
-/// A controller's view of a source of keys: the state of a poller, or a subscription.
-pub(crate) trait KeySource: Send + Sync {
-    /// Returns the numbers of accepted and enqueued changes.
-    fn progress(&self) -> &SourceProgress;
-
-    /// Returns whether the caller is in the source's listing or mapping.
-    fn is_current(&self) -> bool;
-
-    /// Stops the source, and with `abort` cancels its listing. Drops user code, so call it without a lock.
-    fn end(&self, abort: bool);
-
-    /// Returns the number of buffered entries. A poller has no buffer.
-    fn buffered(&self) -> usize {
-        0
-    }
-
-    /// Enqueues all keys by `method`. A poller does nothing. Runs user code, so call it without a lock.
-    fn resync(&self, _method: EnqueueMethod) {}
-
-    /// Lists all keys now, if the source polls.
-    fn trigger(&self) {}
-
-    /// Sets the period. Returns false if the source has none.
-    fn set_period(&self, _period: Duration) -> bool {
-        false
-    }
+/// The health of a source: a poller, or a watch of a listing, a directory or objects.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let broken = |_cx: &homeostat::Context| Err::<Vec<String>, _>("no route to host");
+/// let poller = Poller::new(Duration::from_millis(1), broken).name("vms").start(&queue)?;
+/// while poller.status().failures_in_a_row < 2 {
+///     std::thread::yield_now();
+/// }
+/// let status = poller.status();
+/// assert!(status.to_string().starts_with("vms: failing for "));
+/// assert_eq!((status.synced, status.last_error.as_deref()), (false, Some("no route to host")));
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceStatus {
+    /// The name of the source.
+    pub name: String,
+    /// Whether the first listing is complete. For a source of a controller, whether its keys have been enqueued too.
+    pub synced: bool,
+    /// The number of listings that have begun.
+    pub listings: u64,
+    /// The number of failures: of listings, and of the streams that follow them.
+    pub failures: u64,
+    /// The number of failures since the last success.
+    pub failures_in_a_row: u32,
+    /// The time since the first of these failures; `None` if the source works.
+    pub failing_for: Option<Duration>,
+    /// The text of the last error or panic, with its sources, at most 1 KiB. Kept after the next success.
+    pub last_error: Option<String>,
+    /// The time since the current listing began; `None` while none is running.
+    pub listing_for: Option<Duration>,
+    /// Whether the current listing has passed its deadline.
+    pub overdue: bool,
+    /// The number of listings that were still running 100 ms after their deadline.
+    pub overruns: u64,
+    /// The number of objects that do not match the type of the watch. The store keeps the last matching value of each.
+    pub undecodable: usize,
+    /// The text of the last error of such an object, at most 1 KiB. Kept until all objects match.
+    pub undecodable_error: Option<String>,
 }
 
-/// The numbers of changes that a source has accepted and enqueued.
-#[derive(Default)]
-pub(crate) struct SourceProgress {
-    accepted: AtomicU64,
-    enqueued: AtomicU64,
-    callback: OnceLock<Progress>,
-}
-
-impl SourceProgress {
-    /// Sets a callback, which runs each time keys have been enqueued, and at the end. Only the first call counts.
-    pub(crate) fn on_change(&self, callback: Progress) {
-        let _ = self.callback.set(callback);
-    }
-
-    /// Returns the number of changes that the source has accepted by now.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted.load(SeqCst)
-    }
-
-    /// Returns whether the first `accepted` changes have been enqueued, or never will be.
-    pub(crate) fn has_enqueued(&self, accepted: u64) -> bool {
-        self.enqueued.load(SeqCst) >= accepted
-    }
-
-    /// Records an accepted change.
-    pub(super) fn accept(&self) {
-        self.accepted.fetch_add(1, SeqCst);
-    }
-
-    /// Records that the first `enqueued` changes have been enqueued, or never will be. Call it without a lock.
-    pub(super) fn advance_to(&self, enqueued: u64) {
-        if self.enqueued.fetch_max(enqueued, SeqCst) < enqueued
-            && let Some(callback) = self.callback.get()
-        {
-            callback();
+impl SourceStatus {
+    /// Returns why the source is unhealthy, without its name; `None` if it is healthy.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let overdue = self.overdue.then(|| self.overdue_text());
+        let failing = self.failing_for.map(|time| {
+            let error = one_line(self.last_error.as_deref().unwrap_or_default());
+            format!("failing for {} ({} in a row): {error}", Rounded(time), self.failures_in_a_row)
+        });
+        match (overdue, failing) {
+            (Some(overdue), Some(failing)) => Some(format!("{overdue}; {failing}")),
+            (overdue, failing) => overdue.or(failing),
         }
+    }
+
+    pub(crate) fn overdue_text(&self) -> String {
+        let time = self.listing_for.unwrap_or_default();
+        format!("a listing has been running for {}, past its deadline", Rounded(time))
+    }
+}
+
+impl fmt::Display for SourceStatus {
+    /// Formats the status as one line, with control characters escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.fault() {
+            Some(fault) => fault,
+            None if self.synced => "ok".to_owned(),
+            None => "the first listing has not completed".to_owned(),
+        };
+        write!(f, "{}: {state}", OneLine(&self.name))?;
+        if let Some(error) = &self.undecodable_error {
+            write!(f, "; {} objects do not match their type: {}", self.undecodable, OneLine(error))?;
+        }
+        Ok(())
     }
 }
 
@@ -84,43 +99,27 @@ pub struct SourceState {
     name: String,
     /// The name of the controller, if the source belongs to one alone.
     controller: Option<String>,
-    pub(super) clock: Clock,
-    pub(super) listings: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) record: Mutex<Record>,
-    pub(super) overruns: AtomicU64,
+    clock: Clock,
+    record: Mutex<Record>,
     /// The poller that lists for this source, if it polls.
     pub(super) poller: OnceLock<Arc<dyn KeySource>>,
 }
 
 #[derive(Default)]
-pub(super) struct Record {
-    /// Failures since the last success.
-    pub(super) failures: u32,
-    pub(super) failing_since: Nanos,
-    pub(super) last_error: Option<String>,
-    pub(super) listing: Option<Listing>,
-    /// When the stream was resumed, if it has neither succeeded nor failed since.
-    pub(super) resumed: Option<Nanos>,
-    /// The number of objects that do not match their type.
-    pub(super) undecodable: usize,
-    pub(super) undecodable_error: Option<String>,
+struct Record {
+    /// Without the name, and without the fields that depend on the current time.
+    status: SourceStatus,
+    failing_since: Nanos,
+    /// The start and the deadline of the running listing.
+    listing: Option<(Nanos, Nanos)>,
+    /// When a resumed stream counts as healthy, if it has neither succeeded nor failed since.
+    healthy_at: Option<Nanos>,
 }
-
-/// A resumed stream that has not failed for this long counts as healthy.
-const CALM: Duration = Duration::from_secs(5);
 
 impl Record {
-    pub(super) fn is_calm(&self, now: Nanos) -> bool {
-        self.resumed.is_some_and(|since| since.after(CALM) <= now)
+    fn has_recovered(&self, now: Nanos) -> bool {
+        self.healthy_at.is_some_and(|time| time <= now)
     }
-}
-
-/// A running listing.
-#[derive(Clone, Copy)]
-pub(super) struct Listing {
-    pub(super) since: Nanos,
-    pub(super) deadline: Nanos,
 }
 
 /// A running listing, which ends when this is dropped.
@@ -138,10 +137,7 @@ impl SourceState {
             name: name.to_owned(),
             controller,
             clock,
-            listings: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
             record: Mutex::new(Record::default()),
-            overruns: AtomicU64::new(0),
             poller: OnceLock::new(),
         })
     }
@@ -165,17 +161,31 @@ impl SourceState {
     /// Records the beginning of a listing.
     pub(crate) fn begin(&self, since: Nanos, deadline: Nanos) -> Listed<'_> {
         let mut record = self.record.lock();
-        self.listings.fetch_add(1, SeqCst);
-        record.listing = Some(Listing { since, deadline });
+        record.status.listings += 1;
+        record.listing = Some((since, deadline));
         Listed(self)
+    }
+
+    /// Returns the health of the source under another name.
+    pub(super) fn status(&self, name: &str, synced: bool) -> SourceStatus {
+        let now = self.clock.nanos();
+        let record = self.record.lock();
+        let mut status = SourceStatus { name: name.to_owned(), synced, ..record.status.clone() };
+        if record.has_recovered(now) {
+            status.failures_in_a_row = 0;
+        }
+        status.failing_for = (status.failures_in_a_row > 0).then(|| now.since(record.failing_since));
+        status.listing_for = record.listing.map(|(since, _)| now.since(since));
+        status.overdue = record.listing.is_some_and(|(_, deadline)| deadline <= now && deadline != Nanos::NEVER);
+        status
     }
 
     /// Records a success. Logs the end of a series of failures.
     pub fn succeeded(&self) {
         let (failures, time) = {
             let mut record = self.record.lock();
-            record.resumed = None;
-            let failures = std::mem::take(&mut record.failures);
+            record.healthy_at = None;
+            let failures = std::mem::take(&mut record.status.failures_in_a_row);
             (failures, self.clock.nanos().since(record.failing_since))
         };
         if failures > 0 {
@@ -196,34 +206,32 @@ impl SourceState {
         self.note(log::Level::Error, &bounded(message.to_owned()), "panic");
     }
 
-    /// Records that a stream was resumed. Even without an event, it counts as healthy if it does not fail soon.
-    pub fn resumed(&self) {
-        self.record.lock().resumed = Some(self.clock.nanos());
+    /// Records that a stream was resumed. Even without an event, it counts as healthy if it does not fail for `time`.
+    pub fn resumed(&self, time: Duration) {
+        self.record.lock().healthy_at = Some(self.clock.nanos().after(time));
     }
 
-    /// Records that a stream ended without an error and without an event since [`resumed`](Self::resumed).
-    pub fn ended_without_event(&self) {
-        if self.record.lock().is_calm(self.clock.nanos()) {
+    /// Returns whether a [resumed](Self::resumed) stream counts as healthy by now, and records this as a success.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn recovered(&self) -> bool {
+        let has_recovered = self.record.lock().has_recovered(self.clock.nanos());
+        if has_recovered {
             self.succeeded();
-        } else {
-            self.failed(format!("the stream ended without an event in less than {}", Rounded(CALM)));
         }
+        has_recovered
     }
 
     /// Records the number of objects that do not match their type, and the error of a new one.
     pub fn undecodable(&self, count: usize, error: Option<String>) {
-        let mut record = self.record.lock();
-        record.undecodable = count;
-        if count == 0 {
-            record.undecodable_error = None;
-        } else if let Some(error) = error {
-            record.undecodable_error = Some(bounded(error));
-        }
+        let status = &mut self.record.lock().status;
+        status.undecodable = count;
+        let known = status.undecodable_error.take().filter(|_| count > 0);
+        status.undecodable_error = error.map(bounded).or(known);
     }
 
     /// Records that the running listing continues after its deadline.
     pub(crate) fn overran(&self) {
-        self.overruns.fetch_add(1, SeqCst);
+        self.record.lock().status.overruns += 1;
         self.log(log::Level::Warn, None, 0, |source| {
             format!("{source}: a poll has passed its deadline and still runs")
         });
@@ -231,20 +239,18 @@ impl SourceState {
 
     /// Records a failure. `kind` is "error" or "panic".
     fn note(&self, level: log::Level, text: &str, kind: &'static str) {
-        if self.record.lock().is_calm(self.clock.nanos()) {
-            self.succeeded();
-        }
+        self.recovered();
         let cause = if kind == "panic" { format!("panic: {text}") } else { text.to_owned() };
         let failures = {
-            let mut record = self.record.lock();
-            self.failures.fetch_add(1, SeqCst);
-            if record.failures == 0 {
-                record.failing_since = self.clock.nanos();
+            let Record { status, failing_since, healthy_at, .. } = &mut *self.record.lock();
+            if status.failures_in_a_row == 0 {
+                *failing_since = self.clock.nanos();
             }
-            record.resumed = None;
-            record.failures = record.failures.saturating_add(1);
-            record.last_error = Some(cause.clone());
-            record.failures
+            *healthy_at = None;
+            status.failures += 1;
+            status.failures_in_a_row = status.failures_in_a_row.saturating_add(1);
+            status.last_error = Some(cause.clone());
+            status.failures_in_a_row
         };
         let level = if failures.is_power_of_two() { level } else { log::Level::Debug };
         let (text, cause) = (one_line(text), one_line(&cause));
@@ -287,11 +293,42 @@ impl SourceState {
 
 impl fmt::Debug for SourceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let record = self.record.lock();
-        f.debug_struct("SourceState")
-            .field("name", &self.name)
-            .field("failures", &record.failures)
-            .field("last_error", &record.last_error)
-            .finish_non_exhaustive()
+        let status = self.status(&self.name, false);
+        f.debug_struct("SourceState").field("status", &status).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl SourceStatus {
+    /// Exports the health to the `metrics` facade. The label `controller` is empty if the source belongs to no single
+    /// controller.
+    pub(crate) fn export(&self, controller: &str) {
+        use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+
+        describe_counter!("homeostat_source_listings_total", Unit::Count, "Listings that have begun");
+        describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
+        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source has completed");
+        describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
+        describe_gauge!("homeostat_source_undecodable", Unit::Count, "Objects that do not match their type");
+        describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");
+        let labels = [("controller", controller.to_owned()), ("source", self.name.clone())];
+        counter!("homeostat_source_listings_total", &labels).absolute(self.listings);
+        counter!("homeostat_source_failures_total", &labels).absolute(self.failures);
+        gauge!("homeostat_source_synced", &labels).set(f64::from(u8::from(self.synced)));
+        gauge!("homeostat_source_failing_seconds", &labels).set(self.failing_for.unwrap_or_default());
+        #[expect(clippy::cast_precision_loss, reason = "a count of objects")]
+        gauge!("homeostat_source_undecodable", &labels).set(self.undecodable as f64);
+        gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
+    }
+
+    /// Exports that a source was removed: it has no fault, and no listing is missing.
+    pub(crate) fn export_removed(controller: &str, source: &str) {
+        use metrics::gauge;
+
+        let labels = [("controller", controller.to_owned()), ("source", source.to_owned())];
+        gauge!("homeostat_source_synced", &labels).set(1.0);
+        for fault in ["homeostat_source_failing_seconds", "homeostat_source_undecodable", "homeostat_source_overdue"] {
+            gauge!(fault, &labels).set(0.0);
+        }
     }
 }

@@ -13,8 +13,11 @@ use crate::objects::own_writes::ShownObjects;
 use crate::objects::repetition::ObservedCalls;
 use crate::objects::stream::StreamItem;
 use crate::objects::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
-use crate::rt::{Chain, Nanos, Next, Overrun, SourceState, Task, ThreadGroup, TurnContext, panic_message};
+use crate::rt::{Chain, Nanos, Next, Overrun, Rounded, SourceState, Task, ThreadGroup, TurnContext, panic_message};
 use crate::watch::Push;
+
+/// A resumed stream that has not failed for this long counts as healthy.
+const CALM: Duration = Duration::from_secs(5);
 
 /// A function that changes each object before the watch keeps it.
 pub(super) type Transform<T> = Box<dyn Fn(&mut T) + Send + Sync>;
@@ -33,7 +36,6 @@ pub(super) struct WatchDriver<T: Object> {
     stop: CancellationToken,
     stream: Option<OpenStream>,
     group: Arc<ThreadGroup>,
-    /// Through this, the watchdog knows the deadline of a read.
     /// The versions of objects that do not match the type.
     undecodable: HashMap<ObjectKey, String>,
     /// In a simulation: the next event, or the panic that reading it caused.
@@ -172,8 +174,11 @@ impl<T: Object> WatchDriver<T> {
         match report {
             None => {}
             Some(Report::Works) => self.source.succeeded(),
-            Some(Report::Resumed) => self.source.resumed(),
-            Some(Report::EndedWithoutEvent) => self.source.ended_without_event(),
+            Some(Report::Resumed) => self.source.resumed(CALM),
+            Some(Report::EndedWithoutEvent) if self.source.recovered() => {}
+            Some(Report::EndedWithoutEvent) => {
+                self.source.failed(format!("the stream ended without an event in less than {}", Rounded(CALM)));
+            }
             Some(Report::Failed(text)) => self.source.failed(text),
             Some(Report::Note(text)) => {
                 let source = self.source.name();

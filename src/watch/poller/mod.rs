@@ -20,8 +20,9 @@ use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
+use crate::watch::key_source::KeySource;
 use crate::watch::source::SourceHandle;
-use crate::watch::source_state::{KeySource, SourceState};
+use crate::watch::source_state::SourceState;
 
 /// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
 ///

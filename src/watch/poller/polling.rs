@@ -15,8 +15,8 @@ use crate::base::wait::AutoResetEvent;
 use crate::queue::Reasons;
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
+use crate::watch::key_source::{KeySource, SourceProgress};
 use crate::watch::source::SourceHandle;
-use crate::watch::source_state::{KeySource, SourceProgress};
 
 /// The state that the handles and the thread share.
 pub(super) struct PollerState {
