@@ -9,13 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::polling::{ListAndDeliver, PollerState, Polling};
+use self::polling::PollerSettings;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
-use crate::base::time::Rounded;
 use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
@@ -59,22 +57,6 @@ pub struct Poller<I> {
 }
 
 type List<I> = Box<dyn FnMut(&Context) -> Result<I, BoxError> + Send>;
-
-struct PollerSettings {
-    name: String,
-    period: Duration,
-    /// The name of the threads, if it differs from `name`.
-    thread_name: Option<String>,
-    controller: Option<String>,
-    jitter: f64,
-    first_after: bool,
-    retry: Option<Duration>,
-    method: EnqueueMethod,
-    priority: Priority,
-    clock: Clock,
-    grace: Duration,
-    threads: Option<ThreadOptions>,
-}
 
 impl<I: 'static> Poller<I> {
     /// Calls `list` every `period`, the first time at once.
@@ -218,45 +200,6 @@ impl<I: 'static> Poller<I> {
         let deliver = move |keys: I| to.request_all(&mut keys.into_iter(), request).total();
         let list = polling::list_and_deliver(self.list, deliver);
         self.settings.start(&source, list, || {}, source.clone())
-    }
-}
-
-impl PollerSettings {
-    fn check(&self) -> Result<(), StartError> {
-        StartError::check_name(&self.name)?;
-        StartError::check_time("period", self.period)?;
-        if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
-        }
-        Ok(())
-    }
-
-    /// Starts polling. Each stop calls `on_stop`. The returned handle derefs to `control`.
-    fn start<C>(
-        self,
-        source: &SourceHandle,
-        list: ListAndDeliver,
-        on_stop: impl Fn() + Send + Sync + 'static,
-        control: C,
-    ) -> Result<(Arc<dyn KeySource>, Running<C>), StartError> {
-        self.check()?;
-        let name = self.thread_name.unwrap_or(self.name);
-        let group = ThreadGroup::new(ThreadGroupKind::Poller, name, self.clock, 1);
-        let state = PollerState::new(&group);
-        let keys: Arc<dyn KeySource> = Arc::clone(&state) as _;
-        source.state.set_poller(&keys);
-        let first = group.clock.nanos().after(if self.first_after { self.period } else { Duration::ZERO });
-        let polling = Polling::new(&state, source.clone(), list, (self.period, first), self.jitter, self.retry);
-        let (name, period) = (source.state.name(), Rounded(self.period));
-        log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
-        let watched = source.clone();
-        let report = Box::new(move |_: Overrun| watched.state.overran());
-        let joiners = group.start_one(&self.threads.unwrap_or_default(), polling, &state.event, Some(report))?;
-        let wake = move || {
-            on_stop();
-            state.event.set();
-        };
-        Ok((keys, Running::new(control, Handle::new(group, joiners, wake), self.grace)))
     }
 }
 

@@ -1,44 +1,53 @@
-//! The thread of a poller: when it polls, and how it handles the outcome of a poll.
+//! The settings and the thread of a poller: when it polls, and how it handles the outcome of a poll.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::backoff::Draws;
-use crate::base::group::ThreadGroup;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
-use crate::base::thread::panic_message;
-use crate::base::time::Nanos;
+use crate::base::thread::{ThreadOptions, panic_message};
+use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::AutoResetEvent;
-use crate::queue::Reasons;
+use crate::queue::{EnqueueMethod, Priority, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::key_source::{KeySource, SourceProgress};
 use crate::watch::source::SourceHandle;
 
+/// The settings of a poller.
+pub(super) struct PollerSettings {
+    pub(super) name: String,
+    pub(super) period: Duration,
+    /// The name of the threads, if it differs from `name`.
+    pub(super) thread_name: Option<String>,
+    pub(super) controller: Option<String>,
+    pub(super) jitter: f64,
+    pub(super) first_after: bool,
+    /// The time after which a failed poll is repeated. If set, even a failed first poll sets the latch of the source.
+    pub(super) retry: Option<Duration>,
+    pub(super) method: EnqueueMethod,
+    pub(super) priority: Priority,
+    pub(super) clock: Clock,
+    pub(super) grace: Duration,
+    pub(super) threads: Option<ThreadOptions>,
+}
+
 /// The state that the handles and the thread share.
-pub(super) struct PollerState {
+struct PollerState {
     group: Arc<ThreadGroup>,
-    pub(super) event: Arc<AutoResetEvent>,
+    event: Arc<AutoResetEvent>,
     triggered: AtomicBool,
     /// A new period that the thread has not applied yet, and when it was set.
     new_period: Mutex<Option<(Duration, Nanos)>>,
-    /// Counts the listings. A listing that panics while it is enqueued counts as enqueued.
+    /// Counts the listings.
     progress: SourceProgress,
-}
-
-impl PollerState {
-    pub(super) fn new(group: &Arc<ThreadGroup>) -> Arc<Self> {
-        Arc::new(Self {
-            group: Arc::clone(group),
-            event: AutoResetEvent::new(group.clock.clone()),
-            triggered: AtomicBool::new(false),
-            new_period: Mutex::new(None),
-            progress: SourceProgress::default(),
-        })
-    }
 }
 
 impl KeySource for PollerState {
@@ -73,33 +82,23 @@ impl KeySource for PollerState {
     }
 }
 
-/// Counts a listing as enqueued when it is dropped.
-struct Enqueueing<'a>(&'a SourceProgress);
-
-impl Drop for Enqueueing<'_> {
-    fn drop(&mut self) {
-        self.0.advance_to(self.0.accepted());
-    }
-}
-
 /// Calls the listing function, and enqueues or stores the listing. Returns the number of its keys.
-pub(super) type ListAndDeliver = Box<dyn FnMut(&Context, &PollerState) -> Result<usize, BoxError> + Send>;
+pub(super) type ListAndDeliver = Box<dyn FnMut(&Context, &SourceProgress) -> Result<usize, BoxError> + Send>;
 
 /// Combines a listing function with a function that enqueues or stores a listing, and returns the number of its keys.
 pub(super) fn list_and_deliver<I: 'static>(
     mut list: impl FnMut(&Context) -> Result<I, BoxError> + Send + 'static,
     mut deliver: impl FnMut(I) -> usize + Send + 'static,
 ) -> ListAndDeliver {
-    Box::new(move |cx, state| {
+    Box::new(move |cx, progress| {
         let listing = list(cx)?;
-        state.progress.accept();
-        let _enqueueing = Enqueueing(&state.progress);
+        progress.accept();
         Ok(deliver(listing))
     })
 }
 
 /// The body of the thread.
-pub(super) struct Polling {
+struct Polling {
     state: Arc<PollerState>,
     source: SourceHandle,
     list: ListAndDeliver,
@@ -109,30 +108,72 @@ pub(super) struct Polling {
     /// `planned` with jitter.
     due: Nanos,
     jitter: f64,
-    /// The time after which a failed poll is repeated. If set, even a failed first poll sets the latch of the source.
+    /// As in the settings.
     retry: Option<Duration>,
     /// When to repeat a failed poll.
     retry_at: Nanos,
     draws: Draws,
 }
 
-impl Polling {
-    /// Creates the task, with the first poll at the time `first`.
-    pub(super) fn new(
-        state: &Arc<PollerState>,
-        source: SourceHandle,
-        list: ListAndDeliver,
-        (period, first): (Duration, Nanos),
-        jitter: f64,
-        retry: Option<Duration>,
-    ) -> Self {
-        let draws = state.group.clock.draws();
-        let (state, planned, due, retry_at) = (Arc::clone(state), first, first, Nanos::NEVER);
-        let mut polling = Self { state, source, list, period, planned, due, jitter, retry, retry_at, draws };
-        polling.plan(first);
-        polling
+impl PollerSettings {
+    /// Checks the name and the settings.
+    pub(super) fn check(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name)?;
+        StartError::check_time("period", self.period)?;
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
+        }
+        Ok(())
     }
 
+    /// Starts polling. Each stop calls `on_stop`. The returned handle derefs to `control`.
+    pub(super) fn start<C>(
+        self,
+        source: &SourceHandle,
+        list: ListAndDeliver,
+        on_stop: impl Fn() + Send + Sync + 'static,
+        control: C,
+    ) -> Result<(Arc<dyn KeySource>, Running<C>), StartError> {
+        self.check()?;
+        let name = self.thread_name.unwrap_or(self.name);
+        let group = ThreadGroup::new(ThreadGroupKind::Poller, name, self.clock, 1);
+        let state = Arc::new(PollerState {
+            group: Arc::clone(&group),
+            event: AutoResetEvent::new(group.clock.clone()),
+            triggered: AtomicBool::new(false),
+            new_period: Mutex::new(None),
+            progress: SourceProgress::default(),
+        });
+        let keys: Arc<dyn KeySource> = Arc::clone(&state) as _;
+        source.state.set_poller(&keys);
+        let first = group.clock.nanos().after(if self.first_after { self.period } else { Duration::ZERO });
+        let mut polling = Polling {
+            state: Arc::clone(&state),
+            source: source.clone(),
+            list,
+            period: self.period,
+            planned: first,
+            due: first,
+            jitter: self.jitter,
+            retry: self.retry,
+            retry_at: Nanos::NEVER,
+            draws: group.clock.draws(),
+        };
+        polling.plan(first);
+        let (name, period) = (source.state.name(), Rounded(self.period));
+        log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
+        let watched = source.clone();
+        let report = Box::new(move |_: Overrun| watched.state.overran());
+        let joiners = group.start_one(&self.threads.unwrap_or_default(), polling, &state.event, Some(report))?;
+        let wake = move || {
+            on_stop();
+            state.event.set();
+        };
+        Ok((keys, Running::new(control, Handle::new(group, joiners, wake), self.grace)))
+    }
+}
+
+impl Polling {
     /// Plans the next poll at the first multiple of the period, from `planned` on, that is not before `earliest`.
     fn plan(&mut self, earliest: Nanos) {
         if self.planned < earliest {
@@ -164,8 +205,10 @@ impl Polling {
             let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
             let (clock, abort) = (self.state.group.clock.clone(), self.state.group.abort.clone());
             let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
-            catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.state)))
+            catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.state.progress)))
         };
+        // A listing that panics while it is enqueued counts as enqueued.
+        self.state.progress.advance_to(self.state.progress.accepted());
         let succeeded = matches!(outcome, Ok(Ok(_)));
         match outcome {
             Ok(Ok(keys)) => {
