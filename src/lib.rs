@@ -183,7 +183,7 @@ pub use self::controller::{Controller, ControllerHandle, Sources};
 pub use self::manager::{Component, Elector, FileElector, Health, Manager};
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
 pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPolicy, WorkerPool, Workers, terminal};
-pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch, with_value};
+pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch};
 
 /// The README's code is compiled and run as a test.
 #[cfg(all(doctest, unix, feature = "signals"))]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::source::{SourceStart, StartedSource, Target};
-use super::source_list::RunningSource;
+use super::source::{SourceStart, Target};
 use super::state::{ControllerState, Started};
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError, StillRunning};
@@ -158,19 +157,18 @@ impl<K: Key> ControllerState<K> {
         let Started { debounce, options, control, .. } = started;
         let (queue, gates) = (&self.queue, &self.gates);
         let target = Target { queue, gates, controller: name, thread_name, debounce: *debounce, options };
-        let StartedSource { source, running, handle, gate } = start(&target)?;
+        let (source, handle) = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
-        source.progress().on_change(Box::new(move || waiters.settle(None)));
+        source.source.progress().on_change(Box::new(move || waiters.settle(None)));
         let ended = Latch::new(self.clock.clone());
         let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
-        running.on_end(Arc::new(move || {
+        source.running.on_end(Arc::new(move || {
             settled.set(true);
             end.notify();
         }));
-        let source = RunningSource { source, running, handle, ended, gate, removed: false };
-        self.sources.add(source, || self.is_stopped()).map_err(|refused| {
+        self.sources.add(source, handle, ended, || self.is_stopped()).map_err(|refused| {
             refused.running.abort();
             drop(refused);
             StartError::named("controller", name, "has been stopped")

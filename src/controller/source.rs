@@ -1,18 +1,16 @@
 //! The sources of a controller's keys: pollers, and subscriptions to watches.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::source_list::RunningSource;
 use crate::base::error::StartError;
-use crate::base::running::Runnable;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::gate::Gates;
-use crate::watch::key_source::KeySource;
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Poller, Subscriber, Watch};
 
@@ -69,7 +67,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
                 poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
             let (source, running) = poller.or_thread_options(target.options).start_source(target.queue)?;
             let handle = SourceHandle::clone(&running);
-            Ok(StartedSource { source, running: Box::new(running), handle, gate: None })
+            Ok((RunningSource { source, running: Box::new(running), gate: None }, handle))
         }));
     }
 
@@ -109,7 +107,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             let subscription = watch.subscribe(subscriber)?;
             let handle = watch.source().named(&name).synced_by(subscription.synced());
             let source = Arc::clone(&subscription.source);
-            Ok(StartedSource { source, running: Box::new(subscription), handle, gate })
+            Ok((RunningSource { source, running: Box::new(subscription), gate }, handle))
         }));
     }
 
@@ -132,17 +130,9 @@ impl<K: Key> fmt::Debug for Sources<K> {
     }
 }
 
-/// Starts a source.
-pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
-
-pub(super) struct StartedSource {
-    pub(super) source: Arc<dyn KeySource>,
-    pub(super) running: Box<dyn Runnable>,
-    /// Counts as synced once the initial listing has been enqueued.
-    pub(super) handle: SourceHandle,
-    /// The gate that a watch brings. Kept while the source reads that watch.
-    pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
-}
+/// Starts a source. Its handle counts as synced once the initial listing has been enqueued.
+pub(super) type SourceStart<K> =
+    Box<dyn FnOnce(&Target<'_, K>) -> Result<(RunningSource, SourceHandle), StartError> + Send>;
 
 /// The queue and settings for a source.
 pub(super) struct Target<'a, K: Key> {

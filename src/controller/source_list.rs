@@ -16,24 +16,45 @@ pub(super) struct SourceList(Mutex<SourceEntries>);
 
 #[derive(Default)]
 struct SourceEntries {
-    /// The sources with threads that have not been joined.
-    running: Vec<RunningSource>,
-    /// All sources that were started and not removed, including ended ones. The latch is set when the source has ended.
-    listed: Vec<(SourceHandle, Arc<Latch>)>,
+    /// All sources that were started, except removed ones that have been joined.
+    entries: Vec<SourceEntry>,
     /// The number of sources that were ever started.
     started: usize,
+}
+
+struct SourceEntry {
+    handle: SourceHandle,
+    /// Set when the source has ended.
+    ended: Arc<Latch>,
+    /// `None` once the threads of the source have been joined.
+    running: Option<RunningSource>,
+    removed: bool,
 }
 
 /// A started source.
 pub(super) struct RunningSource {
     pub(super) source: Arc<dyn KeySource>,
     pub(super) running: Box<dyn Runnable>,
-    pub(super) handle: SourceHandle,
-    /// Set when the source has ended.
-    pub(super) ended: Arc<Latch>,
     /// The gate that a watch brings. Kept while the source reads that watch.
     pub(super) gate: Option<Box<dyn Any + Send + Sync>>,
-    pub(super) removed: bool,
+}
+
+impl SourceEntries {
+    fn running(&self) -> impl Iterator<Item = &RunningSource> {
+        self.entries.iter().filter_map(|entry| entry.running.as_ref())
+    }
+
+    /// Takes the sources for which `takes` returns true, to join them without the lock.
+    fn take(&mut self, takes: impl Fn(&RunningSource) -> bool) -> Vec<RunningSource> {
+        let taken = self.entries.iter_mut().filter_map(|entry| entry.running.take_if(|source| takes(source))).collect();
+        self.entries.retain(|entry| !entry.removed || entry.running.is_some());
+        taken
+    }
+
+    /// Returns the names of the threads that have not ended.
+    fn threads(&self) -> Vec<String> {
+        self.running().flat_map(|source| source.running.status().threads).collect()
+    }
 }
 
 impl RunningSource {
@@ -70,20 +91,21 @@ impl SourceList {
         entries.started - 1
     }
 
-    /// Adds a source, unless `is_closed` returns true under the lock. Makes the name of its handle unique.
+    /// Adds a source, unless `is_closed` returns true under the lock. Makes the name of its handle unique. The latch is
+    /// set when the source ends.
     pub(super) fn add(
         &self,
-        mut source: RunningSource,
+        source: RunningSource,
+        handle: SourceHandle,
+        ended: Arc<Latch>,
         is_closed: impl FnOnce() -> bool,
-    ) -> Result<SourceHandle, Box<RunningSource>> {
-        let mut entries = self.0.lock();
+    ) -> Result<SourceHandle, RunningSource> {
+        let SourceEntries { entries, .. } = &mut *self.0.lock();
         if is_closed() {
-            return Err(Box::new(source));
+            return Err(source);
         }
-        let handle = with_own_name(source.handle, &entries.listed);
-        source.handle = handle.clone();
-        entries.listed.push((handle.clone(), Arc::clone(&source.ended)));
-        entries.running.push(source);
+        let handle = with_own_name(handle, entries);
+        entries.push(SourceEntry { handle: handle.clone(), ended, running: Some(source), removed: false });
         Ok(handle)
     }
 
@@ -91,15 +113,12 @@ impl SourceList {
     /// there is no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
         let (ended, removed) = {
-            let mut entries = self.0.lock();
-            let index = entries.listed.iter().position(|(handle, _)| handle.name() == name)?;
-            let (_, ended) = entries.listed.remove(index);
-            let found = entries.running.iter_mut().find(|source| Arc::ptr_eq(&source.ended, &ended));
-            let removed = found.map(|source| {
-                source.removed = true;
-                (Arc::clone(&source.source), source.gate.take())
-            });
-            (ended, removed)
+            let mut list = self.0.lock();
+            let mut entries = list.entries.iter_mut();
+            let entry = entries.find(|entry| !entry.removed && entry.handle.name() == name)?;
+            entry.removed = true;
+            let removed = entry.running.as_mut().map(|running| (Arc::clone(&running.source), running.gate.take()));
+            (Arc::clone(&entry.ended), removed)
         };
         // Without the lock: the end drops the source's values and its mapping, which may use the controller.
         if let Some((source, _gate)) = removed {
@@ -110,25 +129,28 @@ impl SourceList {
 
     /// Aborts the removed source with this latch. Returns the names of its threads that have not ended.
     pub(super) fn abort_removed(&self, ended: &Arc<Latch>) -> Vec<String> {
-        let of_latch = |source: &&RunningSource| Arc::ptr_eq(&source.ended, ended);
-        let source = self.0.lock().running.iter().find(of_latch).map(|source| Arc::clone(&source.source));
+        let find = |list: &SourceEntries| {
+            let entry = list.entries.iter().find(|entry| Arc::ptr_eq(&entry.ended, ended))?;
+            let RunningSource { source, running, .. } = entry.running.as_ref()?;
+            Some((Arc::clone(source), running.status().threads))
+        };
+        let found = find(&self.0.lock());
         // Without the lock: the cancellation of a listing may call user code.
-        if let Some(source) = source {
+        if let Some((source, _)) = found {
             source.end(true);
         }
-        let entries = self.0.lock();
-        entries.running.iter().find(of_latch).map(|source| source.running.status().threads).unwrap_or_default()
+        find(&self.0.lock()).map(|(_, threads)| threads).unwrap_or_default()
     }
 
     /// Lets no source begin another listing. Runs no user code.
     pub(super) fn close(&self) {
-        for source in &self.0.lock().running {
-            source.running.close();
-        }
+        self.0.lock().running().for_each(|source| source.running.close());
     }
 
+    /// Returns the sources that have not been removed, including ended ones.
     pub(super) fn handles(&self) -> Vec<SourceHandle> {
-        self.0.lock().listed.iter().map(|(handle, _)| handle.clone()).collect()
+        let list = self.0.lock();
+        list.entries.iter().filter(|entry| !entry.removed).map(|entry| entry.handle.clone()).collect()
     }
 
     pub(super) fn syncing(&self) -> Syncing {
@@ -143,60 +165,52 @@ impl SourceList {
     /// Calls `call` for each source, without the lock: it may run mappings or drop values, which may use the
     /// controller.
     pub(super) fn for_each(&self, call: impl Fn(&dyn KeySource)) {
-        let sources: Vec<_> = self.0.lock().running.iter().map(|source| Arc::clone(&source.source)).collect();
+        let sources: Vec<_> = self.0.lock().running().map(|source| Arc::clone(&source.source)).collect();
         for source in sources {
             call(&*source);
         }
     }
 
     pub(super) fn detach(&self) {
-        for source in &mut self.0.lock().running {
+        for source in self.0.lock().entries.iter_mut().filter_map(|entry| entry.running.as_mut()) {
             source.running.detach();
         }
     }
 
     /// Returns the names of the threads that have not ended.
     pub(super) fn threads(&self) -> Vec<String> {
-        self.0.lock().running.iter().flat_map(|source| source.running.status().threads).collect()
+        self.0.lock().threads()
     }
 
     /// Sets the period of all pollers. Returns whether there are any.
     pub(super) fn set_period(&self, period: Duration) -> bool {
-        let mut is_set = false;
-        for source in &self.0.lock().running {
-            is_set |= source.source.set_period(period);
-        }
-        is_set
+        self.0.lock().running().fold(false, |is_set, source| source.source.set_period(period) || is_set)
     }
 
     /// Returns the changes that the sources have accepted by now.
     pub(super) fn accepted(&self) -> AcceptedChanges {
-        let entries = self.0.lock();
-        let sources = entries.running.iter().filter(|source| !source.removed);
-        AcceptedChanges(
-            sources.map(|source| (Arc::clone(&source.source), source.source.progress().accepted())).collect(),
-        )
+        let list = self.0.lock();
+        let entries = list.entries.iter().filter(|entry| !entry.removed);
+        let sources = entries.filter_map(|entry| Some(&entry.running.as_ref()?.source));
+        AcceptedChanges(sources.map(|source| (Arc::clone(source), source.progress().accepted())).collect())
     }
 
     /// Returns whether any source has not ended, without counting a source that the caller runs in.
     pub(super) fn run_elsewhere(&self) -> bool {
-        self.0.lock().running.iter().any(|source| !source.has_ended() && !source.source.is_current())
+        self.0.lock().running().any(|source| !source.has_ended() && !source.source.is_current())
     }
 
     /// Joins all sources. Does not wait for a source that the caller runs in.
     pub(super) fn join(&self) {
-        let sources = std::mem::take(&mut self.0.lock().running);
+        let sources = self.0.lock().take(|_| true);
         join(sources);
     }
 
     /// Joins the ended sources. Returns the names of the other sources' threads.
     pub(super) fn join_ended(&self) -> Vec<String> {
-        let mut threads = Vec::new();
-        let ended: Vec<_> = {
-            let mut entries = self.0.lock();
-            let ended = entries.running.extract_if(.., |source| source.has_ended()).collect();
-            threads.extend(entries.running.iter().flat_map(|source| source.running.status().threads));
-            ended
+        let (ended, threads) = {
+            let mut list = self.0.lock();
+            (list.take(RunningSource::has_ended), list.threads())
         };
         join(ended);
         threads
@@ -211,8 +225,8 @@ fn join(sources: Vec<RunningSource>) {
 }
 
 /// Gives a source a unique name among `others`.
-fn with_own_name(source: SourceHandle, others: &[(SourceHandle, Arc<Latch>)]) -> SourceHandle {
-    let is_taken = |name: &str| others.iter().any(|(other, _)| other.name() == name);
+fn with_own_name(source: SourceHandle, others: &[SourceEntry]) -> SourceHandle {
+    let is_taken = |name: &str| others.iter().any(|other| !other.removed && other.handle.name() == name);
     let (mut name, mut number) = (source.name().to_owned(), 1);
     while is_taken(&name) {
         number += 1;

@@ -5,6 +5,7 @@ mod channel;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 mod child;
 mod core;
+#[cfg(unix)]
 mod directory;
 mod event;
 mod event_buffer;
@@ -28,13 +29,14 @@ pub use self::builder::WatchBuilder;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 pub use self::child::{ChildWatch, watch_child};
 pub use self::core::{ChangeCounts, PushOutcome};
+#[cfg(unix)]
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poller::Poller;
 pub use self::predicate::Predicate;
 pub use self::push::{Push, PushMessage};
 pub use self::source::{SourceHandle, SourceStatus};
-pub use self::store::{Index, Store, WithValue, with_value};
+pub use self::store::{Index, Store};
 pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
@@ -48,7 +50,7 @@ use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. Cheap to clone.
 ///
-/// The producer is a [`Poller`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
+/// The producer is a [`Poller`] (any listing), a `Directory` (files, on Unix), a [`Push`] (callbacks), or a
 /// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one. A value that is the same makes
 /// no event. A change is first put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
 ///

@@ -30,8 +30,8 @@ pub struct FileState {
     /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or
     /// removed.
     pub modified: Option<SystemTime>,
-    /// The inode number, on Unix. A new number means a new file with the same name.
-    pub inode: Option<u64>,
+    /// The inode number. A new number means a new file with the same name.
+    pub inode: u64,
 }
 
 /// The kind of a directory entry.

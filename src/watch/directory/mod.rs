@@ -4,7 +4,7 @@ mod entry;
 mod tree;
 mod volumes;
 
-#[cfg(all(test, unix, not(loom)))]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::collections::BTreeSet;
@@ -28,14 +28,14 @@ const TRIES: u32 = 5;
 const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch again if it is gone for good";
 
 /// Watches the entries of a directory by polling their metadata. Works on every file system, including network file
-/// systems and container mounts, and needs no notification API of the operating system.
+/// systems and container mounts, and needs no notification API of the operating system. Available on Unix.
 ///
 /// Keys are paths relative to the directory. The directory itself may be a symbolic link. Links below it are entries of
-/// their own and are not followed; on Unix, not even a link that replaces a directory during the listing.
+/// their own and are not followed, not even a link that replaces a directory during the listing.
 ///
 /// An entry that vanishes during the listing counts as deleted. If the directory or one below it cannot be read, the
-/// whole listing fails and changes nothing. On Unix, the listing is repeated if another directory takes the place of
-/// one of them meanwhile. It fails after five tries.
+/// whole listing fails and changes nothing. The listing is repeated if another directory takes the place of one of them
+/// meanwhile. It fails after five tries.
 ///
 /// An edit is detected if it changes the length, the modification time or the file itself (an editor that renames). An
 /// edit that keeps the length, within one tick of the file system clock (often milliseconds), is missed.
@@ -43,7 +43,7 @@ const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch
 /// # Volumes
 ///
 /// After a volume was unmounted, its directory usually still exists and is empty. Its files are not treated as deleted:
-/// the listing fails until a volume is mounted there again. On Unix, a listing fails
+/// the listing fails until a volume is mounted there again. A listing fails
 ///
 /// - if the watched directory has the same real path as in the last listing, but now lies outside of the volume that it
 ///   was on;
@@ -210,9 +210,8 @@ impl Walk<'_> {
                 Err(error) if is_gone(&error) => continue,
                 folder => folder.map_err(|error| directory.fault(&path, error))?,
             };
-            // A directory that is found twice was moved meanwhile. On systems other than Unix, the identity is not
-            // known.
-            if folder.id != id || (cfg!(unix) && !seen.insert((id, folder.mount))) {
+            // A directory that is found twice was moved meanwhile.
+            if folder.id != id || !seen.insert((id, folder.mount)) {
                 return Ok(false);
             }
             if folder.mount != level.folder.mount {

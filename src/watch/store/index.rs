@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Maintain, Store};
 use crate::base::sync::RwLock;
@@ -37,39 +37,30 @@ use crate::queue::{FastState, Key};
 /// ```
 pub struct Index<I, K, T> {
     store: Store<K, T>,
-    rows: Arc<RwLock<Rows<I, K>>>,
-    /// Keeps the index up to date. The store has a weak reference.
-    table: Arc<dyn Maintain<K, T>>,
+    /// The store has a weak reference.
+    table: Arc<IndexTable<I, K, T>>,
 }
 
-/// The index function and the index.
-struct IndexTable<I, K, F> {
-    of: F,
-    rows: Arc<RwLock<Rows<I, K>>>,
+struct IndexTable<I, K, T> {
+    of: IndexFunction<I, K, T>,
+    rows: RwLock<Rows<I, K>>,
 }
 
-/// The keys under each index key.
-type Found<I, K> = HashMap<I, HashSet<K, FastState>, FastState>;
+type IndexFunction<I, K, T> = Box<dyn Fn(&K, &T) -> Vec<I> + Send + Sync>;
 
 struct Rows<I, K> {
     /// The keys under each index key. No set is empty.
-    found: Found<I, K>,
+    found: HashMap<I, HashSet<K, FastState>, FastState>,
     /// The index keys of each key, so that the index function is not called for old values.
     under: HashMap<K, Vec<I>, FastState>,
 }
 
-impl<I, V, K, T, F> Maintain<K, T> for IndexTable<I, K, F>
-where
-    I: Key + Sync,
-    V: IntoIterator<Item = I>,
-    K: Key + Sync,
-    F: Fn(&K, &T) -> V + Send + Sync,
-{
+impl<I: Key + Sync, K: Key + Sync, T> Maintain<K, T> for IndexTable<I, K, T> {
     fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a> {
         let mut under = Vec::new();
         if let Some(value) = value {
             // If the function panics half way, the item is under no index key, rather than under some of them.
-            shielded("the function of an index", || under = (self.of)(key, value).into_iter().collect());
+            shielded("the function of an index", || under = (self.of)(key, value));
         }
         Box::new(move || self.rows.write().put(key, under))
     }
@@ -120,15 +111,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         V: IntoIterator<Item = I>,
         F: Fn(&K, &T) -> V + Send + Sync + 'static,
     {
-        let rows = Arc::new(RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() }));
-        let table: Arc<dyn Maintain<K, T>> = Arc::new(IndexTable { of, rows: Arc::clone(&rows) });
+        let rows = RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() });
+        let table =
+            Arc::new(IndexTable { of: Box::new(move |key: &K, value: &T| of(key, value).into_iter().collect()), rows });
         let _turn = self.inner.turn.lock();
         // `turn` excludes changes between the snapshot and the registration of the index.
         for (key, value) in self.snapshot() {
             table.prepare(&key, Some(&value))();
         }
-        self.inner.state.write().indexes.push(Arc::downgrade(&table));
-        Index { store: self.clone(), rows, table }
+        let weak: Weak<dyn Maintain<K, T>> = Arc::<IndexTable<I, K, T>>::downgrade(&table);
+        self.inner.state.write().indexes.push(weak);
+        Index { store: self.clone(), table }
     }
 }
 
@@ -146,7 +139,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     {
         // Locks the store for both reads, so that they see the same moment.
         let state = self.store.inner.state.read();
-        let rows = self.rows.read();
+        let rows = self.table.rows.read();
         let keys = rows.found.get(under).into_iter().flatten();
         let mut items: Vec<_> = keys.filter_map(|key| Some((key.clone(), Arc::clone(state.items.get(key)?)))).collect();
         self.store.clock().arrange(&mut items, |(key, _)| key);
@@ -165,7 +158,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         Q: Hash + Eq + ?Sized,
     {
         let _state = self.store.inner.state.read();
-        let mut keys: Vec<_> = self.rows.read().found.get(under).into_iter().flatten().cloned().collect();
+        let mut keys: Vec<_> = self.table.rows.read().found.get(under).into_iter().flatten().cloned().collect();
         self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
@@ -174,7 +167,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     #[must_use]
     pub fn index_keys(&self) -> Vec<I> {
         let _state = self.store.inner.state.read();
-        let mut keys: Vec<_> = self.rows.read().found.keys().cloned().collect();
+        let mut keys: Vec<_> = self.table.rows.read().found.keys().cloned().collect();
         self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
@@ -183,7 +176,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let _state = self.store.inner.state.read();
-        self.rows.read().found.len()
+        self.table.rows.read().found.len()
     }
 
     /// Returns whether no index key has items.
@@ -195,13 +188,13 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
 
 impl<I, K, T> Clone for Index<I, K, T> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), rows: Arc::clone(&self.rows), table: Arc::clone(&self.table) }
+        Self { store: self.store.clone(), table: Arc::clone(&self.table) }
     }
 }
 
 impl<I, K, T> fmt::Debug for Index<I, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let len = self.rows.read().found.len();
+        let len = self.table.rows.read().found.len();
         f.debug_struct("Index").field("len", &len).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@
 //! `Eq` and `Clone` of keys and index keys run under all of these locks.
 
 mod index;
-mod value;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -14,7 +13,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use self::index::Index;
-pub use self::value::{WithValue, with_value};
 
 use crate::base::clock::Clock;
 use crate::base::sync::{Mutex, RwLock};
@@ -31,6 +29,10 @@ use crate::queue::{FastState, Key};
 /// without waiting for subscribers. A value that was read may have changed since.
 ///
 /// The store keeps the last known values after the watch has stopped.
+///
+/// A reconciler that owns a clone of the store reads the value of its key when its run begins. The value is at least as
+/// new as the event that caused the run. It may still be older than the real object. If a decision must not be based on
+/// an old value, check the object itself.
 ///
 /// # Examples
 ///

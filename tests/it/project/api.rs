@@ -17,7 +17,7 @@ use homeostat::queue::{
 use homeostat::run::CrashLoopGuard;
 use homeostat::watch::{
     ChangeCounts, Directory, EventKind, FileKind, FileState, Index, Push, PushMessage, PushOutcome, Subscription,
-    WatchBuilder, WithValue,
+    WatchBuilder,
 };
 use homeostat::{
     CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
@@ -66,7 +66,7 @@ fn public_types_are_send_and_sync() {
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
     shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
     shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<Watch<u32, u64>>)>();
-    shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
+    shared::<(Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, Poller<Vec<(u32, u64)>>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
     shared::<ElectorError>();
@@ -166,10 +166,6 @@ fn everything_of_a_watch_prints_something_short() {
     says(Directory::new("conf").poll(SECOND), "Poller { name: \"poller\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
     says(Poller::new(SECOND, list).watch().unwrap().watch(), "Watch { name: \"poller\"");
-    let reconcile = |_cx: &Context, _key: &&str, _value: Option<std::sync::Arc<u32>>| -> Result<_, io::Error> {
-        Ok(homeostat::Action::await_change())
-    };
-    says(homeostat::with_value(&watch.store(), reconcile), "WithValue { store: Store {");
 }
 
 #[test]

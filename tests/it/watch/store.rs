@@ -8,9 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::watch::Push;
-use homeostat::{
-    Action, BoxError, Context, Enqueue, Event, Reconciler, Subscriber, Watch, WorkQueue, Workers, with_value,
-};
+use homeostat::{Action, BoxError, Context, Enqueue, Event, Reconciler, Subscriber, Watch, WorkQueue, Workers};
 
 use crate::support::{held, serve};
 
@@ -233,33 +231,4 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
         assert_eq!(by_parity.get(&0).len() + by_parity.get(&1).len(), stored.len());
         workers.shutdown(Duration::MAX).unwrap();
     }
-}
-
-#[test]
-fn a_reconciler_may_be_called_with_the_value_of_its_key() {
-    let push = Watch::push();
-    push.set("a", 1);
-    let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&calls);
-    let call = move |_cx: &Context, key: &&'static str, value: Option<Arc<u32>>| -> Result<Action, BoxError> {
-        seen.lock().push((*key, value.as_deref().copied()));
-        if value.is_none() { Err("it is gone".into()) } else { Ok(Action::await_change()) }
-    };
-    let reconciler = with_value(&push.watch().store(), call);
-    let cx = Context::detached();
-    assert!(reconciler.reconcile(&cx, &"a").is_ok());
-    push.set("a", 2);
-    assert!(reconciler.reconcile(&cx, &"a").is_ok());
-    push.remove("a");
-    assert_eq!(reconciler.reconcile(&cx, &"a").unwrap_err().to_string(), "it is gone");
-    assert_eq!(*calls.lock(), [("a", Some(1)), ("a", Some(2)), ("a", None)]);
-
-    // Workers accept the reconciler too.
-    let queue = WorkQueue::new();
-    push.set("b", 7);
-    queue.enqueue("b");
-    let workers = Workers::new(reconciler).start(&queue).unwrap();
-    assert!(queue.drain(Duration::MAX).is_drained());
-    workers.shutdown(Duration::MAX).unwrap();
-    assert_eq!(calls.lock().last(), Some(&("b", Some(7))));
 }

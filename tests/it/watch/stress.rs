@@ -108,14 +108,12 @@ fn the_last_change_of_each_key_is_always_run() {
     let store = push.watch().store();
     let seen = Arc::new(Mutex::new(HashMap::new()));
     let ran = Arc::clone(&seen);
-    let reconcile = homeostat::with_value(
-        &store,
-        move |_cx: &homeostat::Context, key: &u32, value: Option<Arc<u64>>| -> Result<_, homeostat::BoxError> {
-            ran.lock().insert(*key, value.map(|value| *value));
-            thread::yield_now();
-            Ok(homeostat::Action::await_change())
-        },
-    );
+    let known = store.clone();
+    let reconcile = move |_cx: &homeostat::Context, key: &u32| -> Result<_, homeostat::BoxError> {
+        ran.lock().insert(*key, known.get(key).map(|value| *value));
+        thread::yield_now();
+        Ok(homeostat::Action::await_change())
+    };
     let workers = homeostat::Workers::new(reconcile).threads(2).start(&queue).unwrap();
     let subscription = push.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
     thread::scope(|scope| {
