@@ -99,9 +99,3 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
     }
 }
-
-impl<K: Key + Sync, T: PartialEq + Send + Sync + 'static> Default for Push<K, T> {
-    fn default() -> Self {
-        Watch::push()
-    }
-}

@@ -152,7 +152,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.polls()
     }
 
-    /// Returns the state in which a custom producer records its health. A [`Poller`] and a [`Directory`] record theirs
+    /// Returns the state in which a custom producer records its health. A [`Poller`] and a `Directory` record theirs
     /// themselves.
     #[must_use]
     pub fn source_state(&self) -> &Arc<SourceState> {

@@ -49,7 +49,7 @@ pub struct Push<K: Key + Sync, T: Send + Sync + 'static> {
 }
 
 /// Stops a watch when it is dropped.
-pub(super) struct Producer<K: Key + Sync, T: Send + Sync + 'static>(pub(super) Arc<WatchCore<K, T>>);
+struct Producer<K: Key + Sync, T: Send + Sync + 'static>(Arc<WatchCore<K, T>>);
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
     fn drop(&mut self) {

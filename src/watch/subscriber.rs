@@ -1,6 +1,5 @@
 //! Subscribers: the mapping from events to keys, the queue for the keys, and the predicates that filter the events.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use super::event_buffer::{NextEvent, Origin};
 use super::predicate::Predicate;
 use crate::base::group::Attendance;
 use crate::base::thread::ThreadOptions;
-use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Key, Priority, Reasons, Tally};
 
 /// A mapping from the events of a [`Watch`](crate::Watch) to the keys of a queue. Predicates filter the events before
 /// the mapping.
@@ -116,13 +115,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// Enqueues into `to` the keys that `owners` returns for an item. These may be its owner, or the objects that refer
     /// to it.
     ///
-    /// For an update, `owners` is called with the old and with the new value. A key that it returns for both is
-    /// enqueued once.
+    /// For an update, `owners` is called with the old and with the new value. The queue merges a key that it returns for
+    /// both.
     #[doc(alias = "owns")]
     #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
     where
-        J: Key,
         I: IntoIterator<Item = J>,
         F: FnMut(&K, &T) -> I + Send + 'static,
         Q: Enqueue<J> + Clone + Send + 'static,
@@ -132,13 +130,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
             let (Some(key), Some(value)) = (event.key(), event.value()) else {
                 return Tally::default();
             };
-            let Some(old) = event.old() else {
-                return to.request_all(&mut owners(key, value).into_iter(), request);
-            };
-            let mut seen: HashSet<J, FastState> = HashSet::default();
-            let before: Vec<_> = owners(key, old).into_iter().collect();
-            let both = before.into_iter().chain(owners(key, value));
-            to.request_all(&mut both.filter(|owner| seen.insert(owner.clone())), request)
+            let before = event.old().map(|old| owners(key, old));
+            to.request_all(&mut before.into_iter().flatten().chain(owners(key, value)), request)
         })
     }
 

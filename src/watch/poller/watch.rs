@@ -7,10 +7,9 @@ use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::wait::Latch;
 use crate::queue::Key;
-use crate::watch::Watch;
-use crate::watch::core::{Same, WatchCore};
-use crate::watch::push::Producer;
+use crate::watch::core::Same;
 use crate::watch::source::SourceHandle;
+use crate::watch::{Watch, WatchBuilder};
 
 impl<I: 'static> Poller<I> {
     /// Starts a watch of the items that the function lists.
@@ -89,17 +88,18 @@ impl<I: 'static> Poller<I> {
         K: Key + Sync,
         T: Send + Sync + 'static,
     {
-        let core = WatchCore::new(self.settings.name.clone(), self.settings.clock.clone(), same);
+        let settings = &self.settings;
+        let push = WatchBuilder::with(same).name(settings.name.as_str()).clock(settings.clock.clone()).push();
+        let watch = push.watch().clone();
         // The poller has its own latch: a listing that returns after the stop must not set the latch of the store.
-        let source = SourceHandle::new(&core.source, &Latch::new(core.clock.clone()));
-        let (producer, stopped) = (Producer(Arc::clone(&core)), Arc::clone(&core));
+        let source = SourceHandle::new(watch.source_state(), &Latch::new(watch.clock()));
+        let stopped = Arc::clone(&watch.core);
         let deliver = move |items: I| {
             // Collects the whole list before any comparison: half a list would delete the other half.
-            let items: Vec<_> = items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect();
-            let counts = producer.0.replace_all(&items);
+            let counts = push.replace_all(items);
             counts.created + counts.updated + counts.unchanged
         };
         let list = polling::list_and_deliver(self.list, deliver);
-        Ok(self.settings.start(&source, list, move || stopped.stop(), Watch { core })?.1)
+        Ok(self.settings.start(&source, list, move || stopped.stop(), watch)?.1)
     }
 }

@@ -142,11 +142,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         items
     }
 
-    /// Returns an item for which `accepts` returns true. `accepts` runs on a snapshot, without a lock.
-    pub fn find(&self, mut accepts: impl FnMut(&K, &T) -> bool) -> Option<(K, Arc<T>)> {
-        self.snapshot().into_iter().find(|(key, value)| accepts(key, value))
-    }
-
     /// Returns whether the initial list is complete: the store has every item that existed when the watch began.
     #[must_use]
     pub fn has_synced(&self) -> bool {

@@ -2,13 +2,11 @@
 //! ends.
 
 use crossbeam_channel::unbounded;
-use homeostat::watch::{EventKind, Push};
-use homeostat::{Event, Subscriber};
+use homeostat::watch::EventKind;
+use homeostat::{Event, Subscriber, Watch};
 
 use super::*;
 use crate::stages::{Director, stage};
-
-type Keys = Push<Key, u32>;
 
 /// The key and the kind of an event.
 type Heard = (Option<u32>, EventKind);
@@ -31,7 +29,7 @@ fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
 #[test]
 fn a_key_that_panics_in_a_subscriber_loses_only_its_own_events() {
     let traps = Traps::new();
-    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (queue, push) = (WorkQueue::new(), Watch::<Key, u32>::push());
     let (subscriber, director) = slow(&queue);
     let subscription = push.watch().subscribe(subscriber).unwrap();
     push.replace_all((0..4).map(|id| (traps.key(id), 1)));
@@ -72,7 +70,7 @@ fn a_key_that_panics_in_a_subscriber_loses_only_its_own_events() {
 #[test]
 fn a_subscription_of_keys_that_panic_ends_like_any_other() {
     let traps = Traps::new();
-    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (queue, push) = (WorkQueue::new(), Watch::<Key, u32>::push());
     let (subscriber, director) = slow(&queue);
     let subscription = push.watch().subscribe(subscriber).unwrap();
     push.synced();
@@ -95,7 +93,7 @@ fn a_subscription_of_keys_that_panic_ends_like_any_other() {
 #[test]
 fn a_key_that_panics_in_the_producer_changes_nothing() {
     let traps = Traps::new();
-    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (queue, push) = (WorkQueue::new(), Watch::<Key, u32>::push());
     let (report, notice) = unbounded();
     let mapping = move |event: &Event<Key, u32>| {
         let _ = report.send(reported(event));
