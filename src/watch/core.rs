@@ -198,7 +198,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             counts.deleted = gone.len();
             for (key, change) in &changes {
                 match change.origin {
-                    Origin::Resync(_) => append(state, after, key, change, |buffer| buffer.with_unchanged),
+                    Origin::Resync(_) => state.append(after, key, change, |buffer| buffer.with_unchanged),
                     _ => self.publish(state, after, key, change),
                 }
             }
@@ -206,14 +206,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
                 let deletion = StoredChange { old: Some(Arc::clone(last)), new: None, origin: Origin::Change };
                 self.publish(state, after, key, &deletion);
             }
-            end_initial_list(state, after);
+            state.end_initial_list(after);
         });
         counts
     }
 
     /// Marks the initial list as complete.
     pub(super) fn synced(&self) {
-        self.update(end_initial_list);
+        self.update(CoreState::end_initial_list);
     }
 
     /// Delivers every item as unchanged to the subscribers that `to` selects. They enqueue keys with `method`.
@@ -222,7 +222,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         self.update(|state, after| {
             all = self.store.snapshot();
             for (key, value) in &all {
-                append(state, after, key, &unchanged(Some(Arc::clone(value)), method), &to);
+                state.append(after, key, &unchanged(Some(Arc::clone(value)), method), &to);
             }
         });
     }
@@ -255,7 +255,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     pub(super) fn stop(&self) {
         self.update(|state, after| {
             state.stopped = true;
-            for_all(state, after, SubscriberBuffer::stop);
+            state.for_all(after, SubscriberBuffer::stop);
             // Sets the latch, even if the call that completed the initial list has not set it yet.
             after.settled = Some(state.synced);
         });
@@ -292,47 +292,42 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     /// the store. The caller keeps the old value until the release of the lock.
     fn publish(&self, state: &CoreState<K, T>, after: &mut AfterRelease<'_, K, T>, key: &K, change: &StoredChange<T>) {
         after.unused_keys.extend(self.store.put(key, change.new.as_ref()));
-        append(state, after, key, change, |_| true);
+        state.append(after, key, change, |_| true);
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> CoreState<K, T> {
+    /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change;
+    /// the others get it.
+    fn append(
+        &self,
+        after: &mut AfterRelease<'_, K, T>,
+        key: &K,
+        change: &StoredChange<T>,
+        to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool,
+    ) {
+        after.appended.get_or_insert_with(|| Arc::clone(&self.buffers));
+        for buffer in self.buffers.iter().filter(|buffer| to(buffer)) {
+            shielded("the code of a key", || {
+                after.unused_values.extend(buffer.append(key, change.clone()).into_iter().flatten());
+            });
+        }
+    }
+
+    fn end_initial_list(&mut self, after: &mut AfterRelease<'_, K, T>) {
+        if !std::mem::replace(&mut self.synced, true) {
+            self.for_all(after, SubscriberBuffer::append_synced);
+            after.settled = Some(true);
+        }
+    }
+
+    /// Applies `change` to every buffer, and delivers from all of them after the release.
+    fn for_all(&self, after: &mut AfterRelease<'_, K, T>, change: fn(&SubscriberBuffer<K, T>)) {
+        after.appended.get_or_insert_with(|| Arc::clone(&self.buffers));
+        self.buffers.iter().for_each(|buffer| change(buffer));
     }
 }
 
 fn unchanged<T>(value: Option<Arc<T>>, method: EnqueueMethod) -> StoredChange<T> {
     StoredChange { old: value.clone(), new: value, origin: Origin::Resync(method) }
-}
-
-/// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change; the
-/// others get it.
-fn append<K: Key + Sync, T: Send + Sync + 'static>(
-    state: &CoreState<K, T>,
-    after: &mut AfterRelease<'_, K, T>,
-    key: &K,
-    change: &StoredChange<T>,
-    to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool,
-) {
-    after.appended.get_or_insert_with(|| Arc::clone(&state.buffers));
-    for buffer in state.buffers.iter().filter(|buffer| to(buffer)) {
-        shielded("the code of a key", || {
-            after.unused_values.extend(buffer.append(key, change.clone()).into_iter().flatten());
-        });
-    }
-}
-
-fn end_initial_list<K: Key + Sync, T: Send + Sync + 'static>(
-    state: &mut CoreState<K, T>,
-    after: &mut AfterRelease<'_, K, T>,
-) {
-    if !std::mem::replace(&mut state.synced, true) {
-        for_all(state, after, SubscriberBuffer::append_synced);
-        after.settled = Some(true);
-    }
-}
-
-/// Applies `change` to every buffer, and delivers from all of them after the release.
-fn for_all<K: Key + Sync, T: Send + Sync + 'static>(
-    state: &CoreState<K, T>,
-    after: &mut AfterRelease<'_, K, T>,
-    change: fn(&SubscriberBuffer<K, T>),
-) {
-    after.appended.get_or_insert_with(|| Arc::clone(&state.buffers));
-    state.buffers.iter().for_each(|buffer| change(buffer));
 }

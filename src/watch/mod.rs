@@ -149,7 +149,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// Returns whether `clock` is simulated, although a thread outside the simulation lists for this watch.
     pub(crate) fn polls_outside(&self, clock: &Clock) -> bool {
         let Self { core } = self;
-        clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.polls()
+        clock.scheduler().is_some() && core.clock.scheduler().is_none() && core.source.poller.get().is_some()
     }
 
     /// Returns the state in which a custom producer records its health. A [`Poller`] and a `Directory` record theirs

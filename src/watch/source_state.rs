@@ -148,16 +148,6 @@ impl SourceState {
         &self.name
     }
 
-    /// Returns whether a poller lists for this source, on its own thread.
-    pub(crate) fn polls(&self) -> bool {
-        self.poller.get().is_some()
-    }
-
-    /// Sets the poller that lists for this source.
-    pub(super) fn set_poller(&self, poller: &Arc<dyn KeySource>) {
-        let _ = self.poller.set(Arc::clone(poller));
-    }
-
     /// Records the beginning of a listing.
     pub(crate) fn begin(&self, since: Nanos, deadline: Nanos) -> Listed<'_> {
         let mut record = self.record.lock();

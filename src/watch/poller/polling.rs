@@ -145,7 +145,7 @@ impl PollerSettings {
             progress: SourceProgress::default(),
         });
         let keys: Arc<dyn KeySource> = Arc::clone(&state) as _;
-        source.state.set_poller(&keys);
+        let _ = source.state.poller.set(Arc::clone(&keys));
         let first = group.clock.nanos().after(if self.first_after { self.period } else { Duration::ZERO });
         let mut polling = Polling {
             state: Arc::clone(&state),

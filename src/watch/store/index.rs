@@ -157,10 +157,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         I: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let _state = self.store.inner.state.read();
-        let mut keys: Vec<_> = self.table.rows.read().found.get(under).into_iter().flatten().cloned().collect();
-        self.store.clock().arrange(&mut keys, |key| key);
-        keys
+        self.get(under).into_iter().map(|(key, _)| key).collect()
     }
 
     /// Returns the index keys that have items, in no particular order.
