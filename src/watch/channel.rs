@@ -1,16 +1,17 @@
 //! A producer that reads a channel.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, select};
 
 use super::Watch;
 use super::builder::WatchBuilder;
-use super::push::PushMessage;
+use super::push::{Push, PushMessage};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
-use crate::base::thread::shielded;
+use crate::base::thread::panic_message;
 use crate::queue::Key;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
@@ -55,20 +56,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         // The channel has room for one message, and one is enough to wake the thread.
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
-        let (fed, what) = (push.clone(), format!("{source}: a message of the watch"));
         // A disconnected channel is always ready, so the thread keeps `stopped` connected after a detach.
-        let keep = stop.clone();
+        let (fed, keep) = (push.clone(), stop.clone());
         let receive = move || {
             while !fed.watch().is_stopped() {
                 select! {
-                                   recv(stopped) -> _ => {}
-                                   recv(receiver) -> message => match message {
-                                       Ok(message) => shielded(&what, || {
-                fed.apply(message.into());
-                }),
-                                       Err(_) => fed.stop(),
-                                   }
-                               }
+                    recv(stopped) -> _ => {}
+                    recv(receiver) -> message => match message {
+                        Ok(message) => apply(&fed, message),
+                        Err(_) => fed.stop(),
+                    }
+                }
             }
             drop(keep);
         };
@@ -79,5 +77,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         };
         let handle = Handle::new(group, joiners, on_stop).that_may_end();
         Ok(Running::new(watch, handle, Duration::MAX))
+    }
+}
+
+/// Applies a message. A panic skips the message.
+fn apply<K: Key + Sync, T: Send + Sync + 'static>(push: &Push<K, T>, message: impl Into<PushMessage<K, T>>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| push.apply(message.into()))) {
+        let (source, message) = (push.watch().name(), panic_message(&*panic));
+        log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
     }
 }

@@ -180,7 +180,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
                     return Next::Finished;
                 }
                 Err(panic) => {
-                    self.delivery.panicked("a key panicked when it was cloned, its events are skipped", &panic);
+                    self.delivery.key_panicked(&panic);
                     let skipped = self.state.lock().events.pop();
                     drop(skipped);
                 }
@@ -237,7 +237,12 @@ impl Delivery {
             }
             Ok(None) => drop(self.refused.fetch_add(1, SeqCst)),
             Err(panic) => {
-                self.panicked(&format!("the subscriber panicked at an event ({kind}), which is skipped"), &panic);
+                let message = panic_message(&*panic);
+                log::error!(
+                    subscription = name, event:% = kind, panic = message;
+                    "{name}: the subscriber panicked at an event ({kind}), which is skipped: {message}"
+                );
+                self.panics.fetch_add(1, SeqCst);
             }
         }
         if kind == EventKind::Synced {
@@ -245,10 +250,13 @@ impl Delivery {
         }
     }
 
-    /// Logs and counts a panic.
-    fn panicked(&self, what: &str, panic: &Panic) {
+    /// Logs and counts a panic in the `Clone` of a key. The events of that key are skipped.
+    fn key_panicked(&self, panic: &Panic) {
         let (subscription, message) = (self.name.as_str(), panic_message(&**panic));
-        log::error!(subscription, panic = message; "{subscription}: {what}: {message}");
+        log::error!(
+            subscription, panic = message;
+            "{subscription}: a key panicked when it was cloned, its events are skipped: {message}"
+        );
         self.panics.fetch_add(1, SeqCst);
     }
 }
