@@ -104,7 +104,7 @@ struct CoreState<K, T> {
     stopped: bool,
 }
 
-/// The buffers of the subscribers, without most of those that have left.
+/// The buffers of the subscribers. A new subscriber removes those that have left.
 type Buffers<K, T> = Arc<Vec<Arc<SubscriberBuffer<K, T>>>>;
 
 /// Work to do after the release of the lock. A panic does not prevent it.
