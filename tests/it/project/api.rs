@@ -149,7 +149,7 @@ fn everything_of_a_watch_prints_something_short() {
     says(Predicate::<u8, u32>::no_deletions(), "Predicate");
     says(
         Subscriber::<&str, u32>::to_itself(&queue).soft(),
-        "Subscriber { name: None, settings: RequestSettings { method: Enqueue,",
+        "Subscriber { name: None, request: EnqueueRequest { method: Enqueue,",
     );
     says(
         watch.subscribe(Subscriber::to_itself(&queue)).unwrap(),
