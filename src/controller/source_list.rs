@@ -44,9 +44,10 @@ impl SourceEntries {
         self.entries.iter().filter_map(|entry| entry.running.as_ref())
     }
 
-    /// Takes the sources for which `takes` returns true, to join them without the lock.
-    fn take(&mut self, takes: impl Fn(&RunningSource) -> bool) -> Vec<RunningSource> {
-        let taken = self.entries.iter_mut().filter_map(|entry| entry.running.take_if(|source| takes(source))).collect();
+    /// Takes the sources for which `select` returns true, to join them without the lock.
+    fn take(&mut self, select: impl Fn(&RunningSource) -> bool) -> Vec<RunningSource> {
+        let entries = self.entries.iter_mut();
+        let taken = entries.filter_map(|entry| entry.running.take_if(|source| select(source))).collect();
         self.entries.retain(|entry| !entry.removed || entry.running.is_some());
         taken
     }
@@ -184,7 +185,11 @@ impl SourceList {
 
     /// Sets the period of all pollers. Returns whether there are any.
     pub(super) fn set_period(&self, period: Duration) -> bool {
-        self.0.lock().running().fold(false, |is_set, source| source.source.set_period(period) || is_set)
+        let mut is_set = false;
+        for source in self.0.lock().running() {
+            is_set |= source.source.set_period(period);
+        }
+        is_set
     }
 
     /// Returns the changes that the sources have accepted by now.

@@ -180,19 +180,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
                     continue;
                 }
                 let old = self.store.get(key);
-                let count = match (&old, self.compare(old.as_ref(), value, state.synced)) {
-                    (known, Some(change)) => {
-                        changes.push((key, change));
-                        if known.is_some() { &mut counts.updated } else { &mut counts.created }
+                let Some(change) = self.compare(old.as_ref(), value, state.synced) else {
+                    counts.unchanged += 1;
+                    if state.buffers.iter().any(|buffer| buffer.with_unchanged) {
+                        changes.push((key, unchanged(old, EnqueueMethod::EnqueueResync)));
                     }
-                    (_, None) => {
-                        if state.buffers.iter().any(|buffer| buffer.with_unchanged) {
-                            changes.push((key, unchanged(old, EnqueueMethod::EnqueueResync)));
-                        }
-                        &mut counts.unchanged
-                    }
+                    continue;
                 };
+                let count = if old.is_some() { &mut counts.updated } else { &mut counts.created };
                 *count += 1;
+                changes.push((key, change));
             }
             gone = self.store.missing(|key| latest.contains_key(key));
             counts.deleted = gone.len();

@@ -202,7 +202,6 @@ impl SourceState {
     }
 
     /// Returns whether a [resumed](Self::resumed) stream counts as healthy by now, and records this as a success.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn recovered(&self) -> bool {
         let has_recovered = self.record.lock().has_recovered(self.clock.nanos());
         if has_recovered {
