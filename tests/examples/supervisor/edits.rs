@@ -185,8 +185,12 @@ fn a_hangup_has_the_file_read_at_once() {
 
 #[test]
 fn a_line_that_does_not_end_is_copied_in_parts() {
-    let script = "head -c 200000 /dev/zero | tr '\\0' x; exec sleep 999";
-    let mut run = Run::start(&service("a", script, ""));
+    // A pipe may put a log line into the middle of a long write, so the service writes after the last log line.
+    let wait = "until [ -e \"${HOMEOSTAT_TEST%/*}/go\" ]; do sleep 0.01; done";
+    let script = format!("{wait}; head -c 200000 /dev/zero | tr '\\0' x; exec sleep 999");
+    let mut run = Run::start(&service("a", &script, ""));
+    run.started("a");
+    std::fs::write(run.folder().join("go"), "").unwrap();
     let part = format!("[a] {}", "x".repeat(1_000));
     let longest = (0..3).map(|_| run.expect(&part).text.len()).max();
     assert!(longest.is_some_and(|longest| longest <= 65_536 + "[a] ".len()), "{longest:?}");
