@@ -100,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::ManualClock;
+    use crate::until::until;
 
     static HANGS: AtomicUsize = AtomicUsize::new(0);
 
@@ -127,6 +128,7 @@ mod tests {
                 let find = move || look_ups.find(&address("nats://slow:1"), deadline).unwrap_err().to_string();
                 let waits = scope.spawn(find);
                 clock.wait_for_sleepers(1);
+                until("the look-up begins", || HANGS.load(Ordering::SeqCst) > 0);
                 clock.advance(second);
                 let text = "the name cannot be resolved: the system does not answer within the connect timeout";
                 assert_eq!(waits.join().unwrap(), text);
