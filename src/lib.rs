@@ -73,7 +73,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `signals` | `Manager::run_until_signal` and `Component::on_reload`, on Unix |
-//! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `metrics` | `MetricsExporter`: counters and histograms through the `metrics` facade |
 //! | `objects` | the modules `objects` and `sub` |
 //! | `file-client` | `objects::FileClient` |
 //! | `k8s-openapi` | the types of `k8s-openapi` as objects |
@@ -153,6 +153,8 @@
 
 pub mod base;
 pub mod controller;
+#[cfg(any(feature = "metrics", feature = "serve"))]
+mod export;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 #[cfg(feature = "kubernetes")]
@@ -180,6 +182,8 @@ pub mod watch;
 
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};
 pub use self::controller::{Controller, ControllerHandle, Sources};
+#[cfg(feature = "metrics")]
+pub use self::export::MetricsExporter;
 pub use self::manager::{Component, Elector, FileElector, Health, Manager};
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
 pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPolicy, WorkerPool, Workers, terminal};

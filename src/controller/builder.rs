@@ -52,7 +52,6 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     on_error: Option<ErrorHook<K>>,
     max_failed_keys: usize,
     gates: Vec<NewGate<K>>,
-    records_runs: bool,
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
@@ -78,7 +77,6 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             on_error: None,
             max_failed_keys: 10_000,
             gates: Vec::new(),
-            records_runs: false,
             own_threads: None,
             grace: Duration::from_secs(30),
             options: None,
@@ -126,7 +124,6 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             on_error: self.on_error,
             max_failed_keys: self.max_failed_keys,
             gates: self.gates,
-            records_runs: self.records_runs,
             own_threads: self.own_threads,
             grace: self.grace,
             options: self.options,
@@ -277,13 +274,6 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Records the last runs; see [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs). Default: not
-    /// recorded.
-    pub fn record_runs(mut self) -> Self {
-        self.records_runs = true;
-        self
-    }
-
     /// Runs the keys on this number of dedicated threads instead of the shared pool.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.own_threads = Some(threads);
@@ -348,7 +338,6 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             max_failed_keys: self.max_failed_keys,
             unready_after: self.unready_after,
             gates: self.gates,
-            records_runs: self.records_runs,
         });
         Ok(Controller {
             state: Unstarted::new(state),

@@ -136,17 +136,6 @@ impl<K: Key> FailedKeys<K> {
         self.table.lock().list(parked)
     }
 
-    /// Returns the failure of a key, if its error is kept.
-    pub(super) fn of_key(&self, key: &K) -> Option<FailedKey<K>> {
-        if self.is_empty() {
-            return None;
-        }
-        let table = self.table.lock();
-        let (number, parked) = *table.known.get(key)?;
-        let kept = if parked { &table.parked } else { &table.failing };
-        kept.get(number).cloned()
-    }
-
     /// Returns all failed keys, including failing keys without kept errors.
     pub(super) fn keys(&self) -> Vec<K> {
         let mut keys = self.table.lock().keys();
@@ -195,10 +184,6 @@ impl Places {
         let place = self.free.pop().unwrap_or(self.by_number.len());
         self.by_number.insert(number, place);
         place
-    }
-
-    fn get(&self, number: u64) -> Option<usize> {
-        self.by_number.get(&number).copied()
     }
 
     fn remove(&mut self, number: u64) -> Option<usize> {
@@ -304,10 +289,6 @@ impl<K> KeptErrors<K> {
             self.failed[place] = Some(failed);
         }
         self.places.remove_surplus(most).and_then(|oldest| self.failed[oldest].take())
-    }
-
-    fn get(&self, number: u64) -> Option<&FailedKey<K>> {
-        self.failed[self.places.get(number)?].as_ref()
     }
 
     fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {

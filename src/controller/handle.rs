@@ -4,19 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::key_status::KeyStatus;
+use super::observers::RunObserver;
 use super::rate::{check_max_concurrent, check_rate};
-use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
-use crate::run::gate::Gate;
+use crate::run::gate::{Gate, GateKey};
 use crate::watch::source::SourceHandle;
-#[cfg(feature = "metrics")]
-use crate::watch::source::SourceStatus;
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
 ///
@@ -186,67 +183,30 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.metrics()
     }
 
-    /// Exports counters and gauges to the `metrics` facade. Call this before the facade's recorder is read.
-    ///
-    /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most
-    /// names come from client-go's work queue (`workqueue_…`, labels `name` and `controller`) and from
-    /// controller-runtime (`controller_runtime_…`, label `controller`). Other names begin with `homeostat_` and have
-    /// the label `controller`.
-    ///
-    /// The gauges of a source that was removed since the last call show no fault from now on.
-    #[cfg(feature = "metrics")]
-    pub fn export_metrics(&self) {
-        self.export();
-    }
-
-    /// Exports like [`export_metrics`](Self::export_metrics). Returns the names of the sources.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn export(&self) -> Vec<String> {
-        let state = &*self.state;
-        let sources = state.source_statuses();
-        super::export::export(&state.name, &state.metrics(), &sources);
-        let names: Vec<_> = sources.into_iter().map(|source| source.name).collect();
-        let before = std::mem::replace(&mut *state.exported_sources.lock(), names.clone());
-        for removed in before.iter().filter(|source| !names.contains(source)) {
-            SourceStatus::export_removed(&state.name, removed);
-        }
-        names
-    }
-
     /// Returns the [gate](super::ControllerBuilder::gate) with this type, if the controller has one.
     #[must_use]
     pub fn gate<G: Gate>(&self) -> Option<Arc<G>> {
         self.state.gates.find()
     }
 
-    /// Records the last 256 failed runs and the last 512 other runs from now on.
+    /// Tells `observer` each run from now on.
     ///
-    /// Recording costs memory and, at the end of each run, a lock that all threads of the controller share.
-    ///
-    /// The recorded runs are part of the [status](Self::status). A server of status pages calls this for all
-    /// controllers of its manager.
-    pub fn record_runs(&self) {
-        self.state.recent_runs.record();
+    /// An observer costs a short lock at the end of each run, which all threads of the controller share. It stays until
+    /// the controller is dropped.
+    pub fn observe_runs(&self, observer: Arc<dyn RunObserver>) {
+        self.state.observers.add(observer);
     }
 
-    /// Returns the recorded runs, the oldest first. Empty unless runs are [recorded](Self::record_runs).
-    #[must_use]
-    pub fn recent_runs(&self) -> Vec<RecentRun<K>> {
-        self.state.recent_runs.list()
-    }
-
-    /// Returns the status of one key. A key that is not known has [`KeyState::Idle`](crate::queue::KeyState::Idle).
-    #[must_use]
-    pub fn key_status(&self, key: &K) -> KeyStatus<K> {
-        self.state.key_status(key)
-    }
-
-    /// Returns the status of the key that `Debug` formats as `shown`, if the controller knows it.
-    ///
-    /// Finds keys that run, have failed, are suspended, are first in the queue, or are among the recorded runs.
-    #[must_use]
-    pub fn find_key(&self, shown: &str) -> Option<KeyStatus<K>> {
-        self.state.find_key(shown)
+    /// Calls `visit` for each key that runs, has failed, is suspended, or is first in the queue. It may see a key more
+    /// than once.
+    pub fn visit_keys(&self, mut visit: impl FnMut(&dyn GateKey)) {
+        let state = &*self.state;
+        let queue = &state.queue.shared;
+        let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
+        let running = state.running().into_iter().map(|run| run.key);
+        for key in running.chain(first).chain(state.failed.keys()).chain(state.suspended.list()) {
+            visit(&state.taken(&key));
+        }
     }
 
     /// Returns the status of the controller. Visits only the suspended keys and the failed keys with kept errors.

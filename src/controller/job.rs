@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed_keys::{FailedKey, bounded};
+use super::observers::{EndedRun, RunOutcome};
 use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
@@ -22,7 +23,7 @@ use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{EndedRun, KeyTurn, Reconcile, RunHooks, RunSettings, Runner};
+use crate::run::runner::{KeyTurn, Reconcile, RunHooks, RunSettings, Runner};
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
 #[derive(Clone, Copy, Debug)]
@@ -48,18 +49,11 @@ pub(super) type Validate<K> = Box<dyn Fn(&K) -> Result<(), BoxError> + Send + Sy
 pub(super) struct RunRecorder<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) on_error: Option<ErrorHook<K>>,
-    #[cfg(feature = "metrics")]
-    pub(super) timings: super::export::RunTimings,
 }
 
 impl<K: Key> RunRecorder<K> {
     pub(super) fn new(state: &Arc<ControllerState<K>>, on_error: Option<ErrorHook<K>>) -> Self {
-        Self {
-            state: Arc::clone(state),
-            on_error,
-            #[cfg(feature = "metrics")]
-            timings: super::export::RunTimings::new(&state.name),
-        }
+        Self { state: Arc::clone(state), on_error }
     }
 
     /// Asks the gates of the settings and of the watches.
@@ -143,23 +137,29 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
         self.state.waiters.settle(ended.as_ref());
     }
 
-    #[cfg(feature = "metrics")]
-    fn timed(&self, queued: Duration, worked: Duration) {
-        self.timings.record(queued, worked);
-    }
-
     #[inline]
     fn begin(&self, key: &K) {
         self.state.waiters.begin(key);
     }
 
     #[inline]
-    fn is_recording(&self) -> bool {
-        self.state.recent_runs.is_on()
+    fn is_observed(&self) -> bool {
+        self.state.observers.any()
     }
 
-    fn record(&self, key: &K, outcome: &RunResult<'_>, run: &EndedRun<'_>) {
-        self.state.recent_runs.add(&self.state.clock, key, outcome, run);
+    fn observe(&self, key: &K, result: &RunResult<'_>, cx: &Context, (start, end): (Nanos, Nanos)) {
+        let clock = &self.state.clock;
+        self.state.observers.ended(&EndedRun {
+            key: &self.state.taken(key),
+            reasons: cx.reasons(),
+            attempt: cx.attempt(),
+            queued_for: cx.queued_for().unwrap_or_default(),
+            started: clock.instant(start).unwrap_or_else(|| clock.now()),
+            took: end.since(start),
+            thread: cx.thread().unwrap_or_default(),
+            outcome: RunOutcome::of(result),
+            retry_after: if let RunResult::Failed(failed) = result { failed.retry_after } else { None },
+        });
     }
 
     fn note(&self, key: &K, outcome: RunResult<'_>) {

@@ -3,15 +3,12 @@
 mod builder;
 mod conditions;
 mod control;
-#[cfg(feature = "metrics")]
-mod export;
 mod failed;
 mod failed_keys;
 mod handle;
 mod job;
-mod key_status;
+mod observers;
 mod rate;
-mod recent_runs;
 mod running;
 mod source;
 mod source_list;
@@ -30,17 +27,14 @@ use std::time::Duration;
 
 pub use self::builder::ControllerBuilder;
 pub use self::control::ControllerError;
-#[cfg(feature = "metrics")]
-pub(crate) use self::export::export_removed;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
-pub use self::key_status::KeyStatus;
-pub use self::recent_runs::RecentRun;
+pub use self::observers::{EndedRun, RunObserver, RunOutcome};
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
-pub use self::waiters::{RunOutcome, WaitError};
+pub use self::waiters::WaitError;
 
 use self::control::ControlTask;
 use self::running::{ControllerBody, control_thread};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
+use super::observers::RunObservers;
 use super::rate::RateLimiter;
-use super::recent_runs::RecentRuns;
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
 use super::waiters::{KeyWaiters, WaitError};
@@ -49,8 +49,6 @@ pub(super) struct StateSettings<K: Key> {
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
     pub(super) gates: Vec<NewGate<K>>,
-    /// Whether the last runs are recorded.
-    pub(super) records_runs: bool,
 }
 
 /// The state of a controller, from its build on.
@@ -61,7 +59,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) abort: CancellationToken,
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
-    pub(super) recent_runs: RecentRuns<K>,
+    pub(super) observers: RunObservers,
     /// The gates of the settings and of the watches.
     pub(super) gates: Gates,
     /// Whether a gate has asked for a resync.
@@ -76,9 +74,6 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: SourceList,
-    /// The source names of the last export.
-    #[cfg(feature = "metrics")]
-    pub(super) exported_sources: Mutex<Vec<String>>,
     /// The counters of all runners.
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// The number of overruns, counted by the watchdog.
@@ -143,7 +138,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
-                recent_runs: RecentRuns::new(settings.records_runs),
+                observers: RunObservers::default(),
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,
@@ -153,8 +148,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 max_concurrent: Mutex::new(max_concurrent),
                 resync: Mutex::new(resync),
                 sources: SourceList::default(),
-                #[cfg(feature = "metrics")]
-                exported_sources: Mutex::new(Vec::new()),
                 counters: Mutex::new(Vec::new()),
                 overruns: Counter::default(),
                 end: End::new(clock.clone()),

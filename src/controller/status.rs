@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKey;
-use super::recent_runs::RecentRun;
 use super::state::ControllerState;
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::ShownKey;
 use crate::base::time::Nanos;
-use crate::queue::{Key, QueueMetrics};
+use crate::queue::{Key, KeyState, QueueMetrics};
 use crate::run::histogram::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
@@ -100,9 +99,6 @@ pub struct ControllerStatus<K> {
     /// The states of the gates that show one, as lines of text. For keys divided among processes, the members of the
     /// group.
     pub gates: Vec<String>,
-    /// The last runs, the oldest first. Empty unless runs are recorded; see
-    /// [`ControllerHandle::record_runs`](super::ControllerHandle::record_runs).
-    pub recent_runs: Vec<RecentRun<K>>,
     /// The health of the sources, in the order in which they were added. Empty before the start.
     pub sources: Vec<SourceStatus>,
     /// The same facts as numbers.
@@ -183,7 +179,7 @@ impl<K: fmt::Debug> ControllerHealth<K> {
 }
 
 impl<K: fmt::Debug> RunningKey<K> {
-    pub(super) fn shown(self) -> RunningKey<String> {
+    fn shown(self) -> RunningKey<String> {
         let Self { key, thread, elapsed, overdue } = self;
         RunningKey { key: format!("{:?}", ShownKey(&key)), thread, elapsed, overdue }
     }
@@ -266,6 +262,15 @@ impl<K: Key> ControllerState<K> {
         metrics
     }
 
+    /// Sets the time of the next try as the queue knows it: a request may have changed it since the failure.
+    fn with_next_try(&self, failed: FailedKey<K>) -> FailedKey<K> {
+        let next_try = match self.queue.state(&failed.key) {
+            KeyState::Delayed(due) => due,
+            _ => None,
+        };
+        FailedKey { next_try, ..failed }
+    }
+
     /// Returns the failing keys with the times of their next tries, the oldest error first.
     pub(super) fn failing(&self) -> Vec<FailedKey<K>> {
         self.failed.list(false).into_iter().map(|failed| self.with_next_try(failed)).collect()
@@ -285,7 +290,6 @@ impl<K: Key> ControllerState<K> {
             parked: self.failed.list(true),
             suspended: self.suspended.list(),
             gates: self.gates.statuses(),
-            recent_runs: self.recent_runs.list(),
             sources: self.source_statuses(),
             metrics: self.metrics(),
         }
@@ -308,7 +312,6 @@ impl<K: fmt::Debug> ControllerStatus<K> {
             parked: failed(self.parked),
             gates: self.gates,
             suspended: self.suspended.iter().map(show).collect(),
-            recent_runs: self.recent_runs.into_iter().map(|run| run.with_key(show)).collect(),
             sources: self.sources,
             metrics: self.metrics,
         }

@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::failed_keys::bounded;
+use super::observers::RunOutcome;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
@@ -20,52 +19,7 @@ use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 use crate::queue::{FastState, Key};
-use crate::run::error::Chain;
 use crate::run::outcome::RunResult;
-
-/// The outcome of a run. Displays as a word, without the error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RunOutcome {
-    /// The run succeeded and requested no other run.
-    Succeeded,
-    /// The run requested another run after this time.
-    Requeued(Duration),
-    /// The run failed. Holds the error with its sources, at most 1,024 bytes (see [`FailedKey::error`]).
-    ///
-    /// [`FailedKey::error`]: super::FailedKey::error
-    Failed(String),
-    /// The run was aborted. Its key returned to the queue.
-    Aborted,
-}
-
-impl RunOutcome {
-    pub(super) fn of(result: &RunResult<'_>) -> Self {
-        match result {
-            RunResult::Succeeded => Self::Succeeded,
-            RunResult::Requeued(after) => Self::Requeued(*after),
-            RunResult::Failed(failed) => Self::Failed(bounded(Chain(failed.error).to_string())),
-            RunResult::Aborted => Self::Aborted,
-        }
-    }
-
-    /// Returns the error of a failed run.
-    #[must_use]
-    pub fn error(&self) -> Option<&str> {
-        if let Self::Failed(error) = self { Some(error) } else { None }
-    }
-}
-
-impl fmt::Display for RunOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Succeeded => "succeeded",
-            Self::Requeued(_) => "requeued",
-            Self::Failed(_) => "failed",
-            Self::Aborted => "aborted",
-        })
-    }
-}
 
 /// The reason why a wait failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::waiters::{RunOutcome, WaitError};
+use super::observers::RunOutcome;
+use super::waiters::WaitError;
 use crate::queue::Key;
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {

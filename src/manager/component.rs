@@ -12,12 +12,13 @@ use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, unless_it_panics};
 use crate::controller::{
-    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, KeyStatus,
+    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, RunObserver,
 };
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::fence::Fence;
+use crate::run::gate::GateKey;
 use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
 use crate::watch::{Poller, Watch};
@@ -62,20 +63,15 @@ pub(super) trait ManagedController: Send + Sync {
     /// Lets the controller run keys, because this process leads.
     fn lead(&self, fence: &Fence);
 
-    fn record_runs(&self);
+    fn observe_runs(&self, observer: Arc<dyn RunObserver>);
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
 
     fn status(&self) -> ControllerStatus<String>;
 
     fn health(&self) -> ControllerHealth<String>;
 
     fn metrics(&self) -> ControllerMetrics;
-
-    /// Returns the status of the key that `Debug` formats as `shown`.
-    fn find_key(&self, shown: &str) -> Option<KeyStatus<String>>;
-
-    /// Exports the metrics. Returns the names of the sources.
-    #[cfg(feature = "metrics")]
-    fn export(&self) -> Vec<String>;
 }
 
 impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
@@ -87,8 +83,12 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
         self.lead(fence);
     }
 
-    fn record_runs(&self) {
-        self.record_runs();
+    fn observe_runs(&self, observer: Arc<dyn RunObserver>) {
+        self.observe_runs(observer);
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
+        self.visit_keys(visit);
     }
 
     fn status(&self) -> ControllerStatus<String> {
@@ -101,15 +101,6 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
 
     fn metrics(&self) -> ControllerMetrics {
         self.metrics()
-    }
-
-    fn find_key(&self, shown: &str) -> Option<KeyStatus<String>> {
-        self.find_key(shown).map(KeyStatus::shown)
-    }
-
-    #[cfg(feature = "metrics")]
-    fn export(&self) -> Vec<String> {
-        self.export()
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::component::{Component, ManagedController};
 use super::member::RemoveError;
-use super::state::{HOOK, ManagerInner, ManagerPhase};
+use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::thread::{ThreadOptions, shielded};
-use crate::controller::{ControllerHandle, KeyStatus};
+use crate::controller::{ControllerHandle, RunObserver};
 use crate::queue::{EnqueueOutcome, Key};
+use crate::run::gate::GateKey;
 use crate::watch::source::SourceHandle;
 
 /// Runs everything in a program: controllers on one shared pool, pollers, watches and functions.
@@ -149,20 +150,24 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
-    /// Finds a key of a controller by its `Debug` text, and returns its status; see
-    /// [`ControllerHandle::find_key`](crate::ControllerHandle::find_key).
-    #[must_use]
-    pub fn find_key(&self, controller: &str, shown: &str) -> Option<KeyStatus<String>> {
-        self.managed(controller)?.find_key(shown)
+    /// Calls `visit` for the known keys of a controller; see
+    /// [`ControllerHandle::visit_keys`](crate::ControllerHandle::visit_keys). Does nothing if there is no such controller.
+    pub fn visit_keys(&self, controller: &str, mut visit: impl FnMut(&dyn GateKey)) {
+        if let Some(controller) = self.managed(controller) {
+            controller.visit_keys(&mut visit);
+        }
     }
 
-    /// Lets all controllers record their last runs from now on, including controllers that are added later; see
-    /// [`ControllerHandle::record_runs`].
-    pub fn record_runs(&self) {
-        self.inner.state.lock().records_runs = true;
-        for (_, controller) in self.all_managed() {
-            controller.record_runs();
-        }
+    /// Observes the runs of all controllers from now on, including controllers that are added later; see
+    /// [`ControllerHandle::observe_runs`](crate::ControllerHandle::observe_runs).
+    ///
+    /// `new` creates the observer of each controller, which it gets the name of. A panic of `new` is logged.
+    pub fn observe_runs<O: RunObserver + 'static>(&self, new: impl Fn(&str) -> Arc<O> + Send + Sync + 'static) {
+        let add: AddObserver = Arc::new(move |name, controller| {
+            shielded("the observer of a manager's runs", || controller.observe_runs(new(name)));
+        });
+        self.inner.state.lock().observers.push(add);
+        self.inner.add_observers();
     }
 
     /// Returns the clock of the manager and its controllers.

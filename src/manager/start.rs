@@ -72,16 +72,16 @@ impl ManagerInner {
                 return Err(StartError::named("name", &name, fault));
             }
             let controller = component.controller.clone();
-            if let Some(controller) = controller.as_ref().filter(|_| state.records_runs) {
-                controller.record_runs();
-            }
             let source = component.source.take().map(|source| source.named(&name));
-            state
-                .components
-                .insert(name.clone(), ComponentEntry { kind, number: None, controller, source, watch: None });
+            state.components.insert(
+                name.clone(),
+                ComponentEntry { kind, number: None, controller, observers: 0, source, watch: None },
+            );
             let running = state.pool.clone().filter(|_| state.phase == ManagerPhase::Running);
             let Some(pool) = running else {
                 state.pending.push_back(component);
+                drop(state);
+                self.add_observers();
                 return Ok(());
             };
             state.adding.push(name.clone());
@@ -89,6 +89,7 @@ impl ManagerInner {
         };
         // Dropped after the pool and the component. Nothing of either is left when the manager continues.
         let _adding = Adding { inner: self, name: &name };
+        self.add_observers();
         let added = self.start_component(component, &pool).and_then(|member| {
             let Some(member) = self.keep(member) else { return Ok(()) };
             member.abort();
@@ -97,6 +98,22 @@ impl ManagerInner {
         });
         drop(pool);
         added.inspect_err(|_| self.forget(&name))
+    }
+
+    /// Gives each controller the observers that it does not have yet.
+    pub(super) fn add_observers(&self) {
+        let mut missing = Vec::new();
+        {
+            let ManagerState { components, observers, .. } = &mut *self.state.lock();
+            for (name, entry) in components {
+                let known = std::mem::replace(&mut entry.observers, observers.len());
+                let added = |controller: &Arc<_>| (name.clone(), Arc::clone(controller), observers[known..].to_vec());
+                missing.extend(entry.controller.as_ref().map(added));
+            }
+        }
+        for (name, controller, observers) in missing {
+            observers.iter().for_each(|add| add(&name, &*controller));
+        }
     }
 
     pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<(), RemoveError> {

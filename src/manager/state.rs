@@ -73,19 +73,16 @@ pub(super) struct ManagerState {
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
     pub(super) failure: Option<ComponentFailure>,
     pub(super) leading: bool,
-    /// Whether all controllers record their last runs.
-    pub(super) records_runs: bool,
+    /// Called for each controller.
+    pub(super) observers: Vec<AddObserver>,
     /// The term, once this process has been elected.
     pub(super) term: Option<Fence>,
-    /// The controllers of the last export, each with its sources. The manager's own sources have an empty name of a controller.
-    #[cfg(feature = "metrics")]
-    pub(super) exported: HashMap<String, Vec<String>>,
-    /// The leader that the metrics name.
-    #[cfg(feature = "metrics")]
-    pub(super) exported_leader: Option<String>,
     /// Whether the leadership was lost.
     pub(super) lost: bool,
 }
+
+/// Adds an observer of runs to the controller with this name.
+pub(super) type AddObserver = Arc<dyn Fn(&str, &dyn ManagedController) + Send + Sync>;
 
 #[derive(Clone)]
 pub(super) struct ComponentFailure {
@@ -112,6 +109,8 @@ pub(super) struct ComponentEntry {
     pub(super) number: Option<u64>,
     /// Present for a controller.
     pub(super) controller: Option<Arc<dyn ManagedController>>,
+    /// The number of the manager's observers that the controller has.
+    pub(super) observers: usize,
     /// The source of a poller or watch that lists.
     pub(super) source: Option<SourceHandle>,
     /// The [`Watch`](crate::Watch) that was requested by this name, with any type of keys and values.

@@ -1,11 +1,7 @@
 //! The status of a manager as a table, and its liveness and readiness.
 
-#[cfg(feature = "metrics")]
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-#[cfg(feature = "metrics")]
-use std::time::UNIX_EPOCH;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::component::ManagedController;
@@ -14,8 +10,6 @@ use super::handle::Manager;
 use super::state::ManagerPhase;
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
-#[cfg(feature = "metrics")]
-use crate::controller::export_removed;
 use crate::controller::{ControllerPhase, ControllerStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
@@ -148,7 +142,6 @@ impl Manager {
                 parked: Vec::new(),
                 suspended: Vec::new(),
                 gates: Vec::new(),
-                recent_runs: Vec::new(),
                 sources: health.sources,
                 metrics: controller.metrics(),
             }
@@ -204,58 +197,6 @@ impl Manager {
             (ManagerPhase::Stopping, _) => "stopping",
             (ManagerPhase::Ended, _) => "ended",
         }
-    }
-
-    /// Exports the counters of all controllers and sources to the `metrics` facade; see
-    /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
-    ///
-    /// With an elector also `leader_election_master_status` (1 if this process leads), `homeostat_leader` (1 for the leader that its
-    /// label names) and `homeostat_leader_since_seconds`, each with the manager's name as label `name`.
-    ///
-    /// The gauges of controllers that were removed since the last call become zero, and those of removed sources show no fault.
-    #[cfg(feature = "metrics")]
-    pub fn export_metrics(&self) {
-        let controllers = self.all_managed().into_iter();
-        let mut exported: HashMap<_, _> = controllers.map(|(name, controller)| (name, controller.export())).collect();
-        let sources = self.sources();
-        for source in &sources {
-            source.export("");
-        }
-        exported.insert(String::new(), sources.into_iter().map(|source| source.name).collect());
-        let before = std::mem::replace(&mut self.inner.state.lock().exported, exported.clone());
-        for (controller, sources) in before {
-            let now = exported.get(&controller);
-            if now.is_none() {
-                export_removed(&controller);
-            }
-            for source in sources.iter().filter(|source| now.is_none_or(|now| !now.contains(source))) {
-                SourceStatus::export_removed(&controller, source);
-            }
-        }
-        self.export_leader();
-    }
-
-    /// Exports the name of the leader. The gauge of an earlier leader becomes zero.
-    #[cfg(feature = "metrics")]
-    fn export_leader(&self) {
-        if self.inner.elector.is_none() {
-            return;
-        }
-        let name = self.inner.name.clone();
-        let leads = if self.is_leading() { 1.0 } else { 0.0 };
-        metrics::gauge!("leader_election_master_status", "name" => name.clone()).set(leads);
-        let leader = self.leader();
-        let now = leader.as_ref().and_then(Holder::name).map(str::to_owned);
-        let before = std::mem::replace(&mut self.inner.state.lock().exported_leader, now.clone());
-        let gauge = |leader: String| metrics::gauge!("homeostat_leader", "name" => name.clone(), "leader" => leader);
-        if let Some(earlier) = before.filter(|earlier| Some(earlier) != now.as_ref()) {
-            gauge(earlier).set(0.0);
-        }
-        if let Some(now) = now {
-            gauge(now).set(1.0);
-        }
-        let since = leader.as_ref().and_then(Holder::since).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        metrics::gauge!("homeostat_leader_since_seconds", "name" => name).set(since.unwrap_or_default().as_secs_f64());
     }
 
     /// Returns the status of the components that list, by name.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::text::ShownKey;
 use crate::base::thread::shielded;
-use crate::queue::{Key, Reasons, WorkQueue};
+use crate::queue::{Key, KeyState, Reasons, WorkQueue};
 use crate::run::fence::Fence;
 
 /// Decides whether a controller may run a key now.
@@ -163,7 +163,10 @@ impl fmt::Debug for Permit {
 /// Ends the wait of a deferred key.
 pub type Release = Box<dyn FnOnce() + Send + Sync>;
 
-/// A key that a controller has taken from its queue, without its type.
+/// Returns the state of a key in its queue at the time of the call.
+pub type ReadState = Box<dyn Fn() -> KeyState + Send + Sync>;
+
+/// A key of a controller, without its type.
 pub trait GateKey: fmt::Debug {
     /// Returns the name of the controller.
     fn controller(&self) -> &str;
@@ -177,9 +180,12 @@ pub trait GateKey: fmt::Debug {
     /// Returns a function that ends the wait of this key, if it is [deferred](Admission::Defer). It may be called at
     /// any time, even before the key waits, but not under a lock that [`Gate::admit`] takes.
     fn releaser(&self) -> Release;
+
+    /// Returns a function that returns the state of this key in the controller's queue. It may be called at any time.
+    fn state_reader(&self) -> ReadState;
 }
 
-/// A key that was taken from a queue.
+/// A key of a queue.
 pub(crate) struct TakenKey<'a, K: Key> {
     pub(crate) controller: &'a str,
     pub(crate) key: &'a K,
@@ -204,6 +210,11 @@ impl<K: Key + Sync + fmt::Debug> GateKey for TakenKey<'_, K> {
     fn releaser(&self) -> Release {
         let (key, queue) = (self.key.clone(), self.queue.clone());
         Box::new(move || shielded("a key that a gate releases", || queue.release(&key)))
+    }
+
+    fn state_reader(&self) -> ReadState {
+        let (key, queue) = (self.key.clone(), self.queue.clone());
+        Box::new(move || queue.state(&key))
     }
 }
 

@@ -140,29 +140,6 @@ impl Histogram {
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         NANOS.into_iter().map(seconds).zip(self.buckets)
     }
-
-    /// Returns the upper bound, in seconds, of the bucket with quantile `q` (0 to 1). `None` for an empty histogram.
-    #[must_use]
-    pub fn quantile(&self, q: f64) -> Option<f64> {
-        let count = self.count();
-        if count == 0 {
-            return None;
-        }
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rank, of counts far below 2^52"
-        )]
-        let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        self.buckets()
-            .find(|(_, in_bucket)| {
-                seen += in_bucket;
-                seen >= rank
-            })
-            .map(|(bound, _)| bound)
-    }
 }
 
 /// Returns a bound in seconds.
@@ -192,22 +169,5 @@ mod tests {
             let expected = NANOS.iter().position(|bound| nanos <= *bound);
             assert_eq!(Some(bucket_of(nanos)), expected, "{nanos} ns");
         }
-    }
-
-    #[test]
-    fn a_quantile_is_the_bound_of_its_bucket() {
-        let (tallies, mut histogram) = (Tallies::default(), Histogram::default());
-        assert_eq!(histogram.quantile(0.5), None);
-        for millis in [1, 2, 3, 40] {
-            tallies.add(Duration::from_millis(millis));
-        }
-        tallies.add(Duration::MAX);
-        tallies.add_to(&mut histogram);
-        assert_eq!(histogram.count(), 5);
-        assert_eq!(
-            [0.0, 0.2, 0.4, 0.6, 0.8].map(|q| histogram.quantile(q)),
-            [0.001, 0.001, 0.0025, 0.005, 0.05].map(Some)
-        );
-        assert_eq!(histogram.quantile(1.0), Some(f64::INFINITY));
     }
 }

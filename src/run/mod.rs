@@ -20,7 +20,7 @@ pub use self::context::Context;
 pub use self::crash_loop::CrashLoopGuard;
 pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::fence::{Fence, TermLimit};
-pub use self::gate::{Admission, Gate, GateHost, GateKey, GateSource, Gates, Permit, Release};
+pub use self::gate::{Admission, Gate, GateHost, GateKey, GateSource, Gates, Permit, ReadState, Release};
 pub use self::histogram::Histogram;
 pub use self::metrics::WorkersMetrics;
 pub use self::policy::{Failure, NoRetry, RetryDecision, RetryPolicy};

@@ -80,18 +80,14 @@ pub(crate) trait RunHooks<K>: Send + Sync {
     #[inline]
     fn begin(&self, _key: &K) {}
 
-    /// Called when a run has ended, with its queueing time and run time, if runs are [timed](Self::TIMED).
+    /// Returns whether [`observe`](Self::observe) is called at the end of each run.
     #[inline]
-    fn timed(&self, _queued: Duration, _worked: Duration) {}
-
-    /// Returns whether [`record`](Self::record) is called at the end of each run.
-    #[inline]
-    fn is_recording(&self) -> bool {
+    fn is_observed(&self) -> bool {
         false
     }
 
-    /// Called with the outcome, the reasons and the times of a run, before [`note`](Self::note).
-    fn record(&self, _key: &K, _outcome: &RunResult<'_>, _run: &EndedRun<'_>) {}
+    /// Called with the result, the context, the start and the end of a run, before [`note`](Self::note).
+    fn observe(&self, _key: &K, _result: &RunResult<'_>, _cx: &Context, _times: (Nanos, Nanos)) {}
 
     /// Called with the outcome of a run, before its claim ends.
     #[inline]
@@ -124,14 +120,6 @@ pub(crate) trait KeyTurn {
 
     /// Called when a key was taken and others are left in the queue.
     fn more(&self);
-}
-
-/// A run that has ended, without its result.
-pub(crate) struct EndedRun<'a> {
-    pub(crate) call: RunInfo,
-    pub(crate) start: Nanos,
-    pub(crate) end: Nanos,
-    pub(crate) thread: &'a str,
 }
 
 /// Runs keys one after the other. Reuses its parts, so that a run allocates nothing.
@@ -270,7 +258,6 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
             let (queued, worked) = (call.queued_for.unwrap_or_default(), end.since(start));
             judge.counters.queue_time.add(queued);
             judge.counters.work_time.add(worked);
-            runs.hooks.timed(queued, worked);
             *times = (start, end);
         }
         match outcome {
@@ -308,18 +295,16 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     /// Passes the outcome of a run to the hooks.
     #[inline]
     fn note(&self, key: &K, outcome: RunResult<'_>) {
-        if self.runs.hooks.is_recording() {
-            self.record(key, &outcome);
+        if self.runs.hooks.is_observed() {
+            self.observe(key, &outcome);
         }
         self.runs.hooks.note(key, outcome);
     }
 
-    /// Records the outcome of a run. It is separate from `note`, so that a run without recording takes a fast path.
+    /// Tells the observers. It is separate from `note`, so that a run without observers takes a fast path.
     #[cold]
     #[inline(never)]
-    fn record(&self, key: &K, outcome: &RunResult<'_>) {
-        let (start, end) = self.times;
-        let thread = self.cx.thread().unwrap_or_default();
-        self.runs.hooks.record(key, outcome, &EndedRun { call: self.cx.call, start, end, thread });
+    fn observe(&self, key: &K, outcome: &RunResult<'_>) {
+        self.runs.hooks.observe(key, outcome, &self.cx, self.times);
     }
 }

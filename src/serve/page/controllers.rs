@@ -1,5 +1,6 @@
 //! The section of controllers: one row each, with charts of the last five minutes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::chart::{area, bars, marks};
@@ -7,7 +8,8 @@ use super::data::{ChipColour, DASH, PageData, cell, chip, heading, number, row_n
 use super::escape::line;
 use super::history::HistorySample;
 use super::units::{count, percent, rate, size, span};
-use crate::controller::{ControllerPhase, ControllerStatus, RecentRun};
+use crate::controller::{ControllerPhase, ControllerStatus};
+use crate::serve::status::RecentRun;
 
 /// The highest values over all controllers, which give each chart column its scale.
 #[derive(Default)]
@@ -55,7 +57,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     ];
     table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);
     for (controller, samples) in &rows {
-        row(out, controller, samples, &scales);
+        row(out, controller, samples, &data.history.runs.of(&controller.name), &scales);
     }
     out.push_str("</tbody></table></section>");
 }
@@ -69,7 +71,13 @@ fn run_time_of(sample: &HistorySample) -> Option<f64> {
     sample.run_time.map(|time| time.as_secs_f64())
 }
 
-fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[HistorySample], scales: &Scales) {
+fn row(
+    out: &mut String,
+    controller: &ControllerStatus<String>,
+    samples: &[HistorySample],
+    recent: &[Arc<RecentRun>],
+    scales: &Scales,
+) {
     let metrics = &controller.metrics;
     row_name(out, line(&controller.name));
     cell(out, "state", "phase", phase(controller.phase));
@@ -99,7 +107,7 @@ fn row(out: &mut String, controller: &ControllerStatus<String>, samples: &[Histo
     };
     cell(out, "n", "errors", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
-    chart_cell(out, "run time, median / 99 %", &run_times(&controller.recent_runs), &chart, !ran);
+    chart_cell(out, "run time, median / 99 %", &run_times(recent), &chart, !ran);
     out.push_str("</tr>");
 }
 
@@ -131,7 +139,7 @@ fn load(active: usize, most: usize) -> String {
 }
 
 /// Returns the median and the 99th percentile of the recorded runs.
-fn run_times(runs: &[RecentRun<String>]) -> String {
+fn run_times(runs: &[Arc<RecentRun>]) -> String {
     let mut times: Vec<_> = runs.iter().map(|run| run.took).collect();
     times.sort_unstable();
     let Some(last) = times.len().checked_sub(1) else { return DASH.to_owned() };

@@ -1,4 +1,4 @@
-//! The last five minutes of each controller: depth, runs and run times.
+//! The last five minutes of each controller: depth, runs and run times. Also its recent runs.
 //!
 //! A thread takes a sample every five seconds, even if no page is open: people open the page after a problem has
 //! begun, and need to see the beginning. A sample takes one lock per queue, and does not visit keys. Five minutes of
@@ -13,6 +13,7 @@ use crate::base::{Running, StartError};
 use crate::controller::ControllerStatus;
 use crate::manager::{Manager, WeakManager};
 use crate::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+use crate::serve::status::RunLogs;
 
 /// The interval of samples.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -50,16 +51,18 @@ struct Samples {
     samples: VecDeque<HistorySample>,
 }
 
-/// The samples of all controllers, by name.
+/// The samples of all controllers, by name, and their recent runs.
 #[derive(Debug, Default)]
 pub(super) struct History {
     controllers: Mutex<BTreeMap<String, Samples>>,
+    pub(super) runs: Arc<RunLogs>,
 }
 
 impl History {
     /// Starts a thread that takes samples until the handle is dropped or the manager is gone.
     pub(super) fn start(manager: &Manager) -> Result<(Arc<Self>, Running<()>), StartError> {
         let history = Arc::new(Self::default());
+        history.runs.record(manager);
         let (clock, name) = (manager.clock().clone(), format!("{}-history", manager.name()));
         let group = ThreadGroup::new(ThreadGroupKind::Component, name, clock.clone(), 1);
         let event = AutoResetEvent::new(clock);
@@ -82,8 +85,10 @@ impl History {
 
     /// Adds a sample of each controller. Forgets removed controllers.
     fn add(&self, controllers: &[ControllerStatus<String>], now: Nanos) {
+        let is_known = |name: &str| controllers.iter().any(|controller| controller.name == name);
+        self.runs.retain(is_known);
         let mut known = self.controllers.lock();
-        known.retain(|name, _| controllers.iter().any(|controller| controller.name == *name));
+        known.retain(|name, _| is_known(name));
         for ControllerStatus { name, metrics, .. } in controllers {
             let totals = Totals {
                 at: now,

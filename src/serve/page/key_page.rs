@@ -1,14 +1,16 @@
 //! The page of one key: its state, why it ran, its last runs and its next run.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::data::{ChipColour, cell, chip, detail, heading, row_name, table};
 use super::escape::{key, line, lines};
 use super::units::{span, stamp, time_of_day};
-use crate::controller::{KeyStatus, RecentRun, RunOutcome};
+use crate::controller::{FailedKey, RunOutcome, RunningKey};
+use crate::manager::Manager;
 use crate::queue::{KeyState, PendingRerun};
-use crate::serve::status::result_of;
+use crate::serve::status::{RecentRun, RunLogs};
 
 /// The time that a page shows, and the name of the manager.
 pub(super) struct PageTime<'a> {
@@ -18,8 +20,44 @@ pub(super) struct PageTime<'a> {
     pub(super) time: SystemTime,
 }
 
+/// The state of one key: its active run, its failure, its recent runs and its next run.
+pub(super) struct KeyStatus {
+    key: String,
+    state: KeyState,
+    running: Option<RunningKey<String>>,
+    failed: Option<FailedKey<String>>,
+    suspended: bool,
+    /// The oldest first.
+    recent_runs: Vec<Arc<RecentRun>>,
+}
+
+impl KeyStatus {
+    /// Finds the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first in the
+    /// queue, or have run lately.
+    pub(super) fn find(manager: &Manager, runs: &RunLogs, controller: &str, shown: &str) -> Option<Self> {
+        let mut state = None;
+        manager.visit_keys(controller, |key| {
+            if state.is_none() && format!("{key:?}") == shown {
+                state = Some((key.state_reader())());
+            }
+        });
+        let mut recent_runs = runs.of(controller);
+        recent_runs.retain(|run| run.key == shown);
+        let state = state.or_else(|| recent_runs.last().map(|run| run.key_state()))?;
+        let status = manager.status().controllers.into_iter().find(|status| status.name == controller)?;
+        Some(Self {
+            key: shown.to_owned(),
+            state,
+            running: status.running.into_iter().find(|run| run.key == shown),
+            failed: status.failing.into_iter().chain(status.parked).find(|failed| failed.key == shown),
+            suspended: status.suspended.iter().any(|key| key == shown),
+            recent_runs,
+        })
+    }
+}
+
 /// Returns the part of the page that changes.
-pub(super) fn live_part(controller: &str, status: &KeyStatus<String>, page_time: &PageTime<'_>) -> String {
+pub(super) fn live_part(controller: &str, status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     let now = page_time.now;
     let (state, colour) = state(status);
     let mut out = String::new();
@@ -57,7 +95,7 @@ pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>) -
     )
 }
 
-fn state(status: &KeyStatus<String>) -> (&'static str, ChipColour) {
+fn state(status: &KeyStatus) -> (&'static str, ChipColour) {
     let parked = status.failed.as_ref().map(|failed| failed.parked);
     match (&status.running, status.state, parked) {
         (Some(run), ..) if run.overdue => ("overdue", ChipColour::Bad),
@@ -71,7 +109,7 @@ fn state(status: &KeyStatus<String>) -> (&'static str, ChipColour) {
     }
 }
 
-fn about(out: &mut String, status: &KeyStatus<String>, now: Instant) {
+fn about(out: &mut String, status: &KeyStatus, now: Instant) {
     let mut fact = |name: &str, value: &str| {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
@@ -92,7 +130,7 @@ fn about(out: &mut String, status: &KeyStatus<String>, now: Instant) {
 }
 
 /// Describes when the key runs next.
-fn next(status: &KeyStatus<String>, now: Instant) -> String {
+fn next(status: &KeyStatus, now: Instant) -> String {
     let at = |due: Option<Instant>| match due {
         Some(due) if due <= now => "now".to_owned(),
         Some(due) => format!("in {}", span(due.saturating_duration_since(now))),
@@ -111,7 +149,7 @@ fn next(status: &KeyStatus<String>, now: Instant) -> String {
     if status.suspended { format!("{next} <small>the key is suspended</small>") } else { next }
 }
 
-fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: SystemTime) {
+fn last_runs(out: &mut String, runs: &[Arc<RecentRun>], now: Instant, time: SystemTime) {
     out.push_str("<section aria-labelledby=\"runs\">");
     out.push_str(&heading("runs", "Last runs", "of the last 512 runs and 256 failures of the controller"));
     if runs.is_empty() {
@@ -149,12 +187,12 @@ fn last_runs(out: &mut String, runs: &[RecentRun<String>], now: Instant, time: S
     out.push_str("</tbody></table></section>");
 }
 
-fn result(run: &RecentRun<String>) -> String {
+fn result(run: &RecentRun) -> String {
     let colour = match run.outcome {
         RunOutcome::Failed(_) if run.retry_after.is_none() => ChipColour::Bad,
         RunOutcome::Failed(_) => ChipColour::Warn,
         RunOutcome::Aborted => ChipColour::Calm,
         _ => ChipColour::Good,
     };
-    chip(colour, result_of(run))
+    chip(colour, run.result())
 }

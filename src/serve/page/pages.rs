@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::data::PageData;
 use super::history::History;
-use super::key_page::PageTime;
+use super::key_page::{KeyStatus, PageTime};
 use super::shell::{live_part, protect, whole_page};
 use super::{attention, controllers, key_page, objects, sources, summary, timeline};
 use crate::base::{Running, StartError};
@@ -71,9 +71,10 @@ const STATUS_PATH: &str = "/statusz";
 /// | `homeostat_server_refused_connections_total` | `limit`: of the `server` or of one `client` address | refused ones |
 /// | `homeostat_server_reply_bytes` | | [memory](ServerBuilder::reply_memory) of large replies that are being sent |
 ///
-/// This value does not keep the manager alive, so it may belong to a component of the same manager. It makes all
-/// controllers [record their runs](Manager::record_runs). Its thread, `<manager>-history-0`, samples their counters
-/// every five seconds for the charts, and ends when this value is dropped.
+/// This value does not keep the manager alive, so it may belong to a component of the same manager. It lets all
+/// controllers [tell their runs](Manager::observe_runs): the last 256 failed runs and the last 512 other runs of each
+/// controller are kept. Its thread, `<manager>-history-0`, samples their counters every five seconds for the charts, and
+/// ends when this value is dropped.
 ///
 /// # The fields of `/statusz`
 ///
@@ -131,7 +132,7 @@ pub struct StatusPages {
     name: String,
     manager: WeakManager,
     checks: HealthChecks,
-    history: Arc<History>,
+    pub(super) history: Arc<History>,
     objects: Option<ObjectApi>,
     /// The server of these pages. Its authorizer decides who may see the reasons of failed checks and the kinds of
     /// objects. `None` means that everyone may see everything.
@@ -148,7 +149,6 @@ impl StatusPages {
     /// Returns a [`StartError`] if the system cannot start the sampling thread.
     pub fn new(manager: &Manager) -> Result<Self, StartError> {
         let (history, sampler) = History::start(manager)?;
-        manager.record_runs();
         Ok(Self {
             name: manager.name().to_owned(),
             manager: manager.downgrade(),
@@ -212,7 +212,7 @@ impl StatusPages {
             }
             ["statusz"] => self.status(request, manager),
             // A slash in a key belongs to the segment.
-            ["keys", controller, key] => key_reply(request, manager, controller, key),
+            ["keys", controller, key] => self.key(request, manager, controller, key),
             _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
         }
     }
@@ -283,7 +283,7 @@ impl StatusPages {
             Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
         };
         let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
-        let json = status_json(&manager.status(), &live, &ready, &ProcessFacts::read(), most);
+        let json = status_json(&manager.status(), &self.history.runs, &live, &ready, &ProcessFacts::read(), most);
         Reply::json(StatusCode::OK, &json)
     }
 
@@ -307,16 +307,16 @@ impl StatusPages {
         live.push_str("</main>");
         page(request, StatusCode::OK, manager.name(), live)
     }
-}
 
-/// Returns the page of a key.
-fn key_reply(request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
-    let clock = manager.clock();
-    let page_time = PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
-    let title = format!("{shown} · {controller} · {}", page_time.manager);
-    match manager.find_key(controller, shown) {
-        Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &page_time)),
-        None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &page_time)),
+    /// Returns the page of a key.
+    fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
+        let clock = manager.clock();
+        let page_time = PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
+        let title = format!("{shown} · {controller} · {}", page_time.manager);
+        match KeyStatus::find(manager, &self.history.runs, controller, shown) {
+            Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &page_time)),
+            None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &page_time)),
+        }
     }
 }
 

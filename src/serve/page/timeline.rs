@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::data::{ChipColour, PageData, cell, chip, heading, key_link, row_name, table};
 use super::escape::line;
 use super::units::{size, span};
-use crate::controller::{ControllerStatus, RecentRun, RunningKey};
-use crate::serve::status::result_of;
+use crate::controller::{ControllerStatus, RunningKey};
+use crate::serve::status::RecentRun;
 
 /// The time span of the timeline.
 const SHOWN: Duration = Duration::from_secs(60);
@@ -118,8 +118,9 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
 /// Names the controllers that had more runs than are kept.
 fn forgotten(out: &mut String, data: &PageData<'_>) {
     for controller in &data.status.controllers {
-        let mut others = controller.recent_runs.iter().filter(|run| run.outcome.error().is_none());
-        let Some(first) = others.next().filter(|_| others.count() + 1 >= RecentRun::<String>::MOST) else { continue };
+        let runs = data.history.runs.of(&controller.name);
+        let mut others = runs.iter().filter(|run| run.outcome.error().is_none());
+        let Some(first) = others.next().filter(|_| others.count() + 1 >= RecentRun::MOST) else { continue };
         let kept = data.now().saturating_duration_since(first.started);
         if kept < SHOWN {
             let name = line(&controller.name);
@@ -140,10 +141,10 @@ fn threads(data: &PageData<'_>) -> Threads {
         }
     };
     for controller in &data.status.controllers {
-        for run in &controller.recent_runs {
+        for run in data.history.runs.of(&controller.name) {
             let begun = data.now().saturating_duration_since(run.started);
             let kind = if run.outcome.error().is_some() { BarKind::Failed } else { BarKind::Good };
-            let title = format!("{} {}: {} in {}", controller.name, run.key, result_of(run), span(run.took));
+            let title = format!("{} {}: {} in {}", controller.name, run.key, run.result(), span(run.took));
             add(&run.thread, begun, begun.saturating_sub(run.took), kind, title);
         }
         for run in &controller.running {

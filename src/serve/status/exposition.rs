@@ -3,21 +3,11 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use crate::export::{Labels, MetricKind, MetricSink, MetricValue};
 use crate::run::Histogram;
 
 /// The content type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// The type of a metric family.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum FamilyType {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// The labels of a sample, as names and values. The names are constants of this crate.
-pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// A metrics text. All samples of a family must follow its head, before the next head.
 #[derive(Debug, Default)]
@@ -31,25 +21,14 @@ impl Exposition {
         self.text
     }
 
-    /// Begins a family.
-    pub(super) fn family(&mut self, name: &'static str, of_type: FamilyType, help: &str) {
-        self.family = name;
-        let of_type = match of_type {
-            FamilyType::Counter => "counter",
-            FamilyType::Gauge => "gauge",
-            FamilyType::Histogram => "histogram",
-        };
-        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {of_type}"));
-    }
-
     /// Adds a sample of a count.
     pub(super) fn count(&mut self, labels: Labels<'_>, count: u64) {
-        self.sample("", labels, None, format_args!("{count}"));
+        self.line_of("", labels, None, format_args!("{count}"));
     }
 
     /// Adds a sample of a number of things.
     pub(super) fn size(&mut self, labels: Labels<'_>, size: usize) {
-        self.sample("", labels, None, format_args!("{size}"));
+        self.line_of("", labels, None, format_args!("{size}"));
     }
 
     /// Adds a sample of a duration, in seconds.
@@ -59,22 +38,22 @@ impl Exposition {
 
     /// Adds a sample of any number.
     pub(super) fn float(&mut self, labels: Labels<'_>, value: f64) {
-        self.sample("", labels, None, format_args!("{value}"));
+        self.line_of("", labels, None, format_args!("{value}"));
     }
 
     /// Adds the samples of a histogram: cumulative buckets, the sum in seconds, and the count.
-    pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
+    fn histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
         let mut below = 0;
         for (bound, in_bucket) in histogram.buckets() {
             below += in_bucket;
             let bound = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
-            self.sample("_bucket", labels, Some(&bound), format_args!("{below}"));
+            self.line_of("_bucket", labels, Some(&bound), format_args!("{below}"));
         }
-        self.sample("_sum", labels, None, format_args!("{}", histogram.sum().as_secs_f64()));
-        self.sample("_count", labels, None, format_args!("{below}"));
+        self.line_of("_sum", labels, None, format_args!("{}", histogram.sum().as_secs_f64()));
+        self.line_of("_count", labels, None, format_args!("{below}"));
     }
 
-    fn sample(&mut self, suffix: &str, labels: Labels<'_>, le: Option<&str>, value: fmt::Arguments<'_>) {
+    fn line_of(&mut self, suffix: &str, labels: Labels<'_>, le: Option<&str>, value: fmt::Arguments<'_>) {
         let mut line = format!("{}{suffix}", self.family);
         let mut separator = '{';
         for (name, label) in labels.iter().copied().chain(le.map(|le| ("le", le))) {
@@ -94,6 +73,26 @@ impl Exposition {
     fn line(&mut self, line: fmt::Arguments<'_>) {
         // Writing to a `String` cannot fail.
         let _ = writeln!(self.text, "{line}");
+    }
+}
+
+impl MetricSink for Exposition {
+    fn family(&mut self, name: &'static str, kind: MetricKind, help: &'static str) {
+        self.family = name;
+        let kind = match kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+    }
+
+    fn sample(&mut self, labels: Labels<'_>, value: MetricValue<'_>) {
+        match value {
+            MetricValue::Count(count) => self.count(labels, count),
+            MetricValue::Seconds(time) => self.seconds(labels, time),
+            MetricValue::Times(histogram) => self.histogram(labels, histogram),
+        }
     }
 }
 
@@ -118,7 +117,7 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut text = Exposition::default();
-        text.family("a_total", FamilyType::Counter, "Things");
+        text.family("a_total", MetricKind::Counter, "Things");
         text.count(&[("name", "a\\b\"c\nd é"), ("controller", "")], 7);
         text.count(&[], 8);
         let expected = "# HELP a_total Things\n# TYPE a_total counter\n\
@@ -134,7 +133,7 @@ mod tests {
         }
         tallies.add_to(&mut histogram);
         let mut text = Exposition::default();
-        text.family("time_seconds", FamilyType::Histogram, "Times");
+        text.family("time_seconds", MetricKind::Histogram, "Times");
         text.histogram(&[("name", "a")], &histogram);
         let text = text.into_text();
         let lines: Vec<_> = text.lines().skip(2).collect();

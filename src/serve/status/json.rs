@@ -1,12 +1,14 @@
 //! The status of a manager as JSON.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::checks::{CheckResult, all_ok};
 use super::process::ProcessFacts;
-use crate::controller::{ControllerStatus, FailedKey, RecentRun, RunOutcome, RunningKey};
+use super::recent_runs::{RecentRun, RunLogs};
+use crate::controller::{ControllerStatus, FailedKey, RunOutcome, RunningKey};
 use crate::manager::ManagerStatus;
 use crate::run::Histogram;
 use crate::watch::SourceStatus;
@@ -15,6 +17,7 @@ use crate::watch::SourceStatus;
 /// and recent runs. [`StatusPages`](crate::serve::StatusPages) documents the fields.
 pub(crate) fn status_json(
     status: &ManagerStatus,
+    runs: &RunLogs,
     live: &[CheckResult],
     ready: &[CheckResult],
     process: &ProcessFacts,
@@ -28,7 +31,8 @@ pub(crate) fn status_json(
             "forSeconds": status.leader_for.map(seconds),
         })
     });
-    let controllers = status.controllers.iter().map(|controller| of_controller(controller, status.taken_at, most));
+    let controllers = status.controllers.iter();
+    let controllers = controllers.map(|of| of_controller(of, &runs.of(&of.name), status.taken_at, most));
     json!({
         "name": status.name,
         "phase": status.doing,
@@ -67,12 +71,12 @@ fn health(results: &[CheckResult]) -> Value {
     json!({ "ok": all_ok(results), "checks": results.iter().map(check).collect::<Vec<_>>() })
 }
 
-fn of_controller(controller: &ControllerStatus<String>, now: Instant, most: usize) -> Value {
+fn of_controller(controller: &ControllerStatus<String>, recent: &[Arc<RecentRun>], now: Instant, most: usize) -> Value {
     let metrics = &controller.metrics;
     let (runs, queue) = (&metrics.runs, &metrics.queue);
     let failed =
         |keys: &[FailedKey<String>]| keys.iter().take(most).map(|key| failed_key(key, now)).collect::<Vec<_>>();
-    let recent = &controller.recent_runs[controller.recent_runs.len().saturating_sub(most)..];
+    let recent = &recent[recent.len().saturating_sub(most)..];
     let oldest = controller.oldest_waiting.as_ref();
     let due = controller.next_due.as_ref();
     json!({
@@ -133,13 +137,7 @@ fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
     })
 }
 
-/// Returns the result of a run in a word.
-pub(crate) fn result_of(run: &RecentRun<String>) -> String {
-    let is_parked = run.outcome.error().is_some() && run.retry_after.is_none();
-    if is_parked { "parked".to_owned() } else { run.outcome.to_string() }
-}
-
-fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
+fn recent_run(run: &RecentRun, now: Instant) -> Value {
     let again = if let RunOutcome::Requeued(after) = run.outcome { Some(after) } else { run.retry_after };
     json!({
         "key": run.key,
@@ -149,7 +147,7 @@ fn recent_run(run: &RecentRun<String>, now: Instant) -> Value {
         "startedAgoSeconds": seconds(now.saturating_duration_since(run.started)),
         "tookSeconds": seconds(run.took),
         "thread": run.thread,
-        "result": result_of(run),
+        "result": run.result(),
         "error": run.outcome.error(),
         "againInSeconds": again.map(seconds),
     })

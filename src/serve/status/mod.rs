@@ -5,10 +5,12 @@ mod exposition;
 mod json;
 mod process;
 mod prometheus;
+mod recent_runs;
 
 pub(crate) use self::checks::{
     CheckKind, CheckResult, FailureReasons, HealthChecks, all_ok, reply_to_group, reply_to_one,
 };
-pub(crate) use self::json::{result_of, status_json};
+pub(crate) use self::json::status_json;
 pub(crate) use self::process::ProcessFacts;
 pub(crate) use self::prometheus::{CONTENT_TYPE, metrics_text};
+pub(crate) use self::recent_runs::{RecentRun, RunLogs};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::until::until;
 use homeostat::watch::{SourceHandle, SourceStatus};
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, Exponential, Manager, ManualClock, Poller, WorkQueue, terminal,
+    Action, BoxError, Component, Context, Controller, Exponential, Manager, ManualClock, MetricsExporter, Poller,
+    WorkQueue, terminal,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -63,6 +64,7 @@ fn metrics_of_sources_show_failures_and_hangs() {
     let own = Poller::new(3600 * SECOND, |_: &Context| Ok::<_, BoxError>(["vm-1"])).clock(clock.clock());
     manager.add(Component::poller("own", own, &queue)).unwrap();
     metrics::with_local_recorder(&recorder, || {
+        let exporter = MetricsExporter::new(&manager);
         let running = manager.start().unwrap();
         let source = manager.controller::<&str>("vm").unwrap().sources().remove(0);
         let until_listed = |source: &SourceHandle, listings: u64, under_way: bool| {
@@ -70,7 +72,7 @@ fn metrics_of_sources_show_failures_and_hangs() {
             until("the source has listed", || is_so(source.status()));
         };
         let see = |expected: [&str; 5], labels: &str| {
-            manager.export_metrics();
+            exporter.export();
             let seen = read(&snapshots);
             let names = ["listings_total", "failures_total", "synced", "failing_seconds", "overdue"];
             let values = names.map(|name| seen[&format!("homeostat_source_{name}{{{labels}}}")].clone());
@@ -111,6 +113,7 @@ fn gauges_of_removed_controllers_and_sources_show_no_fault() {
     let queue = WorkQueue::builder().clock(clock.clock()).build();
     manager.add(Component::poller("own", broken("own"), &queue)).unwrap();
     metrics::with_local_recorder(&recorder, || {
+        let exporter = MetricsExporter::new(&manager);
         let running = manager.start().unwrap();
         let vms = manager.controller::<&str>("vm").unwrap();
         for source in vms.sources().into_iter().chain([manager.source("own").unwrap()]) {
@@ -120,10 +123,10 @@ fn gauges_of_removed_controllers_and_sources_show_no_fault() {
         vms.enqueue("vm-1");
         clock.advance(3 * SECOND);
         let seen = || {
-            manager.export_metrics();
+            exporter.export();
             let seen = read(&snapshots);
             // Sets the gauges once more.
-            manager.export_metrics();
+            exporter.export();
             let names = [
                 "homeostat_source_failing_seconds{controller=vm,source=inventory}",
                 "homeostat_source_synced{controller=vm,source=inventory}",
@@ -163,6 +166,7 @@ fn every_metric_moves() {
     let handle = vms.handle();
     manager.add(vms).unwrap();
     metrics::with_local_recorder(&recorder, || {
+        let exporter = MetricsExporter::new(&manager);
         // Its drop stops everything, even when the test fails.
         let running = manager.start().unwrap();
         // Waits until `count` runs have ended.
@@ -177,7 +181,7 @@ fn every_metric_moves() {
         until("the run waits", || WAITS.load(SeqCst));
         handle.enqueue("waiting");
         clock.advance(2 * SECOND);
-        manager.export_metrics();
+        exporter.export();
         let seen = read(&snapshots);
         let all = [
             ("workqueue_depth{name=vm,controller=vm,priority=high}", "0"),
@@ -206,9 +210,11 @@ fn every_metric_moves() {
 
         // The slow run ends at its deadline. The waiting key has waited for the same time.
         clock.advance(3 * SECOND);
-        ended(7);
+        for key in ["slow", "waiting"] {
+            handle.wait(&key, 60 * SECOND).unwrap();
+        }
         handle.set_max_concurrent_reconciles(3).unwrap();
-        manager.export_metrics();
+        exporter.export();
         let seen = read(&snapshots);
         let value = |name: &str| seen[name].as_str();
         assert_eq!(value("controller_runtime_reconcile_timeouts_total{controller=vm}"), "1");

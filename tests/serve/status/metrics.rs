@@ -7,10 +7,15 @@ use homeostat::{Action, BoxError, Context, Controller, FileElector, Manager, Pol
 use super::Site;
 use super::exposition::{Family, Labels, read};
 
-/// Returns a manager with one controller that has run three keys, one of which failed.
-fn measured(name: &str, folder: &std::path::Path) -> (Manager, homeostat::Running<Manager>) {
+/// Returns a manager with one controller that has run three keys, one of which failed. Calls `prepare` before the start.
+fn measured(
+    name: &str,
+    folder: &std::path::Path,
+    prepare: impl FnOnce(&Manager),
+) -> (Manager, homeostat::Running<Manager>) {
     let elector = FileElector::new(folder.join("lock")).name("box-3");
     let manager = Manager::builder().name(name).elector(elector).build().unwrap();
+    prepare(&manager);
     let reconcile = |_cx: &Context, key: &String| -> Result<Action, BoxError> {
         if key == "bad" { Err(terminal("no").into()) } else { Ok(Action::await_change()) }
     };
@@ -36,7 +41,7 @@ fn value(family: &Family, suffix: &str, labels: &[(&str, &str)]) -> f64 {
 #[test]
 fn the_text_has_what_usual_dashboards_read() {
     let folder = tempfile::tempdir().unwrap();
-    let (manager, running) = measured("dashboards", folder.path());
+    let (manager, running) = measured("dashboards", folder.path(), |_| ());
     let answer = Site::of(&manager).get("/metrics");
     assert_eq!(answer.status, 200);
     assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{}", answer.head);
@@ -140,8 +145,10 @@ fn the_names_types_and_labels_are_those_of_the_facade() {
     let snapshotter = recorder.snapshotter();
     let folder = tempfile::tempdir().unwrap();
     let (manager, running) = ::metrics::with_local_recorder(&recorder, || {
-        let (manager, running) = measured("facade", folder.path());
-        manager.export_metrics();
+        let mut exporter = None;
+        let prepare = |manager: &Manager| exporter = Some(homeostat::MetricsExporter::new(manager));
+        let (manager, running) = measured("facade", folder.path(), prepare);
+        exporter.unwrap().export();
         (manager, running)
     });
     let is_ours =

@@ -148,7 +148,7 @@ impl FileClient {
 
     /// Sets the gauge `homeostat_file_client_bytes` to the size of the file, with the label `path`. Feature `metrics`.
     ///
-    /// Call it before each scrape, like [`Manager::export_metrics`](crate::Manager::export_metrics). If the system
+    /// Call it before each scrape, like [`MetricsExporter::export`](crate::MetricsExporter::export). If the system
     /// cannot tell the size, the gauge keeps its value.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
