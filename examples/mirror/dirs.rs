@@ -18,7 +18,7 @@ pub(crate) fn controller(
     source: &Watch<PathBuf, FileState>,
     target: &Watch<PathBuf, FileState>,
     trees: &Trees,
-) -> ControllerBuilder<PathBuf, Dirs> {
+) -> ControllerBuilder<PathBuf> {
     let wanted = trees.clone();
     Controller::builder("dirs", Dirs(trees.clone()))
         .max_concurrent_reconciles(2)

@@ -27,7 +27,7 @@ pub(crate) fn controller(
     target: &Watch<PathBuf, FileState>,
     trees: &Trees,
     rate: Option<u32>,
-) -> ControllerBuilder<PathBuf, Files> {
+) -> ControllerBuilder<PathBuf> {
     let within = trees.within.clone();
     Controller::builder("files", Files { trees: trees.clone(), rate })
         .max_concurrent_reconciles(4)

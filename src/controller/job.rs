@@ -14,7 +14,7 @@ use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::queue::{Ending, Key, Reasons};
 use crate::run::context::Context;
-use crate::run::error::{BoxError, Chain, terminal};
+use crate::run::error::Chain;
 use crate::run::fence::Fence;
 use crate::run::gate::{Admission, Permit};
 use crate::run::metrics::RunCounters;
@@ -22,7 +22,6 @@ use crate::run::outcome::{Failed, RunResult};
 use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
-use crate::run::reconciler::{Action, Reconciler};
 use crate::run::runner::{KeyTurn, Reconcile, RunHooks, RunSettings, Runner};
 
 /// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
@@ -43,38 +42,26 @@ pub struct RunFailure<'a, K> {
 
 pub(super) type ErrorHook<K> = Box<dyn Fn(&RunFailure<'_, K>) + Send + Sync>;
 
-pub(super) type Validate<K> = Box<dyn Fn(&K) -> Result<(), BoxError> + Send + Sync>;
-
-/// Records the results of runs for a controller.
-pub(super) struct RunRecorder<K: Key> {
-    pub(super) state: Arc<ControllerState<K>>,
-    pub(super) on_error: Option<ErrorHook<K>>,
-}
-
-impl<K: Key> RunRecorder<K> {
-    pub(super) fn new(state: &Arc<ControllerState<K>>, on_error: Option<ErrorHook<K>>) -> Self {
-        Self { state: Arc::clone(state), on_error }
-    }
-
+impl<K: Key> ControllerState<K> {
     /// Asks the gates of the settings and of the watches.
     #[cold]
     fn ask_gates(&self, key: &K, reasons: Reasons) -> Result<Vec<Permit>, Ending>
     where
         K: Sync + fmt::Debug,
     {
-        self.state.gates.admit(&self.state.taken(key), reasons).map_err(|refusal| {
+        self.gates.admit(&self.taken(key), reasons).map_err(|refusal| {
             if let Admission::Defer(delay) = refusal {
                 return Ending::Defer(reasons, delay);
             }
-            self.state.failed.forget(key);
+            self.failed.forget(key);
             Ending::Leave
         })
     }
 
-    fn failed(&self, key: &K, failed: &Failed<'_>) {
+    fn note_failure(&self, key: &K, failed: &Failed<'_>) {
         let Failed { error, failures, retry_after } = *failed;
-        let now = self.state.clock.now();
-        self.state.failed.add(FailedKey {
+        let now = self.clock.now();
+        self.failed.add(FailedKey {
             key: key.clone(),
             error: bounded(Chain(error).to_string()),
             failures,
@@ -84,35 +71,35 @@ impl<K: Key> RunRecorder<K> {
             parked: retry_after.is_none(),
         });
         if let Some(hook) = &self.on_error {
-            let failure = RunFailure { controller: &self.state.name, key, error, failures, retry_after };
+            let failure = RunFailure { controller: &self.name, key, error, failures, retry_after };
             shielded("the error hook of a controller", || hook(&failure));
         }
     }
 }
 
-impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
+impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
     const TIMED: bool = true;
 
     fn is_shut(&self) -> bool {
-        !self.state.takes_keys()
+        !ControllerState::takes_keys(self)
     }
 
     fn take_token(&self) -> bool {
-        self.state.rate.take()
+        self.rate.take()
     }
 
     fn put_token_back(&self) {
-        self.state.rate.put_back();
+        self.rate.put_back();
     }
 
     #[inline]
     fn admit(&self, key: &K, reasons: Reasons) -> Result<Vec<Permit>, Ending> {
-        if self.state.term().is_some_and(|term| term.check().is_err()) {
+        if self.term().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
-            self.state.set_conditions(|conditions| conditions.leading = false);
+            self.set_conditions(|conditions| conditions.leading = false);
             return Err(Ending::Defer(reasons, Duration::MAX));
         }
-        let ControllerState { suspended, gates, .. } = &*self.state;
+        let ControllerState { suspended, gates, .. } = &**self;
         if suspended.has(key) {
             return Err(Ending::Defer(reasons, Duration::MAX));
         }
@@ -120,37 +107,37 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
     }
 
     fn fence(&self) -> Option<Fence> {
-        self.state.term().cloned()
+        self.term().cloned()
     }
 
     fn refused(&self, key: K, reasons: Reasons) {
-        self.state.gates.refused(&self.state.taken(&key), reasons);
+        self.gates.refused(&self.taken(&key), reasons);
     }
 
     #[inline]
     fn awaited(&self, key: &K) -> Option<K> {
-        self.state.waiters.awaited(key)
+        self.waiters.awaited(key)
     }
 
     #[inline]
     fn settle(&self, ended: Option<K>) {
-        self.state.waiters.settle(ended.as_ref());
+        self.waiters.settle(ended.as_ref());
     }
 
     #[inline]
     fn begin(&self, key: &K) {
-        self.state.waiters.begin(key);
+        self.waiters.begin(key);
     }
 
     #[inline]
     fn is_observed(&self) -> bool {
-        self.state.observers.any()
+        self.observers.any()
     }
 
     fn observe(&self, key: &K, result: &RunResult<'_>, cx: &Context, (start, end): (Nanos, Nanos)) {
-        let clock = &self.state.clock;
-        self.state.observers.ended(&EndedRun {
-            key: &self.state.taken(key),
+        let clock = &self.clock;
+        self.observers.ended(&EndedRun {
+            key: &self.taken(key),
             reasons: cx.reasons(),
             attempt: cx.attempt(),
             queued_for: cx.queued_for().unwrap_or_default(),
@@ -164,44 +151,29 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for RunRecorder<K> {
 
     fn note(&self, key: &K, outcome: RunResult<'_>) {
         match &outcome {
-            RunResult::Succeeded | RunResult::Requeued(_) => self.state.failed.forget(key),
-            RunResult::Failed(failed) => self.failed(key, failed),
+            RunResult::Succeeded | RunResult::Requeued(_) => self.failed.forget(key),
+            RunResult::Failed(failed) => self.note_failure(key, failed),
             RunResult::Aborted => {}
         }
-        self.state.waiters.note(key, &outcome);
+        self.waiters.note(key, &outcome);
     }
 }
 
-/// A reconciler that checks keys first.
-pub(super) struct Checked<K: Key, R> {
-    pub(super) reconciler: R,
-    pub(super) valid: Option<Validate<K>>,
-}
-
-impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
-    type Error = BoxError;
-
-    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, BoxError> {
-        if let Some(valid) = &self.valid {
-            valid(key).map_err(terminal)?;
-        }
-        self.reconciler.reconcile(cx, key).map_err(Into::into)
-    }
-}
-
-type ControllerRunner<K> = Runner<K, RunRecorder<K>>;
+type ControllerRunner<K> = Runner<K, Arc<ControllerState<K>>>;
 
 /// The job of one controller.
 pub(super) struct ControllerJob<K: Key> {
-    state: Arc<ControllerState<K>>,
-    runs: Arc<RunSettings<K, RunRecorder<K>>>,
+    runs: Arc<RunSettings<K, Arc<ControllerState<K>>>>,
     /// The runners that no thread uses now.
     runners: Mutex<Vec<ControllerRunner<K>>>,
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
-    pub(super) fn new(recorder: RunRecorder<K>, reconcile: Reconcile<K>, policy: Box<dyn RetryPolicy<K>>) -> Self {
-        let state = Arc::clone(&recorder.state);
+    pub(super) fn new(
+        state: &Arc<ControllerState<K>>,
+        reconcile: Reconcile<K>,
+        policy: Box<dyn RetryPolicy<K>>,
+    ) -> Arc<Self> {
         let runs = Arc::new(RunSettings {
             name: Arc::from(state.name.as_str()),
             clock: state.clock.clone(),
@@ -209,9 +181,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
             reconcile,
             policy,
             timeout: state.timeout,
-            hooks: recorder,
+            hooks: Arc::clone(state),
         });
-        Self { state, runs, runners: Mutex::new(Vec::new()) }
+        Arc::new(Self { runs, runners: Mutex::new(Vec::new()) })
+    }
+
+    fn state(&self) -> &ControllerState<K> {
+        &self.runs.hooks
     }
 
     fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K> {
@@ -221,7 +197,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
             return runner;
         }
         let counters = Arc::new(RunCounters::default());
-        self.state.counters.lock().push(Arc::clone(&counters));
+        self.state().counters.lock().push(Arc::clone(&counters));
         Runner::new(Arc::clone(&self.runs), counters, turn.slot())
     }
 }
@@ -229,21 +205,21 @@ impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
 impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     fn serve(&self, turn: &PoolTurn<'_>) {
         let mut runner = self.runner(turn);
-        let state = &*self.state;
+        let state = self.state();
         runner.serve(turn, || state.queue.shared.try_dequeue(|| !state.takes_keys()));
         self.runners.lock().push(runner);
     }
 
     fn has_work(&self) -> bool {
-        self.state.queue.shared.has_ready()
+        self.state().queue.shared.has_ready()
     }
 
     fn not_before(&self) -> Nanos {
-        self.state.next_token()
+        self.state().next_token()
     }
 
     fn shuffle(&self, draw: u64) -> Option<String> {
-        let state = &*self.state;
+        let state = self.state();
         let key = (state.next_token() == Nanos::ZERO).then(|| state.queue.shared.shuffle(draw)).flatten()?;
         Some(format!("{} {:?}", state.name, crate::base::text::ShownKey(&key)))
     }
@@ -251,14 +227,14 @@ impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this
     /// check, the end of its control thread notifies them.
     fn left(&self) {
-        if self.state.is_stopped() {
-            self.state.end_membership();
-            self.state.end.notify();
+        if self.state().is_stopped() {
+            self.state().end_membership();
+            self.state().end.notify();
         }
     }
 
     fn overrun(&self, overrun: &Overrun<'_>) {
-        let ControllerState { name, queue, timeout, overruns, .. } = &*self.state;
+        let ControllerState { name, queue, timeout, overruns, .. } = self.state();
         report_overrun(name, &queue.shared, timeout.unwrap_or_default(), overruns, overrun);
     }
 }

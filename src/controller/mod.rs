@@ -23,7 +23,6 @@ mod waiting;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::builder::ControllerBuilder;
 pub use self::control::ControllerError;
@@ -36,7 +35,9 @@ pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::WaitError;
 
+use self::builder::StartSettings;
 use self::control::ControlTask;
+use self::job::ControllerJob;
 use self::running::{ControllerBody, control_thread};
 use self::source::SourceStart;
 use self::source_list::AcceptedChanges;
@@ -45,8 +46,10 @@ use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
-use crate::run::pool::{Job, WorkerPool};
+use crate::run::policy::RetryPolicy;
+use crate::run::pool::WorkerPool;
 use crate::run::reconciler::Reconciler;
+use crate::run::runner::Reconcile;
 
 /// A reconciler with its sources of keys and its queue.
 ///
@@ -90,17 +93,11 @@ use crate::run::reconciler::Reconciler;
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
     state: Unstarted<K>,
-    job: MakeJob<K>,
+    start: StartSettings,
+    reconcile: Reconcile<K>,
+    policy: Box<dyn RetryPolicy<K>>,
     sources: Vec<SourceStart<K>>,
-    debounce: Option<(Duration, Duration)>,
-    sync_timeout: Duration,
-    own_threads: Option<usize>,
-    grace: Duration,
-    options: Option<ThreadOptions>,
 }
-
-/// Creates the job that runs a controller's keys.
-type MakeJob<K> = Box<dyn FnOnce(&Arc<ControllerState<K>>) -> Arc<dyn Job> + Send>;
 
 /// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the
 /// controller.
@@ -142,7 +139,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// `name` appears in the names of the queue and the threads, in metrics and in log lines. It must be unique in a
     /// manager.
     #[doc(alias = "reconciler")]
-    pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K, R> {
+    pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K> {
         ControllerBuilder::new(name.into(), reconciler)
     }
 
@@ -178,7 +175,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         leading: bool,
         inherited: &ThreadOptions,
     ) -> Result<Running<ControllerHandle<K>>, StartError> {
-        let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let Self { state: unstarted, start, reconcile, policy, sources } = self;
+        let StartSettings { debounce, sync_timeout, own_threads, grace, options } = start;
         let state = Arc::clone(&unstarted);
         let options = options.unwrap_or_else(|| inherited.clone());
         let name = state.name.as_str();
@@ -204,7 +202,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let started = {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
-            let membership = pool.pool.join(job(&state), *max_concurrent);
+            let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
             state.start(Started { membership, control: pool.control.waker(), debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);

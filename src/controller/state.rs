@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
+use super::job::ErrorHook;
 use super::observers::RunObservers;
 use super::rate::RateLimiter;
 use super::source_list::SourceList;
@@ -39,7 +40,6 @@ pub(super) type NewGate<K> = Box<dyn FnOnce(&GateHost<K>) -> Arc<dyn Gate> + Sen
 /// The settings that the state keeps.
 pub(super) struct StateSettings<K: Key> {
     pub(super) name: String,
-    pub(super) queue: QueueBuilder<K>,
     pub(super) clock: Clock,
     pub(super) timeout: Option<Duration>,
     pub(super) max_concurrent: usize,
@@ -49,6 +49,7 @@ pub(super) struct StateSettings<K: Key> {
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
     pub(super) gates: Vec<NewGate<K>>,
+    pub(super) on_error: Option<ErrorHook<K>>,
 }
 
 /// The state of a controller, from its build on.
@@ -60,6 +61,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
     pub(super) observers: RunObservers,
+    pub(super) on_error: Option<ErrorHook<K>>,
     /// The gates of the settings and of the watches.
     pub(super) gates: Gates,
     /// Whether a gate has asked for a resync.
@@ -100,8 +102,8 @@ pub(super) struct Started {
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
-    pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
-        let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
+    pub(super) fn new(settings: StateSettings<K>, queue: QueueBuilder<K>) -> Arc<Self> {
+        let StateSettings { name, clock, timeout, max_concurrent, resync, .. } = settings;
         Arc::new_cyclic(|state: &Weak<Self>| {
             let [ready, cancelled, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));
             let queue = queue
@@ -139,6 +141,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
                 observers: RunObservers::default(),
+                on_error: settings.on_error,
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,

@@ -65,7 +65,7 @@ pub trait ControllerHandleExt<K: Key> {
     fn owns(&self, key: &K) -> bool;
 }
 
-impl<K: Key + Sync + fmt::Debug, R, P> ControllerExt<K> for ControllerBuilder<K, R, P> {
+impl<K: Key + Sync + fmt::Debug> ControllerExt<K> for ControllerBuilder<K> {
     fn own_write_bound(self, bound: Duration) -> Self {
         self.gate(move |host| OwnWrites::new(host.queue().clock(), Some(bound)))
     }

@@ -173,10 +173,7 @@ pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::packed::ReadBuffers;
-pub use self::primary::{
-    Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun, PrimarySettings,
-    Secondary,
-};
+pub use self::primary::{Operation, PrimaryContext, PrimaryController, PrimaryReconciler, Secondary};
 pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;

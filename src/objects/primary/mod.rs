@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryRun};
+pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler};
 pub use self::secondary::Secondary;
 
-use self::reconcile::SecondaryOf;
+use self::reconcile::{PrimaryRun, SecondaryOf};
 use self::secondary::WatchedSecondary;
 use super::dependents::{External, ExternalResource};
 use super::selection::{Selection, selection_settings};
@@ -110,25 +110,17 @@ pub struct PrimaryController<T: Object> {
     policy: PrimaryPolicy,
     clean_up: Option<Box<dyn FnOnce() + Send>>,
     selection: Selection<T>,
-    settings: Vec<Subscribe<T>>,
+    settings: Vec<Subscribe>,
 }
 
-/// The settings for the controller of a [`PrimaryController`]. See [`PrimaryController::controller`].
-pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
-type Subscribe<T> = Box<dyn FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send>;
+type Subscribe = Box<dyn FnOnce(ControllerBuilder<ObjectKey>) -> ControllerBuilder<ObjectKey> + Send>;
 
 /// Starts the watch of a secondary or tertiary. Returns its subscription, and the secondaries.
 type RelatedWatch<T> =
-    Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Box<dyn SecondaryOf<T>>>), StartError> + Send>;
+    Box<dyn FnOnce(&Manager) -> Result<(Subscribe, Option<Box<dyn SecondaryOf<T>>>), StartError> + Send>;
 
 /// The [retry policy](PrimaryController::retry) of a [`PrimaryController`].
-pub struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
-
-impl fmt::Debug for PrimaryPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrimaryPolicy").finish_non_exhaustive()
-    }
-}
+struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
 
 impl RetryPolicy<ObjectKey> for PrimaryPolicy {
     fn decide(&self, failure: &Failure<'_, ObjectKey>) -> RetryDecision {
@@ -166,7 +158,7 @@ impl<T: Object> PrimaryController<T> {
     /// It is called when the controller is added to its manager, after all settings made here.
     pub fn controller(
         mut self,
-        settings: impl FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send + 'static,
+        settings: impl FnOnce(ControllerBuilder<ObjectKey>) -> ControllerBuilder<ObjectKey> + Send + 'static,
     ) -> Self {
         self.settings.push(Box::new(settings));
         self
@@ -324,12 +316,8 @@ fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
 }
 
 /// Subscribes to the watch of a secondary or tertiary.
-fn subscribe<T, U, I>(
-    watch: Watch<ObjectKey, U>,
-    primaries: impl FnMut(&ObjectKey, &U) -> I + Send + 'static,
-) -> Subscribe<T>
+fn subscribe<U, I>(watch: Watch<ObjectKey, U>, primaries: impl FnMut(&ObjectKey, &U) -> I + Send + 'static) -> Subscribe
 where
-    T: Object,
     U: Object,
     I: IntoIterator<Item = ObjectKey> + 'static,
 {

@@ -168,9 +168,8 @@ pub(super) trait SecondaryOf<T>: Send + Sync {
     fn collect(&self, cx: &Context, gone: &DynamicObject) -> Result<bool, ClientError>;
 }
 
-/// The reconciler of a [`PrimaryController`](super::PrimaryController), for its
-/// [builder](super::PrimaryController::controller).
-pub struct PrimaryRun<T: Object> {
+/// The reconciler of a [`PrimaryController`](super::PrimaryController).
+pub(super) struct PrimaryRun<T: Object> {
     /// The name of the controller, for log lines.
     pub(super) name: String,
     pub(super) api: Api<T>,
@@ -253,12 +252,6 @@ impl<T: Object> Reconciler<ObjectKey> for PrimaryRun<T> {
             }
             other => other,
         }
-    }
-}
-
-impl<T: Object> fmt::Debug for PrimaryRun<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrimaryRun").field("name", &self.name).field("primaries", &self.api).finish_non_exhaustive()
     }
 }
 

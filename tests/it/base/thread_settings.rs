@@ -49,7 +49,7 @@ type Reconcile = Box<dyn Fn(&Context, &Key) -> Result<Action, BoxError> + Send +
 
 /// Returns a controller with a poll, a poller with settings and a watch. Each of them reports its thread's owner
 /// once, and the reconciler too.
-fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key, Reconcile> {
+fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key> {
     let lists = |who: &'static str| {
         let report = report.clone();
         move |_: &Context| {

@@ -37,7 +37,7 @@ fn reporting(report: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key)
     }
 }
 
-fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key>
 where
     R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
 {
@@ -492,7 +492,7 @@ fn at_most_the_set_number_of_runs_are_active_at_once() {
     running.wait(&"d", Duration::MAX).unwrap();
 }
 
-type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Outcome>;
+type Plain = ControllerBuilder<Key>;
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {

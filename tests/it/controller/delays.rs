@@ -19,7 +19,7 @@ use homeostat::ControllerHandle;
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
-type Builder = ControllerBuilder<Key, Run>;
+type Builder = ControllerBuilder<Key>;
 
 /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
 /// thread.

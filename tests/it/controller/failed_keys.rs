@@ -26,7 +26,7 @@ fn failing(_: &Context, key: &Key) -> Outcome {
     if key.starts_with("bad") { Err(terminal("no such image").into()) } else { Err("no answer".into()) }
 }
 
-fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key>
 where
     R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
 {

@@ -72,7 +72,7 @@ impl Stage {
         (Self { clock, pool, own, reports }, Code { handles, end, report })
     }
 
-    fn start<R: Reconciler<u32> + 'static>(&self, builder: ControllerBuilder<u32, R>) -> Own {
+    fn start(&self, builder: ControllerBuilder<u32>) -> Own {
         let builder = builder.shutdown_grace(Duration::ZERO).clock(self.clock.clock());
         builder.build().unwrap().start(&self.pool).unwrap()
     }

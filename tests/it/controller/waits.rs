@@ -23,7 +23,7 @@ use crate::support::HOUR;
 
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
-type Requeueing = ControllerBuilder<Key, fn(&Context, &Key) -> Outcome>;
+type Requeueing = ControllerBuilder<Key>;
 type Setting = fn(Requeueing) -> Requeueing;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ fn held() -> (ManualClock, Running<WorkerPool>) {
     (clock, pool)
 }
 
-fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key>
 where
     R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
 {

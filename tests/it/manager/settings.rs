@@ -14,7 +14,7 @@ use homeostat::{
 use crate::stages::SECOND;
 
 type Key = &'static str;
-type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
+type Plain = ControllerBuilder<Key>;
 
 fn plain(name: &str) -> Plain {
     Controller::builder(name, |_, _| Ok(Action::await_change()))

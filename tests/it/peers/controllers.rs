@@ -25,7 +25,7 @@ use crate::until::until;
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
-type Builder = ControllerBuilder<Key, Run>;
+type Builder = ControllerBuilder<Key>;
 
 /// A report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::stages::{Director, SECOND, just_before, stage};
 use crate::until::until;
 
 type Key = &'static str;
-type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
+type Plain = ControllerBuilder<Key>;
 /// The result of a listing.
 type Answer = Result<Vec<Key>, BoxError>;
 

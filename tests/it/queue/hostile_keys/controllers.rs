@@ -21,7 +21,7 @@ fn saying<K: homeostat::Key + Sync + fmt::Debug>(
     clock: &ManualClock,
     report: Sender<u32>,
     run: impl Fn(&K) -> Result<u32, BoxError> + Send + Sync + 'static,
-) -> ControllerBuilder<K, impl Fn(&Context, &K) -> Outcome + Send + Sync + 'static> {
+) -> ControllerBuilder<K> {
     let reconcile = move |_: &Context, key: &K| -> Outcome {
         report.send(run(key)?)?;
         Ok(Action::await_change())

@@ -40,11 +40,7 @@ impl Runs {
     }
 
     /// Returns a controller with runs that stop here and ignore their context.
-    fn of(
-        &self,
-        controller: &'static str,
-        clock: &Clock,
-    ) -> ControllerBuilder<u32, impl Fn(&Context, &u32) -> Outcome + Send + Sync + 'static> {
+    fn of(&self, controller: &'static str, clock: &Clock) -> ControllerBuilder<u32> {
         let entries = self.0.clone();
         let reconcile = move |_cx: &Context, key: &u32| {
             let (go, gone) = bounded(0);
