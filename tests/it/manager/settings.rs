@@ -17,7 +17,7 @@ type Key = &'static str;
 type Plain = ControllerBuilder<Key>;
 
 fn plain(name: &str) -> Plain {
-    Controller::builder(name, |_, _| Ok(Action::await_change()))
+    Controller::builder(name, |_cx: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change()))
 }
 
 fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {

@@ -47,7 +47,7 @@ impl Runs {
             let thread = std::thread::current().name().unwrap_or_default().to_owned();
             let _ = entries.send(Entry { controller, key: *key, thread, _go: go });
             let _ = gone.recv();
-            Ok(Action::await_change())
+            Ok::<_, BoxError>(Action::await_change())
         };
         Controller::builder(controller, reconcile).clock(clock.clone())
     }
