@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::job::RunFailure;
+use super::observers::EndedRun;
 use super::rate::{check_max_concurrent, check_rate};
 use super::source::Sources;
 use super::state::{ControllerState, StateSettings};
@@ -65,7 +65,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
                 max_failed_keys: 10_000,
                 unready_after: None,
                 gates: Vec::new(),
-                on_error: None,
+                observers: Vec::new(),
             },
             start: StartSettings {
                 debounce: None,
@@ -227,11 +227,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
         self
     }
 
-    /// Calls `hook` for every error and panic of a run, after the retry was decided.
-    ///
-    /// The hook runs on the thread of the run, without a lock. A panic of the hook is logged.
-    pub fn on_error(mut self, hook: impl Fn(&RunFailure<'_, K>) + Send + Sync + 'static) -> Self {
-        self.state.on_error = Some(Box::new(hook));
+    /// Calls `observer` at the end of each run; see
+    /// [`ControllerHandle::observe_runs`](super::ControllerHandle::observe_runs).
+    pub fn observe_runs(mut self, observer: impl Fn(&EndedRun<'_>) + Send + Sync + 'static) -> Self {
+        self.state.observers.push(Arc::new(observer));
         self
     }
 

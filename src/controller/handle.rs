@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::observers::RunObserver;
+use super::observers::EndedRun;
 use super::rate::{check_max_concurrent, check_rate};
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
@@ -189,12 +189,32 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.gates.find()
     }
 
-    /// Tells `observer` each run from now on.
+    /// Calls `observer` at the end of each run from now on, on the thread of the run and without a lock, before the key
+    /// can run again. A panic of the observer is logged.
     ///
     /// An observer costs a short lock at the end of each run, which all threads of the controller share. It stays until
     /// the controller is dropped.
-    pub fn observe_runs(&self, observer: Arc<dyn RunObserver>) {
-        self.state.observers.add(observer);
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    ///
+    /// let pool = WorkerPool::builder().start()?;
+    /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    /// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
+    /// let runs = Arc::new(Mutex::new(Vec::new()));
+    /// let journal = runs.clone();
+    /// vms.observe_runs(move |run| {
+    ///     journal.lock().unwrap().push(format!("{:?} {} ({})", run.key, run.outcome, run.reasons));
+    /// });
+    /// vms.enqueue("vm-1");
+    /// vms.wait(&"vm-1", Duration::from_secs(10))?;
+    /// assert_eq!(*runs.lock().unwrap(), ["\"vm-1\" succeeded (manual)"]);
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn observe_runs(&self, observer: impl Fn(&EndedRun<'_>) + Send + Sync + 'static) {
+        self.state.observers.add(Arc::new(observer));
     }
 
     /// Calls `visit` for each key that runs, has failed, is suspended, or is first in the queue. It may see a key more

@@ -1,6 +1,5 @@
 //! A controller's job in a pool: its turns and its runs.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,6 @@ use super::observers::{EndedRun, RunOutcome};
 use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
-use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::queue::{Ending, Key, Reasons};
 use crate::run::context::Context;
@@ -23,24 +21,6 @@ use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::runner::{KeyTurn, Reconcile, RunHooks, RunSettings, Runner};
-
-/// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct RunFailure<'a, K> {
-    /// The name of the controller.
-    pub controller: &'a str,
-    /// The key.
-    pub key: &'a K,
-    /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
-    pub error: &'a (dyn Error + 'static),
-    /// The number of failed runs in a row, including this one.
-    pub failures: u32,
-    /// The time until the retry, from now; `None` if there is no retry.
-    pub retry_after: Option<Duration>,
-}
-
-pub(super) type ErrorHook<K> = Box<dyn Fn(&RunFailure<'_, K>) + Send + Sync>;
 
 impl<K: Key> ControllerState<K> {
     /// Asks the gates of the settings and of the watches.
@@ -70,10 +50,6 @@ impl<K: Key> ControllerState<K> {
             next_try: None,
             parked: retry_after.is_none(),
         });
-        if let Some(hook) = &self.on_error {
-            let failure = RunFailure { controller: &self.name, key, error, failures, retry_after };
-            shielded("the error hook of a controller", || hook(&failure));
-        }
     }
 }
 
@@ -136,6 +112,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
 
     fn observe(&self, key: &K, result: &RunResult<'_>, cx: &Context, (start, end): (Nanos, Nanos)) {
         let clock = &self.clock;
+        let failed = if let RunResult::Failed(failed) = result { Some(failed) } else { None };
         self.observers.ended(&EndedRun {
             key: &self.taken(key),
             reasons: cx.reasons(),
@@ -145,7 +122,8 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
             took: end.since(start),
             thread: cx.thread().unwrap_or_default(),
             outcome: RunOutcome::of(result),
-            retry_after: if let RunResult::Failed(failed) = result { failed.retry_after } else { None },
+            error: failed.map(|failed| failed.error),
+            retry_after: failed.and_then(|failed| failed.retry_after),
         });
     }
 

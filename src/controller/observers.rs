@@ -2,6 +2,7 @@
 //!
 //! While there is no observer, a run reads one flag.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ impl fmt::Display for RunOutcome {
     }
 }
 
-/// A run that has ended, as a [`RunObserver`] sees it.
+/// A run that has ended, as its observers see it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EndedRun<'a> {
@@ -79,58 +80,32 @@ pub struct EndedRun<'a> {
     pub thread: &'a str,
     /// The outcome.
     pub outcome: RunOutcome,
+    /// The error of a failed run; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
+    pub error: Option<&'a (dyn Error + 'static)>,
     /// The time until the retry of a failed run, as the policy decided. `None` if it is not retried.
     pub retry_after: Option<Duration>,
 }
 
-/// Observes the runs of a controller; see [`ControllerHandle::observe_runs`](super::ControllerHandle::observe_runs).
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::controller::{EndedRun, RunObserver};
-/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
-/// use std::sync::{Arc, Mutex};
-/// use std::time::Duration;
-///
-/// #[derive(Default)]
-/// struct Journal(Mutex<Vec<String>>);
-///
-/// impl RunObserver for Journal {
-///     fn ended(&self, run: &EndedRun<'_>) {
-///         self.0.lock().unwrap().push(format!("{:?} {} ({})", run.key, run.outcome, run.reasons));
-///     }
-/// }
-///
-/// let pool = WorkerPool::builder().start()?;
-/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-/// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
-/// let journal = Arc::<Journal>::default();
-/// vms.observe_runs(journal.clone());
-/// vms.enqueue("vm-1");
-/// vms.wait(&"vm-1", Duration::from_secs(10))?;
-/// assert_eq!(*journal.0.lock().unwrap(), ["\"vm-1\" succeeded (manual)"]);
-/// # Ok::<_, BoxError>(())
-/// ```
-pub trait RunObserver: Send + Sync {
-    /// Called at the end of each run, on its thread, before the key can run again. A panic is logged.
-    fn ended(&self, run: &EndedRun<'_>);
-}
+/// Observes runs.
+pub(super) type RunObserver = Arc<dyn Fn(&EndedRun<'_>) + Send + Sync>;
 
 /// The observers of one controller.
-#[derive(Default)]
 pub(super) struct RunObservers {
     any: AtomicBool,
-    observers: Mutex<Vec<Arc<dyn RunObserver>>>,
+    observers: Mutex<Vec<RunObserver>>,
 }
 
 impl RunObservers {
+    pub(super) fn new(observers: Vec<RunObserver>) -> Self {
+        Self { any: AtomicBool::new(!observers.is_empty()), observers: Mutex::new(observers) }
+    }
+
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.any.load(Relaxed)
     }
 
-    pub(super) fn add(&self, observer: Arc<dyn RunObserver>) {
+    pub(super) fn add(&self, observer: RunObserver) {
         self.observers.lock().push(observer);
         self.any.store(true, Relaxed);
     }
@@ -138,7 +113,7 @@ impl RunObservers {
     pub(super) fn ended(&self, run: &EndedRun<'_>) {
         let observers = self.observers.lock().clone();
         for observer in observers {
-            shielded("an observer of runs", || observer.ended(run));
+            shielded("an observer of runs", || observer(run));
         }
     }
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
-use super::job::ErrorHook;
-use super::observers::RunObservers;
+use super::observers::{RunObserver, RunObservers};
 use super::rate::RateLimiter;
 use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
@@ -49,7 +48,7 @@ pub(super) struct StateSettings<K: Key> {
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
     pub(super) gates: Vec<NewGate<K>>,
-    pub(super) on_error: Option<ErrorHook<K>>,
+    pub(super) observers: Vec<RunObserver>,
 }
 
 /// The state of a controller, from its build on.
@@ -61,7 +60,6 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) failed: FailedKeys<K>,
     pub(super) suspended: SuspendedKeys<K>,
     pub(super) observers: RunObservers,
-    pub(super) on_error: Option<ErrorHook<K>>,
     /// The gates of the settings and of the watches.
     pub(super) gates: Gates,
     /// Whether a gate has asked for a resync.
@@ -140,8 +138,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
                 suspended: SuspendedKeys::new(clock.clone()),
-                observers: RunObservers::default(),
-                on_error: settings.on_error,
+                observers: RunObservers::new(settings.observers),
                 waiters: KeyWaiters::new(clock.clone()),
                 timeout,
                 unready_after: settings.unready_after,

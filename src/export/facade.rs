@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 
-use metrics::{Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::{Labels, MetricKind, MetricSink, MetricValue, of_controllers, of_manager};
 use crate::base::sync::Mutex;
-use crate::controller::{ControllerHandle, ControllerStatus, EndedRun, RunObserver};
+use crate::controller::{ControllerHandle, ControllerStatus, EndedRun};
 use crate::manager::{Manager, WeakManager};
 use crate::queue::Key;
 
@@ -57,14 +56,14 @@ impl MetricsExporter {
     /// of controllers that are added later. They use the recorder that is installed when the controller is added.
     #[must_use]
     pub fn new(manager: &Manager) -> Self {
-        manager.observe_runs(|controller| Arc::new(RunTimings::new(controller)));
+        manager.observe_runs(record_times);
         Self::of(Exported::Manager(manager.downgrade()))
     }
 
     /// Creates an exporter for one controller that belongs to no manager.
     #[must_use]
     pub fn of_controller<K: Key + Sync + fmt::Debug>(controller: &ControllerHandle<K>) -> Self {
-        controller.observe_runs(Arc::new(RunTimings::new(controller.name())));
+        controller.observe_runs(record_times(controller.name()));
         let controller = controller.clone();
         Self::of(Exported::Controller(Box::new(move || controller.status().shown())))
     }
@@ -133,29 +132,15 @@ impl MetricSink for FacadeSink {
     }
 }
 
-/// Records the durations of a controller's runs.
-struct RunTimings {
-    queue_duration: Histogram,
-    work_duration: Histogram,
-    reconcile_time: Histogram,
-}
-
-impl RunTimings {
-    /// Uses the currently installed recorder.
-    fn new(controller: &str) -> Self {
-        let labels = ["name", "controller"].map(|label| (label, controller.to_owned()));
-        Self {
-            queue_duration: histogram!("workqueue_queue_duration_seconds", &labels),
-            work_duration: histogram!("workqueue_work_duration_seconds", &labels),
-            reconcile_time: histogram!("controller_runtime_reconcile_time_seconds", &labels[1..]),
-        }
-    }
-}
-
-impl RunObserver for RunTimings {
-    fn ended(&self, run: &EndedRun<'_>) {
-        self.queue_duration.record(run.queued_for);
-        self.work_duration.record(run.took);
-        self.reconcile_time.record(run.took);
+/// Returns an observer that records the durations of a controller's runs. It uses the currently installed recorder.
+fn record_times(controller: &str) -> impl Fn(&EndedRun<'_>) + Send + Sync + 'static {
+    let labels = ["name", "controller"].map(|label| (label, controller.to_owned()));
+    let queue_duration = histogram!("workqueue_queue_duration_seconds", &labels);
+    let work_duration = histogram!("workqueue_work_duration_seconds", &labels);
+    let reconcile_time = histogram!("controller_runtime_reconcile_time_seconds", &labels[1..]);
+    move |run| {
+        queue_duration.record(run.queued_for);
+        work_duration.record(run.took);
+        reconcile_time.record(run.took);
     }
 }

@@ -12,7 +12,7 @@ use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, unless_it_panics};
 use crate::controller::{
-    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, RunObserver,
+    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, EndedRun,
 };
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
@@ -55,6 +55,9 @@ pub struct Component {
 
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
+/// Observes the runs of a controller.
+pub(super) type RunObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
+
 /// A [`ControllerHandle`] with keys of any type, as the manager uses it.
 pub(super) trait ManagedController: Send + Sync {
     /// Returns the handle itself.
@@ -63,7 +66,7 @@ pub(super) trait ManagedController: Send + Sync {
     /// Lets the controller run keys, because this process leads.
     fn lead(&self, fence: &Fence);
 
-    fn observe_runs(&self, observer: Arc<dyn RunObserver>);
+    fn observe_runs(&self, observer: RunObserver);
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
 
@@ -83,7 +86,7 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
         self.lead(fence);
     }
 
-    fn observe_runs(&self, observer: Arc<dyn RunObserver>) {
+    fn observe_runs(&self, observer: RunObserver) {
         self.observe_runs(observer);
     }
 

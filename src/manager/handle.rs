@@ -10,7 +10,7 @@ use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::thread::{ThreadOptions, shielded};
-use crate::controller::{ControllerHandle, RunObserver};
+use crate::controller::{ControllerHandle, EndedRun};
 use crate::queue::{EnqueueOutcome, Key};
 use crate::run::gate::GateKey;
 use crate::watch::source::SourceHandle;
@@ -161,10 +161,13 @@ impl Manager {
     /// Observes the runs of all controllers from now on, including controllers that are added later; see
     /// [`ControllerHandle::observe_runs`](crate::ControllerHandle::observe_runs).
     ///
-    /// `new` creates the observer of each controller, which it gets the name of. A panic of `new` is logged.
-    pub fn observe_runs<O: RunObserver + 'static>(&self, new: impl Fn(&str) -> Arc<O> + Send + Sync + 'static) {
+    /// `new` gets the name of a controller, and returns its observer. A panic of `new` is logged.
+    pub fn observe_runs<F>(&self, new: impl Fn(&str) -> F + Send + Sync + 'static)
+    where
+        F: Fn(&EndedRun<'_>) + Send + Sync + 'static,
+    {
         let add: AddObserver = Arc::new(move |name, controller| {
-            shielded("the observer of a manager's runs", || controller.observe_runs(new(name)));
+            shielded("the observer of a manager's runs", || controller.observe_runs(Box::new(new(name))));
         });
         self.inner.state.lock().observers.push(add);
         self.inner.add_observers();

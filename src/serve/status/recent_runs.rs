@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::Mutex;
-use crate::controller::{EndedRun, RunObserver, RunOutcome};
+use crate::controller::{EndedRun, RunOutcome};
 use crate::manager::Manager;
 use crate::queue::{KeyState, Reasons};
 use crate::run::ReadState;
@@ -57,7 +57,7 @@ impl RunLogs {
             let log = Arc::<RunLog>::default();
             let before = logs.0.lock().insert(controller.to_owned(), Arc::clone(&log));
             drop(before);
-            log
+            move |run: &EndedRun<'_>| log.add(run)
         });
     }
 
@@ -96,10 +96,8 @@ impl RunLog {
         runs.sort_by_key(|run| run.started);
         runs
     }
-}
 
-impl RunObserver for RunLog {
-    fn ended(&self, run: &EndedRun<'_>) {
+    fn add(&self, run: &EndedRun<'_>) {
         let recent = Arc::new(RecentRun {
             key: format!("{:?}", run.key),
             key_state: run.key.state_reader(),
@@ -134,7 +132,7 @@ mod tests {
     fn the_last_runs_are_kept_and_the_last_failures_apart() {
         let (log, queue, begin) = (RunLog::default(), WorkQueue::new(), crate::Clock::system().now());
         let add = |key: usize, start: usize, outcome: RunOutcome| {
-            log.ended(&EndedRun {
+            log.add(&EndedRun {
                 key: &TakenKey { controller: "vm", key: &key, queue: &queue },
                 reasons: Reasons::default(),
                 attempt: 1,
@@ -143,6 +141,7 @@ mod tests {
                 took: Duration::from_nanos(7),
                 thread: "pool-0",
                 outcome,
+                error: None,
                 retry_after: None,
             });
         };

@@ -263,7 +263,10 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
     })
     .retry(Exponential::new(SECOND, SECOND).jitter(0.0))
     .validate(|key| if *key == "invalid" { Err("not a key") } else { Ok(()) })
-    .on_error(move |failure| hook.lock().push((*failure.key, failure.error.to_string(), failure.retry_after)))
+    .observe_runs(move |run| {
+        let key = *run.key.as_any().downcast_ref::<Key>().unwrap();
+        hook.lock().extend(run.error.map(|error| (key, error.to_string(), run.retry_after)));
+    })
     .build()
     .unwrap()
     .start(&pool)

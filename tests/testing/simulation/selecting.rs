@@ -265,7 +265,11 @@ fn a_primary_controller_passes_every_setting_to_its_controller() {
     };
     let controller = PrimaryController::new("sites", Api::<DynamicObject>::of_kind(client, SITE), sync).controller(
         move |settings| {
-            let settings = settings.on_error(move |failure| failures.add(failure.error.to_string()));
+            let settings = settings.observe_runs(move |run| {
+                if let Some(error) = run.error {
+                    failures.add(error.to_string());
+                }
+            });
             settings.debounce(5 * SECOND, 5 * SECOND)
         },
     );
