@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::observers::EndedRun;
+use super::failed_keys::FailedKey;
+use super::observers::{EndedRun, RunOutcome};
 use super::rate::{check_max_concurrent, check_rate};
 use super::state::ControllerState;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
+use super::waiters::WaitError;
 use crate::base::error::StartError;
-use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::run::gate::{Gate, GateKey};
@@ -181,6 +183,141 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     #[must_use]
     pub fn metrics(&self) -> ControllerMetrics {
         self.state.metrics()
+    }
+
+    /// Returns the keys that will not be retried, with their last errors, the oldest first.
+    ///
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. With more, the controller
+    /// forgets the keys that were parked first: the metrics do not count them, and [`retry_now`](Self::retry_now) does
+    /// not run them.
+    #[must_use]
+    pub fn parked(&self) -> Vec<FailedKey<K>> {
+        self.state.failed.list(true)
+    }
+
+    /// Returns the keys that failed in their last run and will be retried, the oldest error first.
+    ///
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics)
+    /// counts all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
+    #[must_use]
+    pub fn failing(&self) -> Vec<FailedKey<K>> {
+        self.state.failing()
+    }
+
+    /// Enqueues all parked and failing keys now, regardless of backoff. Returns their number.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn retry_now(&self) -> usize {
+        let keys = self.state.failed.keys();
+        let queue = self.state.queue.because(Reasons::MANUAL);
+        queue.request_all(&mut keys.into_iter(), EnqueueMethod::Reschedule(Duration::ZERO).into()).total()
+    }
+
+    /// Forgets the failure of a key without running it. Returns whether the key was dismissed.
+    ///
+    /// The key leaves [`parked`](Self::parked) or [`failing`](Self::failing), the status and the metrics. For a failing
+    /// key, this cancels the scheduled run and all requests that share it. A parked key keeps a run that was requested
+    /// since. Later requests run the key as usual.
+    ///
+    /// Returns false if the key has not failed. Also returns false if a retry of the key is running now, because that
+    /// run decides.
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+    /// use homeostat::run::NoRetry;
+    /// use std::time::Duration;
+    ///
+    /// let pool = WorkerPool::builder().start()?;
+    /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Err("no such image".into()) };
+    /// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
+    /// vms.enqueue("vm-1");
+    /// vms.wait(&"vm-1", Duration::from_secs(10))?;
+    /// assert!(vms.dismiss(&"vm-1"));
+    /// assert!(vms.parked().is_empty());
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn dismiss(&self, key: &K) -> bool {
+        let mut gone = None;
+        let dismissed = self.state.dismiss(key, || {
+            let (cancelled, key) = self.state.queue.cancel_unless_processing(key);
+            gone = key;
+            cancelled
+        });
+        drop(gone);
+        dismissed
+    }
+
+    /// Blocks until a key is idle and its earlier changes have been handled.
+    ///
+    /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a
+    /// change when the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when
+    /// its listing returns. Then waits until `key` is idle: it is not queued or running, has no pending retry, and no
+    /// change waits for a debounce or a [minimum interval](crate::controller::ControllerBuilder::min_interval), for a
+    /// [gate](crate::run::Gate) or, from a [soft](crate::Subscriber::soft) subscriber, for the end of another delay.
+    ///
+    /// A run that the key itself requested for later does not count, nor does one that was requested for later without
+    /// a [reason](crate::Reasons). A suspended key with a pending request is not idle. No key runs before the initial
+    /// listings are complete: see [`wait_synced`](Self::wait_synced).
+    ///
+    /// Returns the outcome of the last run that started after this call. `None` if no run started, even if an earlier
+    /// run has ended meanwhile.
+    ///
+    /// The end of a run, a delivery from a source, a cancellation and the end of the controller wake it. The timeout
+    /// follows the controller's clock. Do not call this in a run of the same key or in a mapping of a source: it cannot
+    /// succeed there.
+    ///
+    /// In a run of **another controller of the same pool** (or the same manager), the wait occupies a thread of the
+    /// pool, which the awaited key may need. If all threads wait like this, none of the waits succeeds. Return from the
+    /// run instead and enqueue its key when the other one has changed, or give the awaited controller [its own
+    /// threads](crate::controller::ControllerBuilder::own_threads).
+    ///
+    /// # Errors
+    ///
+    /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::Stopped`] if the controller is stopped first.
+    /// - [`WaitError::Failed`] if the controller fails first.
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context, Controller, Watch, WorkerPool};
+    /// use homeostat::controller::RunOutcome;
+    /// use std::time::Duration;
+    ///
+    /// let vms = Watch::<&str, u64>::push();
+    /// vms.synced();
+    /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    /// let controller = Controller::builder("vm", reconcile).watch(vms.watch(), |event| event.key().copied()).build()?;
+    /// let pool = WorkerPool::builder().start()?;
+    /// let running = controller.start(&pool)?;
+    /// running.wait_synced(Duration::from_secs(10))?;
+    ///
+    /// vms.set("vm-1", 4);
+    /// running.wait(&"vm-1", Duration::from_secs(10))?;
+    /// assert_eq!(running.metrics().runs.successes, 1);
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
+        let state = &*self.state;
+        let deadline = state.clock.nanos().after(timeout);
+        // First, so that runs of the accepted changes are counted.
+        let wait = state.waiters.start(key);
+        let accepted = state.sources.accepted();
+        wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key))
+    }
+
+    /// Blocks until the initial listings of all sources are complete. Keys can run from then on.
+    ///
+    /// Returns at once if they are already complete, even after the controller has ended. The last initial listing and
+    /// the end of the controller wake it. The timeout follows the controller's clock. For a controller that has not
+    /// been started, this also waits for the start.
+    ///
+    /// # Errors
+    ///
+    /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::Stopped`] if the controller is stopped first.
+    /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source without a
+    ///   complete listing.
+    pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
+        let deadline = self.state.clock.nanos().after(timeout);
+        self.state.waiters.wait_until(deadline, || self.has_synced())
     }
 
     /// Returns the [gate](super::ControllerBuilder::gate) with this type, if the controller has one.

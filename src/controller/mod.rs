@@ -1,9 +1,7 @@
 //! Controllers: sources, a queue, a reconciler, and the rules that connect them.
 
 mod builder;
-mod conditions;
 mod control;
-mod failed;
 mod failed_keys;
 mod handle;
 mod job;
@@ -18,7 +16,6 @@ mod suspended_keys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiters;
-mod waiting;
 
 use std::fmt;
 use std::ops::Deref;

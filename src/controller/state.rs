@@ -9,7 +9,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
 use super::observers::{RunObserver, RunObservers};
 use super::rate::RateLimiter;
@@ -29,9 +28,29 @@ use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 use crate::run::gate::{Gate, GateHost, Gates, TakenKey};
-use crate::run::histogram::Counter;
+use crate::run::metrics::Counter;
 use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
+
+/// The conditions under which a controller takes keys. All must hold.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
+pub(super) struct RunConditions {
+    /// Whether the initial listings are complete.
+    pub(super) synced: bool,
+    /// Whether this process leads.
+    pub(super) leading: bool,
+    /// Whether the whole controller is suspended.
+    pub(super) suspended: bool,
+    /// Whether the controller has been stopped.
+    pub(super) stopped: bool,
+}
+
+impl RunConditions {
+    fn hold(self) -> bool {
+        self.synced && self.leading && !self.suspended && !self.stopped
+    }
+}
 
 /// Creates a gate for its controller.
 pub(super) type NewGate<K> = Box<dyn FnOnce(&GateHost<K>) -> Arc<dyn Gate> + Send>;

@@ -4,14 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::conditions::RunConditions;
 use super::failed_keys::FailedKey;
-use super::state::ControllerState;
+use super::state::{ControllerState, RunConditions};
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::ShownKey;
 use crate::base::time::Nanos;
 use crate::queue::{Key, KeyState, QueueMetrics};
-use crate::run::histogram::Histogram;
+use crate::run::metrics::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
 

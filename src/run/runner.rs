@@ -10,15 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::RunCounters;
+use super::metrics::{Counter, RunCounters};
 use super::outcome::{JudgedRun, RunJudge, RunResult};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::group::{Run, WorkerSlot};
+use crate::base::group::{Overrun, Run, WorkerSlot};
 use crate::base::text::ShownKey;
 use crate::base::thread::shielded;
-use crate::base::time::Nanos;
-use crate::queue::{Claim, Ending, Key, NoClaim, Reasons};
+use crate::base::time::{Nanos, Rounded};
+use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
@@ -307,4 +307,31 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     fn observe(&self, key: &K, outcome: &RunResult<'_>) {
         self.runs.hooks.observe(key, outcome, &self.cx, self.times);
     }
+}
+
+/// Counts and logs an overrun. Called by the watchdog.
+pub(crate) fn report_overrun<K: Key + fmt::Debug>(
+    controller: &str,
+    queue: &QueueShared<K>,
+    timeout: Duration,
+    overruns: &Counter,
+    overrun: &Overrun<'_>,
+) {
+    overruns.count();
+    let (thread, timeout) = (overrun.thread, Rounded(timeout));
+    shielded("the report of an overrun", || {
+        // Cloning and showing the key is user code. If the run ends now, the key may no longer belong to it.
+        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            let key = &ShownKey(&key);
+            log::warn!(
+                controller, thread, key:?, timeout:%;
+                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+            );
+        } else {
+            log::warn!(
+                controller, thread, timeout:%;
+                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+            );
+        }
+    });
 }

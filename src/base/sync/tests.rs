@@ -18,7 +18,7 @@ const ORDER: [&str; 21] = [
     "objects::members::shards::moves::Moves",
     "objects::members::shards::ShardsState",
     "controller::source_list::SourceEntries",
-    "controller::conditions::RunConditions",
+    "controller::state::RunConditions",
     "watch::core::CoreState",
     "watch::subscriber_buffer::BufferState",
     "watch::store::State",

@@ -13,12 +13,11 @@ use crate::base::group::{Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
-use crate::run::histogram::Counter;
+use crate::run::metrics::Counter;
 use crate::run::metrics::{self, RunCounters, WorkersMetrics};
-use crate::run::overrun::report_overrun;
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{RunSettings, Runner, boxed};
+use crate::run::runner::{RunSettings, Runner, boxed, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///

@@ -112,7 +112,7 @@ fn escape(line: &mut String, label: &str) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::run::histogram::Tallies;
+    use crate::run::metrics::Tallies;
 
     #[test]
     fn labels_are_escaped() {
