@@ -3,7 +3,7 @@
 //! Errors are kept for a bounded number of parked keys and of failing keys: the latest failures. Other failing keys are
 //! only counted: the queue keeps them too. Other parked keys are forgotten, so that they take no memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use crate::base::clock::Clock;
@@ -164,47 +164,33 @@ struct FailedKeyTable<K> {
 /// The parked or the failing keys.
 struct KeptErrors<K> {
     count: usize,
-    /// The places of the failures with kept errors.
-    places: Places,
-    failed: Vec<Option<FailedKey<K>>>,
+    /// The kept errors, by the number of the failure.
+    failed: HashMap<u64, FailedKey<K>, FastState>,
+    order: Order,
 }
 
-/// The places of failures by their numbers. The oldest failure has the lowest number. This type does not depend on the
-/// type of the keys, so it is compiled once.
+/// The numbers of the failures with kept errors. The oldest failure has the lowest number. This type does not depend on
+/// the type of the keys, so it is compiled once.
 #[derive(Default)]
-struct Places {
-    by_number: BTreeMap<u64, usize>,
-    /// The other places below the number of all places.
-    free: Vec<usize>,
-}
+struct Order(BTreeSet<u64>);
 
-impl Places {
-    /// Returns the place for a new failure: a free place, or else the next one after all others.
-    fn add(&mut self, number: u64) -> usize {
-        let place = self.free.pop().unwrap_or(self.by_number.len());
-        self.by_number.insert(number, place);
-        place
+impl Order {
+    fn add(&mut self, number: u64) {
+        self.0.insert(number);
     }
 
-    fn remove(&mut self, number: u64) -> Option<usize> {
-        let place = self.by_number.remove(&number)?;
-        self.free.push(place);
-        Some(place)
+    fn remove(&mut self, number: u64) {
+        self.0.remove(&number);
     }
 
-    /// Removes the oldest failure if there are more than `most`. Returns its place.
-    fn remove_surplus(&mut self, most: usize) -> Option<usize> {
-        if self.by_number.len() <= most {
-            return None;
-        }
-        let (_, place) = self.by_number.pop_first()?;
-        self.free.push(place);
-        Some(place)
+    /// Removes and returns the oldest failure if there are more than `most`.
+    fn remove_surplus(&mut self, most: usize) -> Option<u64> {
+        if self.0.len() > most { self.0.pop_first() } else { None }
     }
 
-    /// Returns the places, the oldest failure first.
-    fn list(&self) -> Vec<usize> {
-        self.by_number.values().copied().collect()
+    /// Returns all numbers, the oldest failure first.
+    fn list(&self) -> Vec<u64> {
+        self.0.iter().copied().collect()
     }
 }
 
@@ -213,7 +199,7 @@ type RemovedKeys<K> = ([Option<K>; 2], [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> FailedKeyTable<K> {
     fn new(most: usize) -> Self {
-        let kept = || KeptErrors { count: 0, places: Places::default(), failed: Vec::new() };
+        let kept = || KeptErrors { count: 0, failed: HashMap::default(), order: Order::default() };
         Self { known: HashMap::default(), failing: kept(), parked: kept(), number: 0, most }
     }
 
@@ -266,7 +252,7 @@ impl<K: Key> FailedKeyTable<K> {
     /// Returns the parked or the failing keys with their errors, the oldest failure first.
     fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let kept = if parked { &self.parked } else { &self.failing };
-        kept.places.list().into_iter().filter_map(|place| kept.failed[place].clone()).collect()
+        kept.order.list().iter().filter_map(|number| kept.failed.get(number).cloned()).collect()
     }
 
     fn keys(&self) -> Vec<K> {
@@ -282,18 +268,15 @@ impl<K> KeptErrors<K> {
     /// Adds a key. Returns the oldest one if there are more than `most`.
     fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
         self.count += 1;
-        let place = self.places.add(number);
-        if place == self.failed.len() {
-            self.failed.push(Some(failed));
-        } else {
-            self.failed[place] = Some(failed);
-        }
-        self.places.remove_surplus(most).and_then(|oldest| self.failed[oldest].take())
+        self.order.add(number);
+        self.failed.insert(number, failed);
+        self.order.remove_surplus(most).and_then(|oldest| self.failed.remove(&oldest))
     }
 
     fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
         self.count -= 1;
-        self.places.remove(number).and_then(|place| self.failed[place].take())
+        self.order.remove(number);
+        self.failed.remove(&number)
     }
 }
 

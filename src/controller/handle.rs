@@ -156,7 +156,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Returns the controller's part of the manager's health.
-    pub(crate) fn health(&self) -> ControllerHealth<K> {
+    pub(crate) fn health(&self) -> ControllerHealth {
         self.state.health()
     }
 
@@ -360,7 +360,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let state = &*self.state;
         let queue = &state.queue.shared;
         let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
-        let running = state.running().into_iter().map(|run| run.key);
+        let running = state.running_keys().into_iter().map(|(key, ..)| key);
         for key in running.chain(first).chain(state.failed.keys()).chain(state.suspended.list()) {
             visit(&state.taken(&key));
         }
@@ -368,7 +368,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Returns the status of the controller. Visits only the suspended keys and the failed keys with kept errors.
     #[must_use]
-    pub fn status(&self) -> ControllerStatus<K> {
+    pub fn status(&self) -> ControllerStatus {
         self.state.status()
     }
 }

@@ -28,8 +28,7 @@ use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 use crate::run::gate::{Gate, GateHost, Gates, TakenKey};
-use crate::run::metrics::Counter;
-use crate::run::metrics::RunCounters;
+use crate::run::metrics::{Counter, RunCounters};
 use crate::run::pool::Membership;
 
 /// The conditions under which a controller takes keys. All must hold.

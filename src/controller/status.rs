@@ -8,10 +8,8 @@ use super::failed_keys::FailedKey;
 use super::state::{ControllerState, RunConditions};
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::ShownKey;
-use crate::base::time::Nanos;
 use crate::queue::{Key, KeyState, QueueMetrics};
-use crate::run::metrics::Histogram;
-use crate::run::metrics::{self, WorkersMetrics};
+use crate::run::metrics::{self, Histogram, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// The counts and measurements of a controller.
@@ -60,7 +58,7 @@ pub struct ControllerMetrics {
     pub source_failures: u64,
 }
 
-/// The state of a controller at one moment.
+/// The state of a controller at one moment. Keys are formatted with `Debug`.
 ///
 /// # Examples
 ///
@@ -77,24 +75,24 @@ pub struct ControllerMetrics {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ControllerStatus<K> {
+pub struct ControllerStatus {
     /// The name.
     pub name: String,
     /// Whether keys are run, and the reason if not.
     pub phase: ControllerPhase,
     /// The active runs.
-    pub running: Vec<RunningKey<K>>,
+    pub running: Vec<RunningKey>,
     /// The key that has been ready longest, and its waiting time. A raised priority moves a key behind the others of
     /// its new level; then this may be a younger key at the head of a level.
-    pub oldest_waiting: Option<(K, Duration)>,
+    pub oldest_waiting: Option<(String, Duration)>,
     /// The delayed key that becomes due first, and its due time.
-    pub next_due: Option<(K, Instant)>,
+    pub next_due: Option<(String, Instant)>,
     /// Keys that failed in their last run and will be retried.
-    pub failing: Vec<FailedKey<K>>,
+    pub failing: Vec<FailedKey<String>>,
     /// Keys that will not be retried.
-    pub parked: Vec<FailedKey<K>>,
+    pub parked: Vec<FailedKey<String>>,
     /// Suspended keys.
-    pub suspended: Vec<K>,
+    pub suspended: Vec<String>,
     /// The states of the gates that show one, as lines of text. For keys divided among processes, the members of the
     /// group.
     pub gates: Vec<String>,
@@ -147,9 +145,9 @@ impl From<RunConditions> for ControllerPhase {
 /// An active run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RunningKey<K> {
-    /// The key.
-    pub key: K,
+pub struct RunningKey {
+    /// The key, formatted with `Debug`.
+    pub key: String,
     /// The name of the thread.
     pub thread: String,
     /// The time since the start of the run.
@@ -159,45 +157,16 @@ pub struct RunningKey<K> {
 }
 
 /// The controller's part of the manager's health. Does not visit queued keys.
-pub(crate) struct ControllerHealth<K> {
+pub(crate) struct ControllerHealth {
     pub(crate) phase: ControllerPhase,
     /// The active runs that are overruns.
-    pub(crate) overdue: Vec<RunningKey<K>>,
+    pub(crate) overdue: Vec<RunningKey>,
     pub(crate) sources: Vec<SourceStatus>,
     /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(crate) unready_after: Option<Duration>,
 }
 
-impl<K: fmt::Debug> ControllerHealth<K> {
-    /// Formats each key with `Debug`.
-    pub(crate) fn shown(self) -> ControllerHealth<String> {
-        let Self { phase, overdue, sources, unready_after } = self;
-        let overdue = overdue.into_iter().map(RunningKey::shown).collect();
-        ControllerHealth { phase, overdue, sources, unready_after }
-    }
-}
-
-impl<K: fmt::Debug> RunningKey<K> {
-    fn shown(self) -> RunningKey<String> {
-        let Self { key, thread, elapsed, overdue } = self;
-        RunningKey { key: format!("{:?}", ShownKey(&key)), thread, elapsed, overdue }
-    }
-}
-
 impl<K: Key> ControllerState<K> {
-    pub(super) fn health(&self) -> ControllerHealth<K> {
-        let phase = self.phase();
-        // An added source that has ended before its first listing never lists. That fails no controller, so nobody
-        // waits for it.
-        let is_awaited = |source: &&SourceHandle| phase == ControllerPhase::Syncing || !source.synced().is_given_up();
-        ControllerHealth {
-            phase,
-            overdue: self.running().into_iter().filter(|run| run.overdue).collect(),
-            sources: self.sources.handles().iter().filter(is_awaited).map(SourceHandle::status).collect(),
-            unready_after: self.unready_after,
-        }
-    }
-
     pub(super) fn source_statuses(&self) -> Vec<SourceStatus> {
         self.sources.handles().iter().map(SourceHandle::status).collect()
     }
@@ -219,18 +188,13 @@ impl<K: Key> ControllerState<K> {
         looks.into_iter().filter(is_here).collect()
     }
 
-    pub(super) fn running(&self) -> Vec<RunningKey<K>> {
-        let now = self.clock.nanos();
-        let runs = self.active_runs();
-        let runs = runs.iter().filter_map(|(slot, run)| {
+    /// Returns the keys that run, with their runs.
+    pub(super) fn running_keys(&self) -> Vec<(K, Arc<WorkerSlot>, Look)> {
+        let runs = self.active_runs().into_iter();
+        let runs = runs.filter_map(|(slot, run)| {
             let key = self.queue.shared.key_in_process(run.record)?;
             // Otherwise the record may already belong to another key.
-            slot.is_at(run).then(|| RunningKey {
-                key,
-                thread: slot.name.clone(),
-                elapsed: now.since(run.since),
-                overdue: slot.is_overdue(),
-            })
+            slot.is_at(&run).then_some((key, slot, run))
         });
         runs.collect()
     }
@@ -274,20 +238,49 @@ impl<K: Key> ControllerState<K> {
     pub(super) fn failing(&self) -> Vec<FailedKey<K>> {
         self.failed.list(false).into_iter().map(|failed| self.with_next_try(failed)).collect()
     }
+}
 
-    pub(super) fn status(&self) -> ControllerStatus<K> {
+impl<K: Key + fmt::Debug> ControllerState<K> {
+    pub(super) fn health(&self) -> ControllerHealth {
+        let phase = self.phase();
+        // An added source that has ended before its first listing never lists. That fails no controller, so nobody
+        // waits for it.
+        let is_awaited = |source: &&SourceHandle| phase == ControllerPhase::Syncing || !source.synced().is_given_up();
+        ControllerHealth {
+            phase,
+            overdue: self.running(WorkerSlot::is_overdue),
+            sources: self.sources.handles().iter().filter(is_awaited).map(SourceHandle::status).collect(),
+            unready_after: self.unready_after,
+        }
+    }
+
+    /// Returns the active runs on the slots for which `is_shown` returns true.
+    fn running(&self, is_shown: impl Fn(&WorkerSlot) -> bool) -> Vec<RunningKey> {
+        let now = self.clock.nanos();
+        let runs = self.running_keys().into_iter().filter(|(_, slot, _)| is_shown(slot));
+        let runs = runs.map(|(key, slot, run)| RunningKey {
+            key: show(&key),
+            thread: slot.name.clone(),
+            elapsed: now.since(run.since),
+            overdue: slot.is_overdue(),
+        });
+        runs.collect()
+    }
+
+    pub(super) fn status(&self) -> ControllerStatus {
         let now = self.clock.nanos();
         let shared = &self.queue.shared;
-        let due = shared.next_delayed().and_then(|(key, due)| Some((key, self.clock.instant(due)?)));
+        let due = shared.next_delayed().and_then(|(key, due)| Some((show(&key), self.clock.instant(due)?)));
+        let shown = |failed: Vec<FailedKey<K>>| failed.into_iter().map(|failed| failed.with_key(show)).collect();
         ControllerStatus {
             name: self.name.clone(),
             phase: self.phase(),
-            running: self.running(),
-            oldest_waiting: shared.oldest().map(|(key, since): (K, Nanos)| (key, now.since(since))),
+            running: self.running(|_| true),
+            oldest_waiting: shared.oldest().map(|(key, since)| (show(&key), now.since(since))),
             next_due: due,
-            failing: self.failing(),
-            parked: self.failed.list(true),
-            suspended: self.suspended.list(),
+            failing: shown(self.failing()),
+            parked: shown(self.failed.list(true)),
+            suspended: self.suspended.list().iter().map(show).collect(),
             gates: self.gates.statuses(),
             sources: self.source_statuses(),
             metrics: self.metrics(),
@@ -295,24 +288,6 @@ impl<K: Key> ControllerState<K> {
     }
 }
 
-impl<K: fmt::Debug> ControllerStatus<K> {
-    /// Returns the same status with each key formatted by `Debug`.
-    #[must_use]
-    pub fn shown(self) -> ControllerStatus<String> {
-        let show = |key: &K| format!("{:?}", ShownKey(key));
-        let failed = |failed: Vec<FailedKey<K>>| failed.into_iter().map(|failed| failed.with_key(show)).collect();
-        ControllerStatus {
-            name: self.name,
-            phase: self.phase,
-            running: self.running.into_iter().map(RunningKey::shown).collect(),
-            oldest_waiting: self.oldest_waiting.map(|(key, age)| (show(&key), age)),
-            next_due: self.next_due.map(|(key, due)| (show(&key), due)),
-            failing: failed(self.failing),
-            parked: failed(self.parked),
-            gates: self.gates,
-            suspended: self.suspended.iter().map(show).collect(),
-            sources: self.sources,
-            metrics: self.metrics,
-        }
-    }
+fn show<K: fmt::Debug>(key: &K) -> String {
+    format!("{:?}", ShownKey(key))
 }

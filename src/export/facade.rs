@@ -45,7 +45,7 @@ pub struct MetricsExporter {
 
 enum Exported {
     Manager(WeakManager),
-    Controller(Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>),
+    Controller(Box<dyn Fn() -> ControllerStatus + Send + Sync>),
 }
 
 /// The name and the labels of a gauge.
@@ -65,7 +65,7 @@ impl MetricsExporter {
     pub fn of_controller<K: Key + Sync + fmt::Debug>(controller: &ControllerHandle<K>) -> Self {
         controller.observe_runs(record_times(controller.name()));
         let controller = controller.clone();
-        Self::of(Exported::Controller(Box::new(move || controller.status().shown())))
+        Self::of(Exported::Controller(Box::new(move || controller.status())))
     }
 
     fn of(exported: Exported) -> Self {

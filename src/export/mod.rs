@@ -132,11 +132,7 @@ pub(crate) fn of_manager(sink: &mut impl MetricSink, manager: &ManagerStatus) {
 }
 
 /// Passes the metrics of controllers, and of sources that belong to none, to `sink`.
-pub(crate) fn of_controllers(
-    sink: &mut impl MetricSink,
-    controllers: &[ControllerStatus<String>],
-    sources: &[SourceStatus],
-) {
+pub(crate) fn of_controllers(sink: &mut impl MetricSink, controllers: &[ControllerStatus], sources: &[SourceStatus]) {
     sink.family("workqueue_depth", Gauge, "Keys ready to run.");
     for ControllerStatus { name, metrics, .. } in controllers {
         let queue = &metrics.queue;

@@ -70,9 +70,9 @@ pub(super) trait ManagedController: Send + Sync {
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
 
-    fn status(&self) -> ControllerStatus<String>;
+    fn status(&self) -> ControllerStatus;
 
-    fn health(&self) -> ControllerHealth<String>;
+    fn health(&self) -> ControllerHealth;
 
     fn metrics(&self) -> ControllerMetrics;
 }
@@ -94,12 +94,12 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
         self.visit_keys(visit);
     }
 
-    fn status(&self) -> ControllerStatus<String> {
-        self.status().shown()
+    fn status(&self) -> ControllerStatus {
+        self.status()
     }
 
-    fn health(&self) -> ControllerHealth<String> {
-        self.health().shown()
+    fn health(&self) -> ControllerHealth {
+        self.health()
     }
 
     fn metrics(&self) -> ControllerMetrics {

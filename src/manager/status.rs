@@ -55,7 +55,7 @@ pub struct ManagerStatus {
     /// The first component that failed, which stopped the manager, and its error with all sources.
     pub failure: Option<(String, String)>,
     /// Its controllers, by name.
-    pub controllers: Vec<ControllerStatus<String>>,
+    pub controllers: Vec<ControllerStatus>,
     /// Its pollers and watches, by name. The status of a controller contains the sources that it owns.
     pub sources: Vec<SourceStatus>,
 }
@@ -128,7 +128,7 @@ impl Manager {
 
     /// Returns the status of each controller without its keys, by name; see [`summary`](Self::summary).
     #[must_use]
-    pub fn controllers(&self) -> Vec<ControllerStatus<String>> {
+    pub fn controllers(&self) -> Vec<ControllerStatus> {
         let controllers = self.all_managed().into_iter();
         let summary = |(name, controller): (String, Arc<dyn ManagedController>)| {
             let health = controller.health();
@@ -149,7 +149,7 @@ impl Manager {
         controllers.map(summary).collect()
     }
 
-    fn status_with(&self, controllers: Vec<ControllerStatus<String>>) -> ManagerStatus {
+    fn status_with(&self, controllers: Vec<ControllerStatus>) -> ManagerStatus {
         let leader = self.leader();
         let since = leader.as_ref().and_then(Holder::since);
         let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
@@ -336,7 +336,7 @@ impl fmt::Display for ManagerStatus {
     }
 }
 
-fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>, now: Instant) -> fmt::Result {
+fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus, now: Instant) -> fmt::Result {
     let name = OneLine(&controller.name);
     for gate in &controller.gates {
         writeln!(f, "{name}: {}", OneLine(gate))?;

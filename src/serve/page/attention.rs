@@ -97,7 +97,7 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
     rows
 }
 
-fn of_runs(controller: &ControllerStatus<String>) -> impl Iterator<Item = Trouble<'_>> {
+fn of_runs(controller: &ControllerStatus) -> impl Iterator<Item = Trouble<'_>> {
     controller.running.iter().filter(|run| run.overdue).map(|run| Trouble {
         urgency: 1,
         chip: (ChipColour::Bad, "overdue"),

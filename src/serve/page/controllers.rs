@@ -73,7 +73,7 @@ fn run_time_of(sample: &HistorySample) -> Option<f64> {
 
 fn row(
     out: &mut String,
-    controller: &ControllerStatus<String>,
+    controller: &ControllerStatus,
     samples: &[HistorySample],
     recent: &[Arc<RecentRun>],
     scales: &Scales,

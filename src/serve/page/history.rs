@@ -84,7 +84,7 @@ impl History {
     }
 
     /// Adds a sample of each controller. Forgets removed controllers.
-    fn add(&self, controllers: &[ControllerStatus<String>], now: Nanos) {
+    fn add(&self, controllers: &[ControllerStatus], now: Nanos) {
         let is_known = |name: &str| controllers.iter().any(|controller| controller.name == name);
         self.runs.retain(is_known);
         let mut known = self.controllers.lock();

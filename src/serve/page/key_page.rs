@@ -24,7 +24,7 @@ pub(super) struct PageTime<'a> {
 pub(super) struct KeyStatus {
     key: String,
     state: KeyState,
-    running: Option<RunningKey<String>>,
+    running: Option<RunningKey>,
     failed: Option<FailedKey<String>>,
     suspended: bool,
     /// The oldest first.

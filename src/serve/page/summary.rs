@@ -103,7 +103,7 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
 
 /// Adds a line of figures for all controllers together.
 pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
-    let sum = |of: fn(&ControllerStatus<String>) -> usize| status.controllers.iter().map(of).sum::<usize>();
+    let sum = |of: fn(&ControllerStatus) -> usize| status.controllers.iter().map(of).sum::<usize>();
     let oldest = status.controllers.iter().filter_map(|controller| controller.oldest_waiting.as_ref());
     let oldest = oldest.map(|(_, age)| *age).max().unwrap_or(Duration::ZERO);
     let (active, most) = (sum(|each| each.metrics.runs.active), sum(|each| each.metrics.max_concurrent_reconciles));

@@ -50,7 +50,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("</section>");
 }
 
-fn active_runs(out: &mut String, active: &[(&ControllerStatus<String>, &RunningKey<String>)]) {
+fn active_runs(out: &mut String, active: &[(&ControllerStatus, &RunningKey)]) {
     if active.is_empty() {
         return;
     }

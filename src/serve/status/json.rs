@@ -71,7 +71,7 @@ fn health(results: &[CheckResult]) -> Value {
     json!({ "ok": all_ok(results), "checks": results.iter().map(check).collect::<Vec<_>>() })
 }
 
-fn of_controller(controller: &ControllerStatus<String>, recent: &[Arc<RecentRun>], now: Instant, most: usize) -> Value {
+fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: Instant, most: usize) -> Value {
     let metrics = &controller.metrics;
     let (runs, queue) = (&metrics.runs, &metrics.queue);
     let failed =
@@ -121,7 +121,7 @@ fn of_controller(controller: &ControllerStatus<String>, recent: &[Arc<RecentRun>
     })
 }
 
-fn active_run(run: &RunningKey<String>) -> Value {
+fn active_run(run: &RunningKey) -> Value {
     json!({ "key": run.key, "thread": run.thread, "ageSeconds": seconds(run.elapsed), "overdue": run.overdue })
 }
 

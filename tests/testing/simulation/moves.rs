@@ -79,7 +79,7 @@ impl Process {
 
     /// Returns the keys that have failed permanently.
     fn failed(&self) -> BTreeSet<u32> {
-        self.numbers.status().parked.iter().map(|failed| failed.key).collect()
+        self.numbers.parked().iter().map(|failed| failed.key).collect()
     }
 
     fn stop(self) {

@@ -96,7 +96,7 @@ fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     for key in KEYS {
         vms.suspend(key);
     }
-    keys.extend(vms.status().suspended.into_iter().map(str::to_owned));
+    keys.extend(vms.status().suspended);
     drop(vms);
     (keys, sim.trace())
 }

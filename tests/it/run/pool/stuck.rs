@@ -60,9 +60,9 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     // The run still blocks.
     assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec!["stuck-pool-0".to_owned()], 1));
     let mut running = vms.status().running;
-    running.sort_unstable_by_key(|run| run.key);
-    let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
-    assert_eq!(seen, [(1, "stuck-pool-0", OVERRUN, true), (2, "stuck-pool-1", Duration::ZERO, false)]);
+    running.sort_unstable_by_key(|run| run.key.clone());
+    let seen: Vec<_> = running.iter().map(|run| (&*run.key, &*run.thread, run.elapsed, run.overdue)).collect();
+    assert_eq!(seen, [("1", "stuck-pool-0", OVERRUN, true), ("2", "stuck-pool-1", Duration::ZERO, false)]);
     // Its key stays claimed: a request is kept for later, and does not start a run.
     assert_eq!(vms.enqueue(1), EnqueueOutcome::Rerun);
     drop(second);
