@@ -17,8 +17,8 @@ use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, terminal};
 use crate::run::gate::{Gate, GateHost};
-use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
+use crate::run::reconciler::RetryPolicy;
 use crate::run::runner::{Reconcile, boxed};
 use crate::watch::{Event, Poller, Subscriber, Watch};
 
@@ -301,8 +301,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
             .min_interval(min_interval)
             .thread_options(start.options.clone().unwrap_or_default())
             .timing(true);
-        let state = Unstarted::new(ControllerState::new(state, queue));
-        Ok(Controller { state, start, reconcile, policy, sources: sources.starts })
+        let unstarted = Unstarted { state: ControllerState::new(state, queue), started: false };
+        Ok(Controller { unstarted, start, reconcile, policy, sources: sources.starts })
     }
 
     fn check(&self) -> Result<(), StartError> {

@@ -17,8 +17,8 @@ use crate::run::fence::Fence;
 use crate::run::gate::{Admission, Permit};
 use crate::run::metrics::RunCounters;
 use crate::run::outcome::{Failed, RunResult};
-use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
+use crate::run::reconciler::RetryPolicy;
 use crate::run::runner::{KeyTurn, Reconcile, RunHooks, RunSettings, Runner, report_overrun};
 
 impl<K: Key> ControllerState<K> {

@@ -12,13 +12,11 @@ mod source;
 mod source_list;
 mod state;
 mod status;
-mod suspended_keys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiters;
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 pub use self::builder::ControllerBuilder;
@@ -42,9 +40,9 @@ use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
-use crate::run::policy::RetryPolicy;
 use crate::run::pool::WorkerPool;
 use crate::run::reconciler::Reconciler;
+use crate::run::reconciler::RetryPolicy;
 use crate::run::runner::Reconcile;
 
 /// A reconciler with its sources of keys and its queue.
@@ -88,37 +86,17 @@ use crate::run::runner::Reconcile;
 /// or if a [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
-    state: Unstarted<K>,
+    unstarted: Unstarted<K>,
     start: StartSettings,
     reconcile: Reconcile<K>,
     policy: Box<dyn RetryPolicy<K>>,
     sources: Vec<SourceStart<K>>,
 }
 
-/// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the
-/// controller.
+/// The state of a controller. Its drop stops the controller, unless `started`: then a [`Running`] stops it.
 struct Unstarted<K: Key> {
     state: Arc<ControllerState<K>>,
     started: bool,
-}
-
-impl<K: Key> Unstarted<K> {
-    fn new(state: Arc<ControllerState<K>>) -> Self {
-        Self { state, started: false }
-    }
-
-    /// Lets the controller continue when this value is dropped. From now on, a [`Running`] stops it.
-    fn started(mut self) {
-        self.started = true;
-    }
-}
-
-impl<K: Key> Deref for Unstarted<K> {
-    type Target = Arc<ControllerState<K>>;
-
-    fn deref(&self) -> &Arc<ControllerState<K>> {
-        &self.state
-    }
 }
 
 impl<K: Key> Drop for Unstarted<K> {
@@ -142,13 +120,13 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.state.name
+        &self.unstarted.state.name
     }
 
     /// Returns a handle. It works before the start and after the end.
     #[must_use]
     pub fn handle(&self) -> ControllerHandle<K> {
-        ControllerHandle::new(Arc::clone(&self.state))
+        ControllerHandle::new(Arc::clone(&self.unstarted.state))
     }
 
     /// Starts the sources, and runs the keys on `pool`. Returns without waiting for the initial listings.
@@ -171,9 +149,9 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         leading: bool,
         inherited: &ThreadOptions,
     ) -> Result<Running<ControllerHandle<K>>, StartError> {
-        let Self { state: unstarted, start, reconcile, policy, sources } = self;
+        let Self { mut unstarted, start, reconcile, policy, sources } = self;
         let StartSettings { debounce, sync_timeout, own_threads, grace, options } = start;
-        let state = Arc::clone(&unstarted);
+        let state = Arc::clone(&unstarted.state);
         let options = options.unwrap_or_else(|| inherited.clone());
         let name = state.name.as_str();
         let own_pool = match own_threads {
@@ -206,7 +184,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
         let mut body =
             ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control: None, own_pool };
-        unstarted.started();
+        unstarted.started = true;
         let sources = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
         let control = sources.and_then(|()| {
             let now = state.clock.nanos();
@@ -232,10 +210,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
 impl<K: Key> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
-            .field("name", &self.state.name)
+            .field("name", &self.unstarted.state.name)
             .field("sources", &self.sources.len())
-            .field("max_concurrent_reconciles", &*self.state.max_concurrent.lock())
-            .field("reconcile_timeout", &self.state.timeout)
+            .field("max_concurrent_reconciles", &*self.unstarted.state.max_concurrent.lock())
+            .field("reconcile_timeout", &self.unstarted.state.timeout)
             .finish_non_exhaustive()
     }
 }

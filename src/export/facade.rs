@@ -133,7 +133,7 @@ impl MetricSink for FacadeSink {
 }
 
 /// Returns an observer that records the durations of a controller's runs. It uses the currently installed recorder.
-fn record_times(controller: &str) -> impl Fn(&EndedRun<'_>) + Send + Sync + 'static {
+fn record_times(controller: &str) -> impl Fn(&EndedRun<'_>) + Send + Sync + use<> {
     let labels = ["name", "controller"].map(|label| (label, controller.to_owned()));
     let queue_duration = histogram!("workqueue_queue_duration_seconds", &labels);
     let work_duration = histogram!("workqueue_work_duration_seconds", &labels);

@@ -7,7 +7,6 @@ pub(crate) mod fence;
 pub(crate) mod gate;
 pub(crate) mod metrics;
 pub(crate) mod outcome;
-pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod reconciler;
 pub(crate) mod retry_after;
@@ -20,8 +19,7 @@ pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Termin
 pub use self::fence::{Fence, TermLimit};
 pub use self::gate::{Admission, Gate, GateHost, GateKey, GateSource, Gates, Permit, ReadState, Release};
 pub use self::metrics::{Histogram, WorkersMetrics};
-pub use self::policy::{Failure, NoRetry, RetryDecision, RetryPolicy};
 pub use self::pool::{PoolBuilder, WorkerPool};
-pub use self::reconciler::{Action, Reconciler};
+pub use self::reconciler::{Action, Failure, NoRetry, Reconciler, RetryDecision, RetryPolicy};
 pub use self::retry_after::RetryAfter;
 pub use self::workers::{Workers, WorkersControl};

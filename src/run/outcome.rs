@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use super::metrics::RunCounters;
-use super::policy::RetryDecision;
+use super::reconciler::RetryDecision;
 use super::reconciler::{Action, Follow};
 use super::retry_after::RetryAfter;
 use crate::base::backoff::Draws;

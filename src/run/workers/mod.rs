@@ -14,8 +14,8 @@ use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::metrics::{self, Counter, RunCounters, WorkersMetrics};
-use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
+use crate::run::reconciler::RetryPolicy;
 use crate::run::runner::{RunSettings, Runner, boxed, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
