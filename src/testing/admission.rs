@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::case::{Ends, Given, Subject, TestCase, check, sealed};
+use super::case::{CaseContext, Ends, Subject, TestCase, check, sealed};
 use super::client::{TestClient, json_of};
 use super::config::Give;
 use super::difference::{Mismatch, of_texts, pretty};
@@ -74,7 +74,7 @@ use crate::serve::{
 /// ])
 /// .run(|given| vms(given.client().clone()));
 /// ```
-pub type AdmissionTestCase = TestCase<OfAdmission>;
+pub type AdmissionTestCase = TestCase<AdmissionSubject>;
 
 /// A table of cases for the admission of a kind.
 ///
@@ -101,13 +101,13 @@ pub type AdmissionTestCase = TestCase<OfAdmission>;
 ///     "      +)",
 /// ]);
 /// ```
-pub type AdmissionTable = Table<OfAdmission>;
+pub type AdmissionTable = Table<AdmissionSubject>;
 
 /// Puts an object into the client of a case.
 type GiveStored = dyn Fn(&TestClient) + Send + Sync;
 
 /// A request to write an object, for the admission of its kind.
-pub struct OfAdmission {
+pub struct AdmissionSubject {
     operation: AdmissionOperation,
     kind: Kind,
     key: ObjectKey,
@@ -137,18 +137,18 @@ pub enum AdmissionDecision {
     Forbidden(String),
 }
 
-impl sealed::Sealed for OfAdmission {
+impl sealed::Sealed for AdmissionSubject {
     fn give(&self) -> Option<Give> {
         let stored = Arc::clone(self.stored.as_ref()?);
         Some(Box::new(move |client| stored(client)))
     }
 }
 
-impl Subject for OfAdmission {
+impl Subject for AdmissionSubject {
     type Outcome = AdmissionDecision;
 }
 
-impl TestCase<OfAdmission> {
+impl TestCase<AdmissionSubject> {
     /// Creates a case for a request that creates an object.
     pub fn create(name: impl Into<String>, object: &impl Sample) -> Self {
         let object = object.sample();
@@ -183,7 +183,7 @@ impl TestCase<OfAdmission> {
     ) -> Self {
         let stored =
             old.cloned().map(|old| -> Arc<GiveStored> { Arc::new(move |client: &TestClient| client.give(&old)) });
-        let subject = OfAdmission {
+        let subject = AdmissionSubject {
             operation,
             kind: object.kind(),
             key: object.key(),
@@ -254,14 +254,14 @@ impl TestCase<OfAdmission> {
     }
 }
 
-impl Table<OfAdmission> {
+impl Table<AdmissionSubject> {
     /// Runs all cases, each with a new client, clock and kind. `make` returns the kind with its schema and hooks.
     ///
     /// # Panics
     ///
     /// Panics with the report of [`check`](Self::check) if a case fails.
     #[track_caller]
-    pub fn run(&self, make: impl Fn(&Given<'_>) -> ServedResource) {
+    pub fn run(&self, make: impl Fn(&CaseContext<'_>) -> ServedResource) {
         if let Err(mismatches) = self.check(make) {
             panic!("{mismatches}");
         }
@@ -272,15 +272,16 @@ impl Table<OfAdmission> {
     /// # Errors
     ///
     /// Returns a report of all mismatches, by case.
-    pub fn check(&self, make: impl Fn(&Given<'_>) -> ServedResource) -> Result<(), String> {
-        let run = |resource: &ServedResource, subject: &OfAdmission, _: &Given<'_>, mismatches: &mut Vec<Mismatch>| {
-            subject.decide(resource, mismatches)
-        };
+    pub fn check(&self, make: impl Fn(&CaseContext<'_>) -> ServedResource) -> Result<(), String> {
+        let run = |resource: &ServedResource,
+                   subject: &AdmissionSubject,
+                   _: &CaseContext<'_>,
+                   mismatches: &mut Vec<Mismatch>| { subject.decide(resource, mismatches) };
         self.check_each(|case| check(case, &make, &run))
     }
 }
 
-impl OfAdmission {
+impl AdmissionSubject {
     fn decide(&self, resource: &ServedResource, mismatches: &mut Vec<Mismatch>) -> Result<AdmissionDecision, BoxError> {
         let Self { operation, kind, key, object, user, status, dry_run, .. } = self;
         let request = AdmissionRequest {
@@ -321,10 +322,10 @@ impl OfAdmission {
     }
 }
 
-impl fmt::Debug for OfAdmission {
+impl fmt::Debug for AdmissionSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, kind, key, .. } = self;
-        f.debug_struct("OfAdmission")
+        f.debug_struct("AdmissionSubject")
             .field("operation", operation)
             .field("kind", kind)
             .field("key", key)

@@ -18,8 +18,8 @@ use crate::rt::{Chain, panic_message};
 use crate::run::BoxError;
 use crate::sub::{Config, ErrorClass};
 
-/// The type of a case's run: [`OfStep`](super::OfStep), [`OfKey`](super::OfKey) or, with feature `serve`,
-/// `OfAdmission`.
+/// The type of a case's run: [`StepSubject`](super::StepSubject), [`KeySubject`](super::KeySubject) or, with feature `serve`,
+/// `AdmissionSubject`.
 pub trait Subject: sealed::Sealed {
     /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;
@@ -80,7 +80,7 @@ pub struct TestCase<S: Subject> {
     then: Vec<TestCase<S>>,
 }
 
-type Hook = Box<dyn Fn(&Given<'_>) + Send + Sync>;
+type Hook = Box<dyn Fn(&CaseContext<'_>) + Send + Sync>;
 type Verify<O> = Box<dyn Fn(&Result<O, BoxError>) + Send + Sync>;
 /// The description of the expected error, and the check.
 type ErrorCheck = (String, Box<dyn Fn(&BoxError) -> bool + Send + Sync>);
@@ -117,14 +117,14 @@ pub(super) enum Ends<O> {
 /// });
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct CaseContext<'a> {
     pub(super) name: &'a str,
     pub(super) clock: &'a ManualClock,
     metadata: &'a BTreeMap<String, Box<dyn Any + Send + Sync>>,
     states: &'a ConfigStates,
 }
 
-impl Given<'_> {
+impl CaseContext<'_> {
     /// Returns the name of the case.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -200,13 +200,13 @@ impl<S: Subject> TestCase<S> {
         Self { now: Some(now.into()), ..self }
     }
 
-    /// Adds a value for the closures, which [`Given::metadata`] returns.
+    /// Adds a value for the closures, which [`CaseContext::metadata`] returns.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Any + Send + Sync) -> Self {
         self.metadata.insert(name.into(), Box::new(value));
         self
     }
 
-    /// Adds another config, which [`Given::config_named`] returns.
+    /// Adds another config, which [`CaseContext::config_named`] returns.
     pub fn config(mut self, name: impl Into<String>, config: ConfigCase) -> Self {
         self.configs.insert(name.into(), config);
         self
@@ -256,12 +256,12 @@ impl<S: Subject> TestCase<S> {
 
     /// Calls `prepare` before the run, with all given objects in place. A panic of `prepare` fails the case, and skips
     /// the run.
-    pub fn prepare(self, prepare: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
+    pub fn prepare(self, prepare: impl Fn(&CaseContext<'_>) + Send + Sync + 'static) -> Self {
         Self { prepare: Some(Box::new(prepare)), ..self }
     }
 
     /// Calls `clean_up` at the end, even after a failure. A panic of `clean_up` fails the case.
-    pub fn clean_up(self, clean_up: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
+    pub fn clean_up(self, clean_up: impl Fn(&CaseContext<'_>) + Send + Sync + 'static) -> Self {
         Self { clean_up: Some(Box::new(clean_up)), ..self }
     }
 
@@ -303,12 +303,12 @@ impl<S: Subject> fmt::Debug for TestCase<S> {
 
 /// Runs a reconciler for a case, and adds the mismatches that only this type of run can see.
 pub(super) type RunReconciler<'a, S, R> =
-    &'a dyn Fn(&R, &S, &Given<'_>, &mut Vec<Mismatch>) -> Result<<S as Subject>::Outcome, BoxError>;
+    &'a dyn Fn(&R, &S, &CaseContext<'_>, &mut Vec<Mismatch>) -> Result<<S as Subject>::Outcome, BoxError>;
 
 /// Runs a case, and returns all mismatches.
 pub(super) fn check<S: Subject, R>(
     case: &TestCase<S>,
-    make: &dyn Fn(&Given<'_>) -> R,
+    make: &dyn Fn(&CaseContext<'_>) -> R,
     call: RunReconciler<'_, S, R>,
 ) -> Vec<Mismatch> {
     let runs = case.runs();
@@ -373,8 +373,8 @@ impl World {
         }
     }
 
-    fn given<'a, S: Subject>(&'a self, case: &'a TestCase<S>) -> Given<'a> {
-        Given { name: &case.name, clock: &self.clock, metadata: &case.metadata, states: &self.states }
+    fn given<'a, S: Subject>(&'a self, case: &'a TestCase<S>) -> CaseContext<'a> {
+        CaseContext { name: &case.name, clock: &self.clock, metadata: &case.metadata, states: &self.states }
     }
 
     /// Returns whether further runs can follow.

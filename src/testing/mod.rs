@@ -126,9 +126,9 @@ mod trace;
 mod writes;
 
 #[cfg(feature = "serve")]
-pub use self::admission::{AdmissionDecision, AdmissionTable, AdmissionTestCase, OfAdmission};
+pub use self::admission::{AdmissionDecision, AdmissionSubject, AdmissionTable, AdmissionTestCase};
 pub use self::api_server::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
-pub use self::case::{Given, Subject, TestCase};
+pub use self::case::{CaseContext, Subject, TestCase};
 pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;
 pub use self::factory::{Factory, Sample};
@@ -136,6 +136,6 @@ pub use self::machine::SimulatedMachine;
 pub use self::reactor::{Call, Reactor, Verb};
 pub use self::simulation::{SimulatedTurn, Simulation};
 pub use self::subjects::{
-    OfKey, OfStep, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, SubReconcilerTestCase,
+    KeySubject, ReconcilerTable, ReconcilerTestCase, StepSubject, SubReconcilerTable, SubReconcilerTestCase,
 };
 pub use self::table::Table;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::case::{Ends, Given, Subject, TestCase, check, sealed};
+use super::case::{CaseContext, Ends, Subject, TestCase, check, sealed};
 use super::client::json_of;
 use super::config::{Give, give};
 use super::difference::{Mismatch, pretty};
@@ -20,10 +20,10 @@ use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconci
 /// # Examples
 ///
 /// See [the module](super).
-pub type SubReconcilerTestCase<T> = TestCase<OfStep<T>>;
+pub type SubReconcilerTestCase<T> = TestCase<StepSubject<T>>;
 
 /// A table of cases for a sub-reconciler.
-pub type SubReconcilerTable<T> = Table<OfStep<T>>;
+pub type SubReconcilerTable<T> = Table<StepSubject<T>>;
 
 /// A case for a whole reconciler: one run for one key.
 ///
@@ -55,13 +55,13 @@ pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 /// ])
 /// .run(|given| ResourceReconciler::of_kind("app", APP, given.config(), step));
 /// ```
-pub type ReconcilerTestCase = TestCase<OfKey>;
+pub type ReconcilerTestCase = TestCase<KeySubject>;
 
 /// A table of cases for a whole reconciler.
-pub type ReconcilerTable = Table<OfKey>;
+pub type ReconcilerTable = Table<KeySubject>;
 
 /// The run of a sub-reconciler for a resource.
-pub struct OfStep<T> {
+pub struct StepSubject<T> {
     resource: T,
     expected: Option<T>,
     given: Vec<(&'static str, Box<dyn Stashed>)>,
@@ -71,36 +71,40 @@ pub struct OfStep<T> {
 
 /// The run of a reconciler for a key.
 #[derive(Debug)]
-pub struct OfKey(ObjectKey);
+pub struct KeySubject(ObjectKey);
 
-impl<T: Object> sealed::Sealed for OfStep<T> {
+impl<T: Object> sealed::Sealed for StepSubject<T> {
     fn give(&self) -> Option<Give> {
         Some(give(&self.resource))
     }
 }
 
-impl<T: Object> Subject for OfStep<T> {
+impl<T: Object> Subject for StepSubject<T> {
     type Outcome = Flow;
 }
 
-impl sealed::Sealed for OfKey {
+impl sealed::Sealed for KeySubject {
     fn give(&self) -> Option<Give> {
         None
     }
 }
 
-impl Subject for OfKey {
+impl Subject for KeySubject {
     type Outcome = Action;
 }
 
-impl<T: Object> TestCase<OfStep<T>> {
+impl<T: Object> TestCase<StepSubject<T>> {
     /// Creates a case for a resource. The clients have the resource, and the sub-reconciler gets it.
     ///
     /// Missing metadata is filled in, as [`Factory::created`](super::Factory::created) does. By default the case
     /// expects that the resource and the stash do not change, and that the result is [`Flow::proceed`].
     pub fn new(name: impl Into<String>, resource: &impl Sample<Object = T>) -> Self {
         let resource = whole(resource.sample(), 0);
-        Self::with(name, OfStep { resource, expected: None, given: Vec::new(), stashed: Vec::new() }, Flow::proceed())
+        Self::with(
+            name,
+            StepSubject { resource, expected: None, given: Vec::new(), stashed: Vec::new() },
+            Flow::proceed(),
+        )
     }
 
     /// Puts a value into the stash before the run. By default the case expects it to stay there.
@@ -137,11 +141,11 @@ impl<T: Object> TestCase<OfStep<T>> {
     }
 }
 
-impl TestCase<OfKey> {
+impl TestCase<KeySubject> {
     /// Creates a case for the key of an object, which does not have to exist. By default the case expects
     /// [`Action::await_change`].
     pub fn new(name: impl Into<String>, object: &impl Sample) -> Self {
-        Self::with(name, OfKey(object.sample().key()), Action::await_change())
+        Self::with(name, KeySubject(object.sample().key()), Action::await_change())
     }
 
     /// Expects the run to return this action.
@@ -151,14 +155,14 @@ impl TestCase<OfKey> {
     }
 }
 
-impl<T: Object> Table<OfStep<T>> {
+impl<T: Object> Table<StepSubject<T>> {
     /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Panics
     ///
     /// Panics with the report of [`check`](Self::check) if a case fails.
     #[track_caller]
-    pub fn run<R: SubReconciler<T>>(&self, make: impl Fn(&Given<'_>) -> R) {
+    pub fn run<R: SubReconciler<T>>(&self, make: impl Fn(&CaseContext<'_>) -> R) {
         if let Err(mismatches) = self.check(make) {
             panic!("{mismatches}");
         }
@@ -169,19 +173,19 @@ impl<T: Object> Table<OfStep<T>> {
     /// # Errors
     ///
     /// Returns a report of all mismatches, by case.
-    pub fn check<R: SubReconciler<T>>(&self, make: impl Fn(&Given<'_>) -> R) -> Result<(), String> {
+    pub fn check<R: SubReconciler<T>>(&self, make: impl Fn(&CaseContext<'_>) -> R) -> Result<(), String> {
         self.check_each(|case| check(case, &make, &step))
     }
 }
 
-impl Table<OfKey> {
+impl Table<KeySubject> {
     /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Panics
     ///
     /// Panics with the report of [`check`](Self::check) if a case fails.
     #[track_caller]
-    pub fn run<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) {
+    pub fn run<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&CaseContext<'_>) -> R) {
         if let Err(mismatches) = self.check(make) {
             panic!("{mismatches}");
         }
@@ -192,22 +196,22 @@ impl Table<OfKey> {
     /// # Errors
     ///
     /// Returns a report of all mismatches, by case.
-    pub fn check<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) -> Result<(), String> {
-        let run = |reconciler: &R, subject: &OfKey, given: &Given<'_>, _: &mut Vec<Mismatch>| {
+    pub fn check<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&CaseContext<'_>) -> R) -> Result<(), String> {
+        let run = |reconciler: &R, subject: &KeySubject, given: &CaseContext<'_>, _: &mut Vec<Mismatch>| {
             reconciler.reconcile(&context(given), &subject.0).map_err(Into::into)
         };
         self.check_each(|case| check(case, &make, &run))
     }
 }
 
-fn context(given: &Given<'_>) -> Context {
+fn context(given: &CaseContext<'_>) -> Context {
     Context::detached_with(given.clock.clock(), CancellationToken::new())
 }
 
 fn step<T: Object, R: SubReconciler<T>>(
     reconciler: &R,
-    subject: &OfStep<T>,
-    given: &Given<'_>,
+    subject: &StepSubject<T>,
+    given: &CaseContext<'_>,
     mismatches: &mut Vec<Mismatch>,
 ) -> Result<Flow, BoxError> {
     let mut resource = subject.resource.clone();
@@ -223,7 +227,7 @@ fn step<T: Object, R: SubReconciler<T>>(
     result
 }
 
-impl<T> OfStep<T> {
+impl<T> StepSubject<T> {
     fn check_stash(&self, stash: &Stash, mismatches: &mut Vec<Mismatch>) {
         let mut expected: BTreeMap<_, _> = self.given.iter().map(|(name, value)| (*name, Some(&**value))).collect();
         expected.extend(self.stashed.iter().map(|(name, value)| (*name, value.as_deref())));
@@ -254,8 +258,11 @@ impl<T> OfStep<T> {
     }
 }
 
-impl<T> fmt::Debug for OfStep<T> {
+impl<T> fmt::Debug for StepSubject<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfStep").field("given", &self.given).field("stashed", &self.stashed).finish_non_exhaustive()
+        f.debug_struct("StepSubject")
+            .field("given", &self.given)
+            .field("stashed", &self.stashed)
+            .finish_non_exhaustive()
     }
 }

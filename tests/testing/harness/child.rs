@@ -3,7 +3,7 @@
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, Object, ValueRef};
 use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
-use homeostat::testing::{Factory, Given, Reactor, SubReconcilerTable, Verb};
+use homeostat::testing::{CaseContext, Factory, Reactor, SubReconcilerTable, Verb};
 use serde_json::{Value, json};
 
 use super::support::{Case, app};
@@ -12,7 +12,7 @@ const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
 /// Returns a sub-reconciler that copies `spec.data` of an app into a config map, and writes the map's name into
 /// `status.map`.
-fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
+fn mapped(_: &CaseContext<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
         |_: &SubContext<'_>, app: &mut DynamicObject| {

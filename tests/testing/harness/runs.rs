@@ -308,7 +308,8 @@ fn a_further_run_of_a_whole_reconciler_sees_earlier_writes() {
         )
     };
     let table = |second| ReconcilerTable::new([grows("one", 1).given(&app("shop")).then(second)]);
-    let make = |given: &homeostat::testing::Given<'_>| ResourceReconciler::of_kind("app", APP, given.config(), grow);
+    let make =
+        |given: &homeostat::testing::CaseContext<'_>| ResourceReconciler::of_kind("app", APP, given.config(), grow);
     table(grows("two", 2)).run(make);
     let report = table(grows("two", 1)).check(make).unwrap_err();
     assert!(report.contains("then \"two\": status update App.example.com default/shop differs"), "{report}");
