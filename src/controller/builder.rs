@@ -8,7 +8,7 @@ use super::observers::EndedRun;
 use super::rate::{check_max_concurrent, check_rate};
 use super::source::Sources;
 use super::state::{ControllerState, StateSettings};
-use super::{Controller, Unstarted};
+use super::{Controller, StartSettings, Unstarted};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
@@ -41,15 +41,6 @@ pub struct ControllerBuilder<K: Key> {
     policy: Box<dyn RetryPolicy<K>>,
     min_interval: Duration,
     sources: Sources<K>,
-}
-
-/// The settings for the start of a controller.
-pub(super) struct StartSettings {
-    pub(super) debounce: Option<(Duration, Duration)>,
-    pub(super) sync_timeout: Duration,
-    pub(super) own_threads: Option<usize>,
-    pub(super) grace: Duration,
-    pub(super) options: Option<ThreadOptions>,
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {

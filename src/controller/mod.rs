@@ -18,6 +18,7 @@ mod waiters;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::builder::ControllerBuilder;
 pub use self::control::ControllerError;
@@ -29,7 +30,6 @@ pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::WaitError;
 
-use self::builder::StartSettings;
 use self::control::ControlTask;
 use self::job::ControllerJob;
 use self::running::{ControllerBody, control_thread};
@@ -91,6 +91,15 @@ pub struct Controller<K: Key> {
     reconcile: Reconcile<K>,
     policy: Box<dyn RetryPolicy<K>>,
     sources: Vec<SourceStart<K>>,
+}
+
+/// The settings for the start of a controller.
+struct StartSettings {
+    debounce: Option<(Duration, Duration)>,
+    sync_timeout: Duration,
+    own_threads: Option<usize>,
+    grace: Duration,
+    options: Option<ThreadOptions>,
 }
 
 /// The state of a controller. Its drop stops the controller, unless `started`: then a [`Running`] stops it.

@@ -56,7 +56,7 @@ pub struct Component {
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
 /// Observes the runs of a controller.
-pub(super) type RunObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
+pub(super) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
 
 /// A [`ControllerHandle`] with keys of any type, as the manager uses it.
 pub(super) trait ManagedController: Send + Sync {
@@ -66,7 +66,7 @@ pub(super) trait ManagedController: Send + Sync {
     /// Lets the controller run keys, because this process leads.
     fn lead(&self, fence: &Fence);
 
-    fn observe_runs(&self, observer: RunObserver);
+    fn observe_runs(&self, observer: BoxedObserver);
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
 
@@ -86,7 +86,7 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
         self.lead(fence);
     }
 
-    fn observe_runs(&self, observer: RunObserver) {
+    fn observe_runs(&self, observer: BoxedObserver) {
         self.observe_runs(observer);
     }
 
