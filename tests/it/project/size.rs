@@ -17,8 +17,8 @@ const MOST_LINES: usize = 16_606;
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
 const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 32), ("The path of a stop", 33)];
 
-/// The features of the core itself.
-const CORE_FEATURES: [&str; 2] = ["signals", "metrics"];
+/// The feature of the core itself.
+const CORE_FEATURES: [&str; 1] = ["signals"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -160,5 +160,5 @@ fn only_code_of_a_default_build_is_counted() {
     ";
     assert_eq!(count_lines(text), 8);
     assert_eq!(count_features(text), 2);
-    assert_eq!(count_features("#[cfg(feature = \"metrics\")]"), 0);
+    assert_eq!(count_features("#[cfg(feature = \"signals\")]"), 0);
 }
