@@ -286,38 +286,3 @@ impl fmt::Debug for SourceState {
         f.debug_struct("SourceState").field("status", &status).finish_non_exhaustive()
     }
 }
-
-#[cfg(feature = "metrics")]
-impl SourceStatus {
-    /// Exports the health to the `metrics` facade. The label `controller` is empty if the source belongs to no single
-    /// controller.
-    pub(crate) fn export(&self, controller: &str) {
-        use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
-
-        describe_counter!("homeostat_source_listings_total", Unit::Count, "Listings that have begun");
-        describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
-        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source has completed");
-        describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
-        describe_gauge!("homeostat_source_undecodable", Unit::Count, "Objects that do not match their type");
-        describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");
-        let labels = [("controller", controller.to_owned()), ("source", self.name.clone())];
-        counter!("homeostat_source_listings_total", &labels).absolute(self.listings);
-        counter!("homeostat_source_failures_total", &labels).absolute(self.failures);
-        gauge!("homeostat_source_synced", &labels).set(f64::from(u8::from(self.synced)));
-        gauge!("homeostat_source_failing_seconds", &labels).set(self.failing_for.unwrap_or_default());
-        #[expect(clippy::cast_precision_loss, reason = "a count of objects")]
-        gauge!("homeostat_source_undecodable", &labels).set(self.undecodable as f64);
-        gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
-    }
-
-    /// Exports that a source was removed: it has no fault, and no listing is missing.
-    pub(crate) fn export_removed(controller: &str, source: &str) {
-        use metrics::gauge;
-
-        let labels = [("controller", controller.to_owned()), ("source", source.to_owned())];
-        gauge!("homeostat_source_synced", &labels).set(1.0);
-        for fault in ["homeostat_source_failing_seconds", "homeostat_source_undecodable", "homeostat_source_overdue"] {
-            gauge!(fault, &labels).set(0.0);
-        }
-    }
-}
