@@ -25,7 +25,7 @@ use homeostat::objects::{
     PatchTarget, Query, ShardHash, SharedObject,
 };
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Manager, Running, Subscriber,
+    Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber,
 };
 use serde_json::{Value, json};
 
@@ -254,7 +254,8 @@ impl Member {
             .expect("the settings are right");
         let sites = controller.handle();
         let manager = Manager::builder().name(format!("node-{number}")).build().expect("the settings are right");
-        manager.add(members.start().expect("threads are there")).expect("the name is free");
+        let member = Component::running("group-member", members.start().expect("threads are there"));
+        manager.add(member).expect("the name is free");
         manager.add(controller).expect("the name is free");
         manager.add(watch).expect("the name is free");
         let running = manager.start().expect("threads are there");

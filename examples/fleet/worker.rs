@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
 use homeostat::objects::{Api, Client, ControllerExt, Members, ObjectKey, ObjectWatch, ShardHash};
-use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager, Subscriber};
 
 use crate::objects::{Job, JobStatus};
 
@@ -48,7 +48,7 @@ pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
     let manager = Manager::builder().build()?;
     // Add the members before the controller, so that the lease is released after the controller's
     // last run.
-    manager.add(members.start()?)?;
+    manager.add(Component::running("workers-member", members.start()?))?;
     manager.add(controller)?;
     manager.add(watch)?;
     let running = manager.start()?;

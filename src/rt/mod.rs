@@ -11,8 +11,9 @@
 //! | a deadline for a call | [`Run`], [`Overrun`] |
 //! | waiting | [`Monitor`], [`AutoResetEvent`] |
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
-//! | the health of a source | [`SourceState`] |
-//! | user code | [`shielded`], [`panic_message`], [`Chain`], [`find`] |
+//! | the health of a source | [`SourceState`], [`RunningListing`] |
+//! | user code | [`shielded`], [`panic_message`] |
+//! | errors | [`Chain`], [`find`], [`Mark`], [`Echo`] |
 //! | one line of text | [`one_line`], [`OneLine`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
 //! | simulations | [`Scheduler`], [`TurnContext`], [`JoinTask`] |
@@ -150,5 +151,5 @@ pub use crate::base::text::{OneLine, bounded, one_line};
 pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
-pub use crate::run::error::{Chain, find};
-pub use crate::watch::source_state::SourceState;
+pub use crate::run::error::{Chain, Echo, Mark, find};
+pub use crate::watch::source_state::{RunningListing, SourceState};

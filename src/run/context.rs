@@ -174,8 +174,13 @@ impl Context {
         self.check_term()
     }
 
-    /// Returns an error if the term of the run has ended. The run must then stop writing.
-    pub(crate) fn check_term(&self) -> Result<(), Cancelled> {
+    /// Returns an error if the term of the run has ended. The run must then stop writing. Unlike [`check`](Self::check),
+    /// ignores the deadline and an abort: work that has begun may be completed.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Cancelled::TermEnded`].
+    pub fn check_term(&self) -> Result<(), Cancelled> {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
 

@@ -105,7 +105,7 @@ impl Error for RequeueAfter {
 ///
 /// Created by [`terminal`]. No policy is asked. Like [`RequeueAfter`], recognized anywhere in the chain of sources.
 #[derive(Debug)]
-pub struct Terminal(pub(crate) Mark);
+pub struct Terminal(Mark);
 
 /// Marks an error that a retry cannot fix.
 ///
@@ -127,6 +127,12 @@ pub fn terminal(error: impl Into<BoxError>) -> Terminal {
 }
 
 impl Terminal {
+    /// Returns the marked error.
+    #[must_use]
+    pub fn error(&self) -> &(dyn Error + 'static) {
+        self.0.error()
+    }
+
     /// Returns the first `Terminal` in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
@@ -291,9 +297,37 @@ impl Error for Panicked {}
 /// A copy of an error, which the error returns as its first source.
 ///
 /// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The run loop
-/// then finds the copy among the sources.
+/// then finds the copy among the sources. [`find`] finds it, and [`Chain`] omits it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::{Echo, find};
+/// use std::error::Error;
+/// use std::fmt;
+///
+/// #[derive(Debug)]
+/// struct Busy;
+///
+/// impl fmt::Display for Busy {
+///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         f.write_str("the disk is busy")
+///     }
+/// }
+///
+/// static AGAIN: Echo = Echo::fixed(&Busy, "retry later");
+///
+/// impl Error for Busy {
+///     fn source(&self) -> Option<&(dyn Error + 'static)> {
+///         Some(&AGAIN)
+///     }
+/// }
+///
+/// let error = anyhow::Error::new(Busy).into_boxed_dyn_error(); // hides its type
+/// assert!(find::<Busy>(&*error).is_some());
+/// ```
 #[derive(Debug)]
-pub(crate) struct Echo {
+pub struct Echo {
     error: Echoed,
     /// The text in a chain of sources. [`Chain`] omits it.
     text: &'static str,
@@ -306,12 +340,14 @@ enum Echoed {
 }
 
 impl Echo {
-    /// Creates an echo. `again` is the same error without an echo.
-    pub(crate) fn of(again: impl Into<BoxError>, text: &'static str) -> Self {
+    /// Creates an echo. `again` is the same error without an echo. `text` is its text in a chain of sources.
+    pub fn of(again: impl Into<BoxError>, text: &'static str) -> Self {
         Self { error: Echoed::Own(again.into()), text }
     }
 
-    pub(crate) const fn fixed(error: &'static (dyn Error + Send + Sync), text: &'static str) -> Self {
+    /// Creates an echo of an error without a state.
+    #[must_use]
+    pub const fn fixed(error: &'static (dyn Error + Send + Sync), text: &'static str) -> Self {
         Self { error: Echoed::Fixed(error), text }
     }
 
@@ -339,25 +375,58 @@ impl Error for Echo {
     }
 }
 
-/// The error inside a [`Terminal`], a [`Muted`] or a similar mark.
-pub(crate) struct Mark {
+/// The error inside a [`Terminal`], a [`Muted`] or a similar mark. A mark is an error type around this, which [`find`]
+/// finds even if a wrapper hides its type.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::rt::{Mark, find};
+/// use std::error::Error;
+/// use std::fmt;
+///
+/// /// An error that somebody must see.
+/// #[derive(Debug)]
+/// struct Urgent(Mark);
+///
+/// impl fmt::Display for Urgent {
+///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         self.0.fmt(f)
+///     }
+/// }
+///
+/// impl Error for Urgent {
+///     fn source(&self) -> Option<&(dyn Error + 'static)> {
+///         self.0.source()
+///     }
+/// }
+///
+/// let error = Mark::set("the disk is full".into(), "urgent error", Urgent);
+/// let error = anyhow::Error::new(error).into_boxed_dyn_error(); // hides its type
+/// assert_eq!(find::<Urgent>(&*error).unwrap().to_string(), "the disk is full");
+/// ```
+pub struct Mark {
     error: Arc<BoxError>,
     echo: Option<Echo>,
 }
 
 impl Mark {
     /// Marks `error` with `mark`. `text` is the text of the [`Echo`].
-    pub(crate) fn set<T: Error + Send + Sync + 'static>(error: BoxError, text: &'static str, mark: fn(Self) -> T) -> T {
+    pub fn set<T: Error + Send + Sync + 'static>(error: BoxError, text: &'static str, mark: fn(Self) -> T) -> T {
         let error = Arc::new(error);
         let again = mark(Self { error: Arc::clone(&error), echo: None });
         mark(Self { error, echo: Some(Echo::of(again, text)) })
     }
 
-    pub(crate) fn error(&self) -> &(dyn Error + 'static) {
+    /// Returns the marked error.
+    #[must_use]
+    pub fn error(&self) -> &(dyn Error + 'static) {
         &**self.error
     }
 
-    pub(crate) fn source(&self) -> Option<&(dyn Error + 'static)> {
+    /// Returns what the `source` of the mark must return.
+    #[must_use]
+    pub fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.echo {
             Some(echo) => Some(echo),
             None => self.error.source(),

@@ -5,8 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::objects::{LASTING_CONFLICT, ObjectKey, is_conflict};
-use crate::rt::{Chain, find};
-use crate::run::error::Mark;
+use crate::rt::{Chain, Mark, find};
 use crate::run::{Action, BoxError, Cancelled, Context, Muted, RequeueAfter, RetryAfter, Terminal, muted, terminal};
 
 /// The result of a [`SubReconciler`](super::SubReconciler).
@@ -282,7 +281,7 @@ fn log_durable(reconciler: &str, key: &ObjectKey, error: &(dyn Error + 'static))
 /// Returns the error inside a quiet or terminal mark.
 fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let quiet = find::<Quiet>(error).map(|quiet| quiet.0.error());
-    quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.0.error()))
+    quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.error()))
 }
 
 /// Returns the delay that steps asked for in addition to this error. Looks inside marks.

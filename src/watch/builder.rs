@@ -29,7 +29,7 @@ pub struct WatchBuilder<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
-    pub(crate) fn with(same: Same<T>) -> Self {
+    fn with(same: Same<T>) -> Self {
         Self { name: "watch".to_owned(), clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
     }
 
@@ -96,6 +96,20 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), PushOutcome::Unchanged);
     /// ```
     pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
-        WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
+        Self::compared(move |one, other| version(one) == version(other))
+    }
+
+    /// Returns settings for a watch that compares values with `is_same`.
+    ///
+    /// ```
+    /// use homeostat::Watch;
+    /// use homeostat::watch::PushOutcome;
+    ///
+    /// let push = Watch::compared(|one: &f64, other| (one - other).abs() < 0.5).push();
+    /// push.set("load", 1.0);
+    /// assert_eq!(push.set("load", 1.25), PushOutcome::Unchanged);
+    /// ```
+    pub fn compared(is_same: impl Fn(&T, &T) -> bool + Send + Sync + 'static) -> WatchBuilder<K, T> {
+        WatchBuilder::with(Box::new(is_same))
     }
 }

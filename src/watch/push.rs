@@ -125,7 +125,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     }
 
     /// Like [`replace_all`](Self::replace_all), for values that may already be shared.
-    pub(crate) fn replace_all_shared(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
+    pub fn replace_all_shared(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         self.producer.0.replace_all(items)
     }
 

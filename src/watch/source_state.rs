@@ -122,10 +122,12 @@ impl Record {
     }
 }
 
-/// A running listing, which ends when this is dropped.
-pub(crate) struct Listed<'a>(&'a SourceState);
+/// A running listing of a source, which ends when this is dropped. [`SourceState::begin`] returns it.
+#[derive(Debug)]
+#[must_use = "the listing ends when this is dropped"]
+pub struct RunningListing<'a>(&'a SourceState);
 
-impl Drop for Listed<'_> {
+impl Drop for RunningListing<'_> {
     fn drop(&mut self) {
         self.0.record.lock().listing = None;
     }
@@ -148,12 +150,12 @@ impl SourceState {
         &self.name
     }
 
-    /// Records the beginning of a listing.
-    pub(crate) fn begin(&self, since: Nanos, deadline: Nanos) -> Listed<'_> {
+    /// Records the beginning of a listing at the time `since`. After `deadline`, the source counts as not live.
+    pub fn begin(&self, since: Nanos, deadline: Nanos) -> RunningListing<'_> {
         let mut record = self.record.lock();
         record.status.listings += 1;
         record.listing = Some((since, deadline));
-        Listed(self)
+        RunningListing(self)
     }
 
     /// Returns the health of the source under another name.

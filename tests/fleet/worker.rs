@@ -89,7 +89,7 @@ impl Worker {
             .build()?;
         let manager = Manager::builder().name("owner").build()?;
         // Before the controller, so that the lease is given back after its last run.
-        manager.add(members.start()?)?;
+        manager.add(Component::running("workers-member", members.start()?))?;
         manager.add(controller)?;
         manager.add(watch)?;
         let running = manager.start()?;
@@ -146,7 +146,7 @@ impl Worker {
         self.take_time(cx)?;
         {
             let meta: &mut ObjectMeta = &mut job.meta_mut();
-            fence.mark(meta)?;
+            meta.mark_term(fence)?;
             let generation = meta.generation.to_string();
             let writes = meta.annotations.get(WRITES).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default() + 1;
             let facts = [(OWNER, self.orders.name.clone()), (GENERATION, generation), (WRITES, writes.to_string())];

@@ -72,7 +72,7 @@ impl Process {
         let (handle, watches) = (controller.handle(), Arc::new(Mutex::new(Watches::new())));
         let (shards, filled) = (members.shards().clone(), Arc::clone(&watches));
         let owns = move |bucket| shards.owns(hash_of(bucket));
-        manager.add(members.start().unwrap()).unwrap();
+        manager.add(Component::running("sites-member", members.start().unwrap())).unwrap();
         manager.add(controller).unwrap();
         let follow = move |cx: &Context| follow(cx, &sites, owns, &handle, &filled);
         manager.add(Component::function("buckets", follow)).unwrap();

@@ -11,7 +11,9 @@ use homeostat::objects::{
     MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, ShardHash,
 };
 use homeostat::watch::Push;
-use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch};
+use homeostat::{
+    Action, BoxError, Component, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch,
+};
 
 use crate::hooked_client::HookedClient;
 use crate::waits::until;
@@ -57,7 +59,7 @@ impl Process {
         let controller = controller.shards(members.shards(), |key: &u32| ShardHash::of([key.to_string()]));
         let controller = controller.watch(numbers.watch(), |event| event.key().copied()).build().unwrap();
         let handle = controller.handle();
-        manager.add(members.start().unwrap()).unwrap();
+        manager.add(Component::running("numbers-member", members.start().unwrap())).unwrap();
         manager.add(controller).unwrap();
         let running = Some(manager.start().unwrap());
         numbers.replace_all((0..KEYS).map(|key| (key, ())));
@@ -308,7 +310,7 @@ fn the_runs_of_a_member_end_with_its_lease_while_a_call_hangs() {
     let controller = Controller::builder("numbers", reconcile).clock(clock.clock());
     let controller = controller.shards(members.shards(), |key: &u32| ShardHash::of([key.to_string()])).build().unwrap();
     controller.handle().enqueue(7);
-    manager.add(members.start().unwrap()).unwrap();
+    manager.add(Component::running("numbers-member", members.start().unwrap())).unwrap();
     manager.add(controller).unwrap();
     let running = manager.start().unwrap();
     let advance = || clock.advance(Duration::from_millis(10));
@@ -367,7 +369,7 @@ fn an_object_with_a_greater_number_fails_one_run_and_does_not_end_the_membership
         if key == 0 {
             let mut meta = ObjectMeta::new("default", "shared");
             meta.annotations.insert(FENCE_ANNOTATION.to_owned(), "1000".to_owned());
-            report.send(cx.fence()?.mark(&mut meta).is_err())?;
+            report.send(meta.mark_term(&cx.fence()?).is_err())?;
             cx.fence()?;
         }
         Ok(())

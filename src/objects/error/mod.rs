@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::parts::{Cause, FieldConflict, ObjectRef};
-use crate::rt::find;
+use crate::rt::{Echo, find};
 use crate::run::RetryAfter;
-use crate::run::error::Echo;
 
 /// The longest delay that a server can ask for.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(600);

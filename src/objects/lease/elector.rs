@@ -33,7 +33,7 @@ use crate::run::{BoxError, Context};
 ///   succeed.
 /// - **Each term has a greater [number](crate::run::Fence::number)** than all earlier ones: the field
 ///   `leaseTransitions`. If the server must refuse writes of a paused process, write the number with your objects
-///   ([`Fence::mark`](crate::run::Fence::mark)). Do not delete the lease: a process that has not seen it starts again at
+///   ([`ObjectMeta::mark_term`](crate::objects::ObjectMeta::mark_term)). Do not delete the lease: a process that has not seen it starts again at
 ///   the number 0.
 ///
 /// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A

@@ -4,15 +4,15 @@ use super::term::found_later;
 use crate::objects::ObjectMeta;
 use crate::run::{Cancelled, Fence};
 
-/// The annotation in which [`Fence::mark`] writes the fencing number.
+/// The annotation in which [`ObjectMeta::mark_term`] writes the fencing number.
 pub const FENCE_ANNOTATION: &str = "homeostat.dev/fence";
 
-impl Fence {
-    /// Marks an object with the number of this term. Read the object just before, and update it in the version that was
-    /// read.
+impl ObjectMeta {
+    /// Marks the object with the number of the term of `fence`. Read the object just before, and update it in the version
+    /// that was read.
     ///
     /// If an earlier leader writes after a later one, its write is refused: either the object's version has changed
-    /// since the earlier leader read it, or the object has a greater number. Without a [number](Self::number), this
+    /// since the earlier leader read it, or the object has a greater number. Without a [number](Fence::number), this
     /// only checks the term.
     ///
     /// # Errors
@@ -32,23 +32,23 @@ impl Fence {
     /// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup").build()?;
     /// let term = elector.campaign(&Context::detached())?;
     /// let mut meta = ObjectMeta::new("default", "disk-1");
-    /// term.fence().mark(&mut meta)?;
+    /// meta.mark_term(&term.fence())?;
     /// assert_eq!(meta.annotations["homeostat.dev/fence"], "0");
     ///
     /// meta.annotations.insert("homeostat.dev/fence".into(), "1".into());
-    /// assert!(term.fence().mark(&mut meta).is_err());
+    /// assert!(meta.mark_term(&term.fence()).is_err());
     /// assert!(term.lost().is_cancelled());
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
-    pub fn mark(&self, meta: &mut ObjectMeta) -> Result<(), Cancelled> {
-        self.check()?;
-        let Some(number) = self.number() else { return Ok(()) };
-        let marked = meta.annotations.get(FENCE_ANNOTATION).and_then(|text| text.parse::<u64>().ok());
+    pub fn mark_term(&mut self, fence: &Fence) -> Result<(), Cancelled> {
+        fence.check()?;
+        let Some(number) = fence.number() else { return Ok(()) };
+        let marked = self.annotations.get(FENCE_ANNOTATION).and_then(|text| text.parse::<u64>().ok());
         if marked.is_some_and(|marked| marked > number) {
-            found_later(self);
+            found_later(fence);
             return Err(Cancelled::TermEnded);
         }
-        meta.annotations.insert(FENCE_ANNOTATION.to_owned(), number.to_string());
+        self.annotations.insert(FENCE_ANNOTATION.to_owned(), number.to_string());
         Ok(())
     }
 }

@@ -23,7 +23,6 @@ use super::lease::LeaseTiming;
 use super::validate::{DNS_LABEL, is_dns_label};
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::{Clock, Running, StartError, ThreadOptions};
-use crate::manager::Component;
 use crate::objects::Client;
 use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 
@@ -40,7 +39,7 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 ///   no further key. The rules about clocks, calls that hang and runs that ignore their cancellation are those of
 ///   [`LeaseElector`](super::LeaseElector).
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](crate::Context::fence) has the number of
-///   the assignment. [`Fence::mark`](crate::run::Fence::mark) writes it into objects, so that a write of an earlier
+///   the assignment. [`ObjectMeta::mark_term`](crate::objects::ObjectMeta::mark_term) writes it into objects, so that a write of an earlier
 ///   owner is refused. Do not delete the leases by hand: the numbers would begin again.
 /// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers
 ///   enqueue the moved keys once more (reason [`RESYNC`](crate::Reasons::RESYNC)), and the pollers poll. Events of
@@ -70,7 +69,7 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 ///
 /// ```
 /// use homeostat::objects::{ControllerExt, MemoryClient, Members, ObjectKey, ShardHash};
-/// use homeostat::{Action, BoxError, Context, Controller, Manager};
+/// use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
 /// use std::sync::Arc;
 ///
 /// let members = Members::builder(Arc::new(MemoryClient::new()), "default", "sites").identity("node-1").build()?;
@@ -83,7 +82,7 @@ use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 ///     .build()?;
 ///
 /// let manager = Manager::builder().build()?;
-/// manager.add(members.start()?)?; // before the controllers, so that it stops after them
+/// manager.add(Component::running("sites-member", members.start()?))?; // before the controllers, so that it stops after them
 /// manager.add(sites)?;
 /// # Ok::<_, BoxError>(())
 /// ```
@@ -261,12 +260,6 @@ impl Members {
         let joiners = group.start_one(&self.options, task, &event, Some(watchdog))?;
         let handle = Handle::new(group, joiners, move || event.set());
         Ok(Running::new(self.clone(), handle, self.grace))
-    }
-}
-
-impl From<Running<Members>> for Component {
-    fn from(members: Running<Members>) -> Self {
-        Self::running(format!("{}-member", members.shared.group), members)
     }
 }
 

@@ -28,7 +28,7 @@ use crate::base::{CancellationToken, Clock, Exponential, Running, StartError, Th
 use crate::manager::Manager;
 use crate::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
 use crate::run::GateSource;
-use crate::watch::{Watch, WatchBuilder};
+use crate::watch::Watch;
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
 pub(crate) fn shared_watch<U: Object>(
@@ -208,8 +208,7 @@ impl<T: Object> ObjectWatch<T> {
     /// [polled](super::ObjectStream::polled).
     pub fn start(self) -> Result<Running<Watch<ObjectKey, T>>, StartError> {
         let Self { api, query, transform, name, clock, backoff, list_timeout, threads } = self;
-        let same = |one: &T, other: &T| one.has_version_of(other);
-        let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
+        let push = Watch::compared(T::has_version_of).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
         let shown = Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store(), stop.clone()));

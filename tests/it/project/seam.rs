@@ -11,11 +11,9 @@ const CORE: [&str; 6] = ["base", "queue", "run", "watch", "controller", "manager
 const MOST_NAMES: usize = 35;
 
 /// Private items of the core that rooms above it use.
-const BORROWED: [&str; 3] = [
+const BORROWED: [&str; 1] = [
     // Locks and atomics that the model checker and the check of the order of locks can follow.
     "base/sync",
-    "run/error/Echo",
-    "run/error/Mark",
 ];
 
 /// Returns the uses of private items of the core in rooms above it, one line each.

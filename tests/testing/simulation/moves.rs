@@ -8,7 +8,7 @@ use homeostat::objects::{ControllerExt, ControllerHandleExt, Members, MemoryClie
 use homeostat::testing::Simulation;
 use homeostat::watch::Push;
 use homeostat::{
-    Action, Context, Controller, ControllerHandle, Manager, Reasons, Running, Subscriber, Watch, terminal,
+    Action, Component, Context, Controller, ControllerHandle, Manager, Reasons, Running, Subscriber, Watch, terminal,
 };
 use parking_lot::Mutex;
 
@@ -61,7 +61,7 @@ impl Process {
         let controller = controller.build().unwrap();
         let numbers = controller.handle();
         let manager = Manager::builder().name(name).clock(clock).threads(2).build().unwrap();
-        manager.add(members.start().unwrap()).unwrap();
+        manager.add(Component::running("numbers-member", members.start().unwrap())).unwrap();
         manager.add(controller).unwrap();
         source.replace_all((0..KEYS).map(|key| (key, ())));
         let running = manager.start().unwrap();

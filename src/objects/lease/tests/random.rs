@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Writes the object as [`Fence::mark`](crate::run::Fence::mark) documents. A pause may fall between the check and
+    /// Writes the object as [`ObjectMeta::mark_term`] documents. A pause may fall between the check and
     /// the write.
     fn write_object(&mut self, who: usize) {
         let now = self.now;

@@ -75,7 +75,7 @@ fn settle(disks: &Api<Disk>, cx: &Context, key: &ObjectKey) -> Outcome {
         disks.update_status(&disk)?;
     }
     let mut marked = disks.get(key)?;
-    fence.mark(&mut marked.metadata)?;
+    marked.metadata.mark_term(&fence)?;
     disks.update(&marked)?;
     Ok(Action::requeue_after(20 * SECOND))
 }

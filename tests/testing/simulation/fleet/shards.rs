@@ -7,7 +7,7 @@ use homeostat::objects::{
     Api, ControllerExt, ControllerHandleExt, DeleteOptions, Members, ObjectKey, ObjectWatch, ShardHash,
 };
 use homeostat::testing::{SimulatedMachine, Simulation};
-use homeostat::{BoxError, Context, Controller, ControllerHandle, Manager, Running, Subscriber};
+use homeostat::{BoxError, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber};
 use parking_lot::Mutex;
 
 use super::*;
@@ -111,7 +111,7 @@ impl Process {
             controller.shards(members.shards(), |disk: &ObjectKey| ShardHash::of([disk.namespace(), disk.name()]));
         let controller = controller.subscribe(&watch, Subscriber::to_itself).build().unwrap();
         let disks = controller.handle();
-        manager.add(members.start().unwrap()).unwrap();
+        manager.add(Component::running("fleet-member", members.start().unwrap())).unwrap();
         manager.add(controller).unwrap();
         manager.add(watch).unwrap();
         let running = Some(manager.start().unwrap());
