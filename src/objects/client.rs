@@ -250,10 +250,14 @@ pub trait Client: Send + Sync {
 }
 
 /// A list, and an error for each object that a client cannot read.
-pub(crate) type ReadableList = (ObjectList<SharedObject>, Vec<ClientError>);
+pub type ReadableList = (ObjectList<SharedObject>, Vec<ClientError>);
 
 /// Deletes one by one the objects that a query selects. Skips those that are already gone.
-pub(crate) fn delete_each<C: Client + ?Sized>(
+///
+/// # Errors
+///
+/// Returns the errors of the list and of the deletions. After an error, deletes no more.
+pub fn delete_each<C: Client + ?Sized>(
     client: &C,
     kind: &Kind,
     query: &Query,

@@ -7,14 +7,15 @@ use super::selector::{FieldRequirement, FieldSelector, ParseSelectorError};
 
 impl FieldSelector {
     /// Returns the value that the field at this path must have, if the selector requires one.
-    pub(crate) fn equal_to(&self, path: &str) -> Option<&str> {
+    #[must_use]
+    pub fn equal_to(&self, path: &str) -> Option<&str> {
         let mut required = self.0.iter().filter(|requirement| requirement.equal && requirement.path == path);
         required.next().map(|requirement| requirement.value.as_str())
     }
 
     /// Returns the same requirements for other paths.
-    #[cfg(feature = "serve")]
-    pub(crate) fn with_paths(mut self, path: impl Fn(&str) -> String) -> Self {
+    #[must_use]
+    pub fn with_paths(mut self, path: impl Fn(&str) -> String) -> Self {
         for requirement in &mut self.0 {
             requirement.path = path(&requirement.path);
         }
@@ -22,20 +23,19 @@ impl FieldSelector {
     }
 
     /// Returns the paths of all requirements.
-    #[cfg(any(feature = "kubernetes", feature = "serve", feature = "testing"))]
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|requirement| requirement.path.as_str())
     }
 
     /// Returns the requirements for some paths.
-    #[cfg(feature = "kubernetes")]
-    pub(crate) fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
+    #[must_use]
+    pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
         Self(self.0.iter().filter(|requirement| is_wanted(&requirement.path)).cloned().collect())
     }
 
     /// Returns the requirements for some paths in the syntax of Kubernetes.
-    #[cfg(feature = "kubernetes")]
-    pub(crate) fn to_query(&self, is_wanted: impl Fn(&str) -> bool) -> String {
+    #[must_use]
+    pub fn to_query(&self, is_wanted: impl Fn(&str) -> bool) -> String {
         let wanted = self.0.iter().filter(|requirement| is_wanted(&requirement.path));
         wanted.map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
@@ -110,7 +110,6 @@ mod tests {
 
     use super::*;
 
-    #[cfg(feature = "kubernetes")]
     #[test]
     fn values_are_escaped() {
         let selector = FieldSelector::default().and("metadata.name", "a").and_not("spec.x", "a,b=c\\d");

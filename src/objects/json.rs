@@ -1,4 +1,14 @@
-//! Reads single fields from the JSON of an object.
+//! Reads single fields from the JSON of an object, and finds what `serde_json` would alter.
+//!
+//! ```
+//! use homeostat::objects::json;
+//! use serde_json::json;
+//!
+//! let mut pod = json!({"kind": "Pod", "metadata": {"namespace": "default", "name": "web"}});
+//! json::meta_mut(&mut pod).insert("uid".to_owned(), "4d6f".into());
+//! assert_eq!((json::string(&pod, "kind"), json::meta_string(&pod, "uid")), ("Pod", "4d6f"));
+//! assert_eq!(json::key_of(&pod).to_string(), "default/web");
+//! ```
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -7,28 +17,31 @@ use super::key::ObjectKey;
 use super::kind::Kind;
 use super::value_ref::ValueRef;
 
+pub use super::json_text::{JsonToken, altered_integer, tokens};
+
 /// Returns a field of the metadata.
 pub(crate) fn meta_field<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> Option<ValueRef<'a>> {
     json.into().get("metadata")?.get(field)
 }
 
 /// Returns a string field of an object; empty if it is missing.
-pub(crate) fn string<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
+pub fn string<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
     json.into().get(field).and_then(ValueRef::as_str).unwrap_or_default()
 }
 
 /// Returns a string field of the metadata; empty if it is missing.
-pub(crate) fn text_of<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
+pub fn meta_string<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
     meta_field(json, field).and_then(ValueRef::as_str).unwrap_or_default()
 }
 
-pub(crate) fn key_of<'a>(json: impl Into<ValueRef<'a>>) -> ObjectKey {
+/// Returns the namespace and name of an object as its key.
+pub fn key_of<'a>(json: impl Into<ValueRef<'a>>) -> ObjectKey {
     let (namespace, name) = names_of(json);
     ObjectKey::new(namespace, name)
 }
 
 /// Returns the namespace and name of an object; empty if missing.
-pub(crate) fn names_of<'a>(json: impl Into<ValueRef<'a>>) -> (&'a str, &'a str) {
+pub fn names_of<'a>(json: impl Into<ValueRef<'a>>) -> (&'a str, &'a str) {
     json.into().get("metadata").map_or(("", ""), |meta| (string(meta, "namespace"), string(meta, "name")))
 }
 
@@ -53,7 +66,8 @@ pub(crate) fn uid_of<'a>(owner: impl Into<ValueRef<'a>>) -> &'a str {
     string(owner, "uid")
 }
 
-pub(crate) fn owners_of<'a>(json: impl Into<ValueRef<'a>>) -> impl Iterator<Item = ValueRef<'a>> {
+/// Returns the entries of `ownerReferences`.
+pub fn owners_of<'a>(json: impl Into<ValueRef<'a>>) -> impl Iterator<Item = ValueRef<'a>> {
     meta_field(json, "ownerReferences").into_iter().flat_map(ValueRef::items)
 }
 
@@ -66,7 +80,7 @@ pub(crate) fn is_deleting<'a>(json: impl Into<ValueRef<'a>>) -> bool {
 }
 
 /// Returns the metadata for changes, and creates it if it is missing.
-pub(crate) fn meta_mut(json: &mut Value) -> &mut Map<String, Value> {
+pub fn meta_mut(json: &mut Value) -> &mut Map<String, Value> {
     if !json["metadata"].is_object() {
         json["metadata"] = Value::Object(Map::new());
     }

@@ -5,8 +5,8 @@ use serde_json::Map;
 use serde_json::Value;
 
 /// A token of a JSON text. Commas, colons and white space are not tokens.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum JsonToken<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonToken<'a> {
     /// `{` or `[`.
     Open(u8),
     /// `}` or `]`.
@@ -16,7 +16,7 @@ pub(crate) enum JsonToken<'a> {
 }
 
 /// Splits a JSON text into tokens. Does not check the syntax.
-pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
+pub fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = at + text[at..].iter().position(|byte| !b" \t\r\n,:".contains(byte))?;
@@ -65,7 +65,7 @@ fn has_digits_in_a_row(text: &[u8], count: usize) -> bool {
 }
 
 /// Returns the first integer that a [`Value`] would alter because it needs more than 64 bits.
-pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
+pub fn altered_integer(text: &[u8]) -> Option<&str> {
     if !has_digits_in_a_row(text, FEWEST_ALTERED_DIGITS) {
         return None;
     }

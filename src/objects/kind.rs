@@ -29,7 +29,7 @@ pub struct Kind {
 
 impl Kind {
     /// The kind of types such as `DynamicObject`: each object names its own kind.
-    pub(crate) const UNKNOWN: Self = Self::namespaced("", "", "");
+    pub const UNKNOWN: Self = Self::namespaced("", "", "");
 
     /// Returns the kind of objects in namespaces. Pass an empty group for the core group.
     #[must_use]
@@ -129,7 +129,7 @@ impl Kind {
     }
 
     /// Fails to compile in a constant if this is [`UNKNOWN`](Self::UNKNOWN).
-    pub(crate) const fn assert_known(self) {
+    pub const fn assert_known(self) {
         let known = !matches!(&self.name, Cow::Borrowed(name) if name.is_empty());
         // A constant function cannot drop it.
         std::mem::forget(self);

@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::error::Cause;
 use super::key::ObjectKey;
 use super::kind::Kind;
 
@@ -220,24 +221,19 @@ struct MetaFields {
     rest: Map<String, Value>,
 }
 
-/// A field with JSON that does not match its type.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InvalidField {
-    /// The path within the object: `metadata.labels.app`.
-    pub(crate) path: String,
-    pub(crate) value: String,
-    pub(crate) rule: String,
-}
-
 impl ObjectMeta {
-    /// Reads metadata from JSON, or reports the first field that does not match.
-    pub(crate) fn read(json: &Value) -> Result<Self, InvalidField> {
+    /// Reads metadata from JSON.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first field that does not match.
+    pub fn read(json: &Value) -> Result<Self, Cause> {
         let fits = |json: &Value| <Self as Deserialize>::deserialize(json).map_err(|error| error.to_string());
         let rule = match fits(json) {
             Ok(meta) => return Ok(meta),
             Err(rule) => rule,
         };
-        let invalid = |path: String, value: &Value, rule| InvalidField { path, value: value.to_string(), rule };
+        let invalid = |path: String, value: &Value, rule| Cause::new(path, value.to_string(), rule);
         for (name, value) in json.as_object().into_iter().flatten() {
             let Err(rule) = fits(&json!({name: value})) else { continue };
             // Find the entry in a map or list.

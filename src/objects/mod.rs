@@ -94,7 +94,7 @@
 mod api;
 mod capabilities;
 mod changes;
-pub(crate) mod client;
+mod client;
 mod condition;
 mod condition_set;
 mod controller_ext;
@@ -105,8 +105,8 @@ mod error;
 mod events;
 mod field_query;
 mod finalizer;
-pub(crate) mod json;
-pub(crate) mod json_text;
+pub mod json;
+mod json_text;
 mod key;
 mod kind;
 mod lease;
@@ -127,15 +127,16 @@ mod primary;
 mod query;
 pub mod reasons;
 mod reference;
-pub(crate) mod repetition;
+mod repetition;
 pub(crate) mod rules;
 #[cfg(feature = "schema")]
-pub(crate) mod schema;
+mod schema;
 mod scheme;
 pub(crate) mod selection;
 mod selector;
 mod shared;
 mod stable_hash;
+pub mod store;
 mod stream;
 mod tracker;
 pub(crate) mod validate;
@@ -171,8 +172,6 @@ pub use self::object::{Object, StatusField};
 pub use self::openapi::OpenApiScope;
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
-#[cfg(feature = "kubernetes")]
-pub(crate) use self::packed::ReadBuffers;
 pub use self::primary::{Operation, PrimaryContext, PrimaryController, PrimaryReconciler, Secondary};
 pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};
@@ -183,8 +182,6 @@ pub(crate) use self::tracker::Scope;
 pub use self::tracker::{TrackRef, TrackedRun, Tracker};
 pub use self::value_ref::ValueRef;
 pub use self::watch::ObjectWatch;
-#[cfg(feature = "kubernetes")]
-pub(crate) use self::watch::SILENCE_WITHOUT_BOOKMARKS;
 pub(crate) use self::watch::{shared_watch, watch_name};
 
 #[cfg(feature = "file-client")]

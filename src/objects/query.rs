@@ -126,12 +126,13 @@ impl Query {
     #[must_use]
     pub fn selects<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
         let object = object.into();
-        self.namespace.as_ref().is_none_or(|namespace| super::json::text_of(object, "namespace") == namespace)
+        self.namespace.as_ref().is_none_or(|namespace| super::json::meta_string(object, "namespace") == namespace)
             && self.selects_content(object)
     }
 
     /// Returns whether the labels and fields of an object match. Ignores the namespace.
-    pub(crate) fn selects_content<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
+    #[must_use]
+    pub fn selects_content<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
         let object = object.into();
         self.labels.selects_json(object) && self.fields.selects(object)
     }

@@ -28,7 +28,6 @@ impl Drop for ObservedCalls {
 
 /// Reports that the call on this thread is being repeated. Returns whether an observer on this thread receives the
 /// report.
-#[cfg(feature = "kubernetes")]
-pub(crate) fn report(text: impl FnOnce() -> String) -> bool {
+pub fn report_repetition(text: impl FnOnce() -> String) -> bool {
     OBSERVER.with_borrow(|observer| observer.as_ref().map(|observer| observer(text())).is_some())
 }

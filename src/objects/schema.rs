@@ -58,8 +58,3 @@ impl JsonSchema for Condition {
         })
     }
 }
-
-/// Returns the schema of [`Condition`], as the definition that schemas of other types refer to.
-pub(crate) fn condition_schema() -> Schema {
-    Condition::json_schema(&mut SchemaGenerator::default())
-}

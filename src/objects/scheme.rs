@@ -6,12 +6,12 @@ use std::fmt;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::error::{ClientError, ObjectRef};
+use super::error::{Cause, ClientError, ObjectRef};
 use super::json::{key_of, kind_of};
 use super::json_text::altered_integer;
 use super::key::ObjectKey;
 use super::kind::Kind;
-use super::meta::{InvalidField, ObjectMeta};
+use super::meta::ObjectMeta;
 use super::object::Object;
 
 /// A registry of the kinds that a program knows.
@@ -50,7 +50,7 @@ pub struct Scheme {
 struct SchemeEntry {
     kind: Kind,
     /// Reports the first field that does not match the type of the kind.
-    check: fn(&Value) -> Result<(), InvalidField>,
+    check: fn(&Value) -> Result<(), Cause>,
 }
 
 impl Scheme {
@@ -74,7 +74,7 @@ impl Scheme {
         self.with(kind, |json| ObjectMeta::read(&json["metadata"]).map(drop))
     }
 
-    fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), InvalidField>) -> Self {
+    fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), Cause>) -> Self {
         let kinds = self.kinds.entry(kind.api_version().into_owned()).or_default();
         kinds.insert(kind.name().to_owned(), SchemeEntry { kind, check });
         self
@@ -131,7 +131,7 @@ impl Scheme {
     /// [`ClientError::Invalid`] with the path of a field that does not match, or if the kind is not registered.
     pub fn check(&self, json: &Value) -> Result<(), ClientError> {
         let SchemeEntry { kind, check } = self.entry(json)?;
-        check(json).map_err(|InvalidField { path, value, rule }| {
+        check(json).map_err(|Cause { field: path, value, rule }| {
             ClientError::invalid(ObjectRef::new(kind, &key_of(json)), path, value, rule)
         })
     }
@@ -170,7 +170,7 @@ impl Scheme {
 }
 
 /// Reports the first field that does not match the type.
-fn fault_of<T: Object>(json: &Value) -> Result<(), InvalidField> {
+fn fault_of<T: Object>(json: &Value) -> Result<(), Cause> {
     let Err(error) = serde_path_to_error::deserialize::<_, T>(json) else { return Ok(()) };
     // The metadata can report more precisely.
     ObjectMeta::read(&json["metadata"])?;
@@ -179,7 +179,7 @@ fn fault_of<T: Object>(json: &Value) -> Result<(), InvalidField> {
         path => path,
     };
     let value = value_at(json, error.path()).map(Value::to_string).unwrap_or_default();
-    Err(InvalidField { path, value, rule: error.inner().to_string() })
+    Err(Cause::new(path, value, error.inner().to_string()))
 }
 
 fn value_at<'a>(json: &'a Value, path: &Path) -> Option<&'a Value> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::json::{finalizers_of, is_deleting, key_of, kind_of, meta_field, owners_of, text_of};
+use super::json::{finalizers_of, is_deleting, key_of, kind_of, meta_field, meta_string, owners_of};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::OwnerReference;
@@ -40,8 +40,11 @@ pub struct SharedObject(Arc<str>);
 
 impl SharedObject {
     /// Reads an object from a server. Omits `metadata.managedFields`. Sets `apiVersion` and `kind` if `kind` is given.
-    #[cfg(feature = "kubernetes")]
-    pub(crate) fn read<'de, D: serde::Deserializer<'de>>(
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of the deserializer.
+    pub fn read<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
         kind: Option<&Kind>,
         buffers: &mut super::packed::ReadBuffers,
@@ -96,7 +99,8 @@ impl SharedObject {
     }
 
     /// Returns how many bytes of memory the object takes.
-    pub(crate) fn footprint(&self) -> usize {
+    #[must_use]
+    pub fn footprint(&self) -> usize {
         // An `Arc` stores two counts next to the text.
         self.0.len() + 2 * size_of::<usize>()
     }
@@ -116,25 +120,25 @@ impl SharedObject {
     /// Returns the name; empty if the object has none.
     #[must_use]
     pub fn name(&self) -> &str {
-        text_of(self, "name")
+        meta_string(self, "name")
     }
 
     /// Returns the namespace; empty if the object is cluster-wide.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        text_of(self, "namespace")
+        meta_string(self, "namespace")
     }
 
     /// Returns the uid; empty if the object has none.
     #[must_use]
     pub fn uid(&self) -> &str {
-        text_of(self, "uid")
+        meta_string(self, "uid")
     }
 
     /// Returns the version; empty if the object has none.
     #[must_use]
     pub fn resource_version(&self) -> &str {
-        text_of(self, "resourceVersion")
+        meta_string(self, "resourceVersion")
     }
 
     /// Returns whether the deletion of the object has begun.

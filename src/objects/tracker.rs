@@ -7,7 +7,7 @@ use std::sync::Arc;
 // The counter outlives each run of a model, so the model checker does not follow it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::json::{key_of, text_of};
+use super::json::{key_of, meta_string};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
@@ -216,7 +216,7 @@ impl<K: Key> Tracker<K> {
     #[must_use]
     pub fn trackers_of_json<'a>(&self, kind: &Kind, object: impl Into<ValueRef<'a>>) -> Vec<K> {
         let object = object.into();
-        self.find(kind, key_of(object), text_of(object, "namespace"), |selector| selector.selects_json(object))
+        self.find(kind, key_of(object), meta_string(object, "namespace"), |selector| selector.selects_json(object))
     }
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
@@ -227,8 +227,8 @@ impl<K: Key> Tracker<K> {
     }
 
     /// Returns the tracks with higher numbers, ordered by number: the number, the tracked objects, and the key.
-    #[cfg(feature = "testing")]
-    pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
+    #[must_use]
+    pub fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
         let tracks = self.core.tracks.lock();
         let all = tracks.by_object.iter().flat_map(|(what, by)| by.iter().map(move |((by, _), own)| (*own, what, by)));
         let behind = all.filter(|(own, ..)| *own > number);

@@ -8,7 +8,8 @@ pub(crate) const LABEL_VALUE: &str =
     "must be at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit";
 pub(crate) const SUBDOMAIN: &str = "must be a DNS subdomain: at most 253 lower-case letters, digits, '-' and '.', each part of which \
      begins and ends with a letter or digit";
-pub(crate) const DNS_LABEL: &str =
+/// The rule of [`is_dns_label`], for error messages.
+pub const DNS_LABEL: &str =
     "must be a DNS label: at most 63 lower-case letters, digits and '-', and begin and end with a letter or digit";
 
 fn is_made_of(text: &str, most: usize, edge: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
@@ -24,12 +25,14 @@ fn is_lower(byte: u8) -> bool {
 }
 
 /// Returns whether a text is a DNS label (RFC 1123), as a namespace must be.
-pub(crate) fn is_dns_label(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
     is_made_of(text, 63, is_lower, |byte| byte == b'-')
 }
 
 /// Returns whether a text is a DNS subdomain (RFC 1123), as a name must be.
-pub(crate) fn is_subdomain(text: &str) -> bool {
+#[must_use]
+pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_made_of(part, 253, is_lower, |byte| byte == b'-'))
 }
 

@@ -151,5 +151,6 @@ pub use crate::base::text::{OneLine, bounded, one_line};
 pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
-pub use crate::run::error::{Chain, Echo, Mark, find};
+pub use crate::run::error::{Chain, find};
+pub use crate::run::mark::{Echo, Mark};
 pub use crate::watch::source_state::{RunningListing, SourceState};

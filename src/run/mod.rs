@@ -5,6 +5,7 @@ mod crash_loop;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod gate;
+pub(crate) mod mark;
 pub(crate) mod metrics;
 pub(crate) mod outcome;
 pub(crate) mod pool;

@@ -10,7 +10,7 @@ use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::base::sync::Mutex;
 use crate::objects::dependents::{OwnerClaim, Plan, check_term, list, plan, put_or_adopt, take};
-use crate::objects::rules::cascade::ORPHAN;
+use crate::objects::rules::change::ORPHAN;
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, SharedObject, TrackRef};
 use crate::rt::Chain;
 use crate::run::BoxError;

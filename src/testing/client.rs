@@ -10,7 +10,7 @@ use super::factory::{Sample, whole};
 use super::reactor::{Reactor, Verb};
 use crate::base::sync::Mutex;
 use crate::base::{CancellationToken, Clock};
-use crate::objects::json::{key_of, meta_mut, text_of};
+use crate::objects::json::{key_of, meta_mut, meta_string};
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey,
     ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
@@ -151,11 +151,11 @@ impl TestClient {
     }
 
     fn with_name(&self, kind: &Kind, mut object: Value) -> Value {
-        let start = text_of(&object, "generateName").to_owned();
-        if start.is_empty() || !text_of(&object, "name").is_empty() {
+        let start = meta_string(&object, "generateName").to_owned();
+        if start.is_empty() || !meta_string(&object, "name").is_empty() {
             return object;
         }
-        let namespace = text_of(&object, "namespace").to_owned();
+        let namespace = meta_string(&object, "namespace").to_owned();
         let mut names = self.names.lock();
         let made = names.entry(start.clone()).or_default();
         let name = loop {
@@ -172,7 +172,7 @@ impl TestClient {
 
 /// Returns the reference of a JSON object. If it has only a `generateName`, the name is `web-*`.
 pub(super) fn ref_of(kind: &Kind, json: &Value) -> ObjectRef {
-    let (key, start) = (key_of(json), text_of(json, "generateName"));
+    let (key, start) = (key_of(json), meta_string(json, "generateName"));
     if key.name().is_empty() && !start.is_empty() {
         return ObjectRef::new(kind, &ObjectKey::new(key.namespace(), &format!("{start}*")));
     }

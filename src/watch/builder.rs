@@ -29,10 +29,6 @@ pub struct WatchBuilder<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
-    fn with(same: Same<T>) -> Self {
-        Self { name: "watch".to_owned(), clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
-    }
-
     /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver)
     /// (`<name>-0`) and prefixes the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -80,7 +76,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     where
         T: PartialEq,
     {
-        WatchBuilder::with(Box::new(T::eq))
+        Self::compared(T::eq)
     }
 
     /// Returns settings for a watch that compares values by their versions.
@@ -110,6 +106,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// assert_eq!(push.set("load", 1.25), PushOutcome::Unchanged);
     /// ```
     pub fn compared(is_same: impl Fn(&T, &T) -> bool + Send + Sync + 'static) -> WatchBuilder<K, T> {
-        WatchBuilder::with(Box::new(is_same))
+        let (name, same) = ("watch".to_owned(), Box::new(is_same));
+        WatchBuilder { name, clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
     }
 }

@@ -10,7 +10,8 @@ use serde::{Deserialize, de};
 use serde_json::Value;
 
 use super::split;
-use crate::objects::{Kind, ReadBuffers, SharedObject};
+use crate::objects::store::ReadBuffers;
+use crate::objects::{Kind, SharedObject};
 
 /// The annotation on the bookmark that ends a watch's initial events.
 const INITIAL_EVENTS_END: &str = "/metadata/annotations/k8s.io~1initial-events-end";

@@ -12,10 +12,8 @@ use super::watch;
 use super::{ApiReply, JSON, KubernetesClient};
 use crate::base::CancellationToken;
 use crate::kubernetes::http::path::RequestPath;
-use crate::objects::client::{ReadableList, delete_each};
-use crate::objects::json::{key_of, names_of, string, text_of};
-use crate::objects::meta::InvalidField;
-use crate::objects::validate::{DNS_LABEL, is_dns_label};
+use crate::objects::json::{key_of, meta_string, names_of, string};
+use crate::objects::store::{DNS_LABEL, ReadableList, delete_each, is_dns_label};
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectMeta,
     ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
@@ -51,10 +49,10 @@ impl Client for KubernetesClient {
         let key = named.key().clone();
         let invalid =
             |field: &str, value: &str, rule: &str| Err(ClientError::invalid(named.clone(), field, value, rule));
-        if key.name().is_empty() && text_of(&object, "generateName").is_empty() {
+        if key.name().is_empty() && meta_string(&object, "generateName").is_empty() {
             return invalid("metadata.name", "", "must be set, unless there is a generateName");
         }
-        let version = text_of(&object, "resourceVersion");
+        let version = meta_string(&object, "resourceVersion");
         if !version.is_empty() {
             return invalid("metadata.resourceVersion", version, "must not be set on a new object");
         }
@@ -226,7 +224,7 @@ impl KubernetesClient {
     fn put(&self, kind: &Kind, object: &Value, target: PatchTarget) -> Result<SharedObject, ClientError> {
         let named = named(kind, object)?;
         // For some kinds, the server replaces objects without checking the version.
-        if text_of(object, "resourceVersion").is_empty() {
+        if meta_string(object, "resourceVersion").is_empty() {
             return Err(ClientError::invalid(named, "metadata.resourceVersion", "", "must be set"));
         }
         let path = |plural: &str| {
@@ -308,8 +306,8 @@ fn named(kind: &Kind, object: &Value) -> Result<ObjectRef, ClientError> {
         return Err(ClientError::invalid(named, "kind", name, format!("must be {}", kind.name())));
     }
     // The server's error would not name the field.
-    let meta = ObjectMeta::read(&object["metadata"])
-        .map_err(|InvalidField { path, value, rule }| ClientError::invalid(named.clone(), path, value, rule))?;
+    let meta =
+        ObjectMeta::read(&object["metadata"]).map_err(|cause| ClientError::with_causes(named.clone(), vec![cause]))?;
     if kind.is_namespaced() && !meta.namespace.is_empty() && !is_dns_label(&meta.namespace) {
         // The server would not check the namespace.
         return Err(ClientError::invalid(named, "metadata.namespace", meta.namespace, DNS_LABEL));

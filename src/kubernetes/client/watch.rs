@@ -14,8 +14,9 @@ use crate::base::{CancellationToken, OnCancel};
 use crate::kubernetes::http::answer::{ApiStatus, RequestLine, ResponseHead};
 use crate::kubernetes::http::request_error::{RequestFault, cause_of};
 use crate::kubernetes::http::transport::{HttpRequest, OpenAnswer};
+use crate::objects::store::ReadBuffers;
 use crate::objects::{
-    ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, ReadBuffers, SharedObject, WatchEvent,
+    ClientError, FieldSelector, Kind, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject, WatchEvent,
 };
 
 /// The largest event in bytes.

@@ -15,6 +15,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::alternatives::either;
@@ -25,7 +26,7 @@ use super::rules::{exact_rule, exclude_bounds};
 use super::shape::{
     ANY_FIELDS, Fields, LIMITS, any, any_but_null, has_any_fields, is_any, is_nullable, is_typed, of_type, properties,
 };
-use crate::objects::schema::condition_schema;
+use crate::objects::Condition;
 
 /// Keywords that are copied, in addition to the [limits](LIMITS).
 const COPIED: [&str; 4] = ["default", "description", "nullable", "required"];
@@ -317,7 +318,8 @@ impl<'a> Converter<'a> {
     fn map_keys(&self, fields: &Fields) -> Vec<&'static str> {
         let items = fields.get("items").and_then(|items| items["$ref"].as_str()?.strip_prefix("#/$defs/"));
         let items = items.and_then(|name| self.definition(name));
-        let is_condition = items.is_some_and(|(_, schema)| *schema == *condition_schema().as_value());
+        let is_condition = items
+            .is_some_and(|(_, schema)| *schema == *Condition::json_schema(&mut SchemaGenerator::default()).as_value());
         if is_condition { vec!["type"] } else { Vec::new() }
     }
 

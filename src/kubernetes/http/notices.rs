@@ -7,7 +7,7 @@ use http::Method;
 
 use super::request_error::RequestFault;
 use crate::base::sync::Mutex;
-use crate::objects::repetition::report;
+use crate::objects::store::report_repetition;
 use crate::rt::{Nanos, Rounded, one_line};
 
 /// A call that is repeated for longer than this is reported.
@@ -55,7 +55,7 @@ impl RequestNotices {
     /// Reports a repeated call to the watch that makes it, or else in the log.
     pub(super) fn repeats(&self, target: RequestLabel<'_>, now: Nanos, timeout: Duration, error: &RequestFault) {
         let (RequestLabel { method, server, path }, timeout) = (target, Rounded(timeout));
-        if report(|| format!("{method} {server}{path}: {error}; the call is repeated for up to {timeout}")) {
+        if report_repetition(|| format!("{method} {server}{path}: {error}; the call is repeated for up to {timeout}")) {
             return;
         }
         let is_first = {

@@ -27,7 +27,8 @@ use crate::kubernetes::config::error::ConfigError;
 use crate::kubernetes::config::identity::Impersonation;
 use crate::kubernetes::config::proxy::ProxyUrl;
 use crate::kubernetes::config::secret::Secret;
-use crate::objects::{ObjectRef, SILENCE_WITHOUT_BOOKMARKS};
+use crate::objects::ObjectRef;
+use crate::objects::store::LONGEST_SILENCE;
 use crate::rt::{AutoResetEvent, Draws, Nanos, OwnerProcess};
 
 /// How often certificate files are compared with the certificates in use.
@@ -36,8 +37,7 @@ const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
 /// The default limit for the server's silence in a watch. A watch of objects notices silence earlier, because it knows
 /// whether the server sends bookmarks.
 const WATCH_READ: Duration = Duration::from_secs(330);
-const _: () =
-    assert!(WATCH_READ.as_secs() > SILENCE_WITHOUT_BOOKMARKS.as_secs(), "the watch must be the first to notice");
+const _: () = assert!(WATCH_READ.as_secs() > LONGEST_SILENCE.as_secs(), "the watch must be the first to notice");
 
 /// The limits of requests.
 #[derive(Clone, Debug)]

@@ -8,9 +8,7 @@ use super::key::{EntryKey, OWNERS, parse_dependent};
 use super::store::{CascadeStep, ObjectStore, failure, kind_of};
 use super::view::BucketView;
 use crate::nats::error::NatsError;
-use crate::objects::rules::change::Location;
-use crate::objects::rules::distinct_queue::DistinctQueue;
-use crate::objects::rules::stored::StoredObjects;
+use crate::objects::store::{DistinctQueue, Location, StoredObjects};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
 
 /// The largest number of steps that wait for the next write.

@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::version::ObjectVersion;
 use crate::nats::kv::KvEntry;
-use crate::objects::json::{meta_mut, string};
-use crate::objects::json_text::altered_integer;
+use crate::objects::json::{altered_integer, meta_mut, string};
 use crate::objects::{Kind, SharedObject};
 
 /// The kind of a write.

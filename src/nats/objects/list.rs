@@ -6,7 +6,7 @@ use super::store::{ObjectStore, decoded, failure};
 use super::version::ObjectVersion;
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvListing, KvWatchOptions};
-use crate::objects::client::ReadableList;
+use crate::objects::store::ReadableList;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
 
 /// How often one call lists the entries at most.

@@ -13,9 +13,7 @@ use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::nats::connection::NatsConnection;
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvBucket, KvEntry};
-use crate::objects::json::whole_seconds;
-use crate::objects::rules::change::Location;
-use crate::objects::rules::distinct_queue::DistinctQueue;
+use crate::objects::store::{DistinctQueue, Location};
 use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
 use crate::rt::Draws;
 
@@ -113,7 +111,7 @@ impl ObjectStore {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        whole_seconds(Timestamp::try_from(self.connection().clock().time_of_day()).unwrap_or_default())
+        Timestamp::try_from(self.connection().clock().time_of_day()).unwrap_or_default()
     }
 
     /// Returns the largest size of an object's JSON in bytes.

@@ -13,10 +13,8 @@ use super::store::{CascadeStep, EntryState, ObjectStore, failure};
 use super::view::BucketView;
 use crate::base::Exponential;
 use crate::nats::error::NatsError;
-use crate::objects::json::{meta_mut, owners_of, string, uid_of};
-use crate::objects::rules::cascade::{is_orphaning, is_waiting};
-use crate::objects::rules::change::{Location, ObjectChange};
-use crate::objects::rules::txn::{Txn, has_owners_of};
+use crate::objects::json::{meta_mut, owners_of, string};
+use crate::objects::store::{Location, ObjectChange, Transaction, is_waiting};
 use crate::objects::{ClientError, SharedObject};
 
 /// The shortest and longest delay before a write that met another writer is tried again.
@@ -38,7 +36,7 @@ impl ObjectStore {
     /// Runs a transaction until no other writer interferes, for at most the request timeout.
     pub(super) fn run(
         &self,
-        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+        verb: &dyn Fn(&mut Transaction<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {
         let mut cascade = Vec::new();
         let written = self.run_with(verb, &mut cascade);
@@ -56,7 +54,7 @@ impl ObjectStore {
     /// was removed.
     fn run_with(
         &self,
-        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+        verb: &dyn Fn(&mut Transaction<'_, BucketView<'_>>) -> Result<Location, ClientError>,
         cascade: &mut Vec<CascadeStep>,
     ) -> Result<(SharedObject, bool), ClientError> {
         let clock = self.connection().clock();
@@ -65,13 +63,13 @@ impl ObjectStore {
         let mut conflicts = 0;
         loop {
             let view = BucketView::new(self);
-            let mut txn = Txn::new(&view, self.most_size(), self.now());
+            let mut txn = Transaction::new(&view, self.most_size(), self.now());
             let result = verb(&mut txn);
             // Discard results computed from a failed read.
             view.check()?;
             let location = result?;
             let outcome = txn.outcome(&location);
-            let (changes, mut unsettled) = txn.into_parts();
+            let (changes, unsettled) = txn.into_parts();
             let mut stored = Vec::new();
             let is_complete = self.store(&view, &changes, &mut stored, cascade).inspect_err(|error| {
                 let may_be_stored = !is_refusal(error);
@@ -84,13 +82,13 @@ impl ObjectStore {
                     }));
                 }
                 if may_be_stored || !stored.is_empty() {
-                    settle_first(cascade, unsettled.take_all());
+                    settle_first(cascade, unsettled.iter().cloned());
                 }
             })?;
             if !is_complete {
                 if !stored.is_empty() {
                     // The next attempt reads the stored changes as given, so their consequences must be kept here.
-                    settle_first(cascade, unsettled.take_all());
+                    settle_first(cascade, unsettled);
                 }
                 conflicts += 1;
                 if clock.reached(deadline) {
@@ -103,9 +101,9 @@ impl ObjectStore {
                 self.connection().pause(until).map_err(|error| failure(location.object_ref(), error))?;
                 continue;
             }
-            let quiet =
-                |location: &Location| changes.iter().any(|change| change.location == *location && is_quiet(change));
-            settle_first(cascade, unsettled.take_all().filter(|location| !quiet(location)));
+            let is_settled =
+                |location: &Location| changes.iter().any(|change| change.location == *location && change.is_settled());
+            settle_first(cascade, unsettled.into_iter().filter(|location| !is_settled(location)));
             let removed =
                 changes.iter().rfind(|change| change.location == location).is_some_and(|change| change.removed);
             let object = match stored.into_iter().rfind(|(at, _)| *at == location) {
@@ -130,8 +128,9 @@ impl ObjectStore {
             let key = EntryKey::new(&location.kind, &location.key);
             let expected = view.entry(&key).revision;
             let fail = |error| failure(location.object_ref(), error);
-            let uids =
-                |object: &SharedObject| owners_of(object).map(|owner| uid_of(owner).to_owned()).collect::<HashSet<_>>();
+            let uids = |object: &SharedObject| {
+                owners_of(object).map(|owner| string(owner, "uid").to_owned()).collect::<HashSet<_>>()
+            };
             let before = old.as_ref().map(uids).unwrap_or_default();
             let after = if *removed { HashSet::new() } else { uids(object) };
             if !removed {
@@ -181,11 +180,11 @@ impl ObjectStore {
 
     /// Writes the keys that name an object as a dependent of its new owners. Skips the owners in `before`.
     fn name_dependent(&self, object: &SharedObject, key: &EntryKey, before: &HashSet<String>) -> Result<(), NatsError> {
-        for owner in owners_of(object).filter(|owner| !before.contains(uid_of(*owner))) {
+        for owner in owners_of(object).filter(|owner| !before.contains(string(*owner, "uid"))) {
             let field = |name| string(owner, name);
             let reference =
                 json!({"apiVersion": field("apiVersion"), "kind": field("kind"), "name": field("name")}).to_string();
-            let uid = uid_of(owner);
+            let uid = string(owner, "uid");
             if self.owner_entry(uid)?.is_none() {
                 self.bucket.put(&key::owner(uid), reference.as_bytes())?;
             }
@@ -199,8 +198,8 @@ impl ObjectStore {
 ///
 /// It must precede the removal of keys that name dependents, because a new client finds unfinished deletions by these
 /// keys.
-fn settle_first(steps: &mut Vec<CascadeStep>, locations: impl Iterator<Item = Location>) {
-    let first = locations.map(CascadeStep::Settle).collect::<Vec<_>>();
+fn settle_first(steps: &mut Vec<CascadeStep>, locations: impl IntoIterator<Item = Location>) {
+    let first = locations.into_iter().map(CascadeStep::Settle).collect::<Vec<_>>();
     steps.splice(0..0, first);
 }
 
@@ -211,14 +210,4 @@ fn is_refusal(error: &ClientError) -> bool {
         ClientError::Forbidden { .. } => false,
         _ => true,
     }
-}
-
-/// Returns whether a change needs no check of its object's owners and dependents.
-fn is_quiet(change: &ObjectChange) -> bool {
-    let ObjectChange { old, object, removed, .. } = change;
-    let has_old_owners = match old {
-        Some(old) => has_owners_of(old, object),
-        None => owners_of(object).next().is_none(),
-    };
-    !removed && has_old_owners && !is_waiting(object) && !is_orphaning(object)
 }

@@ -11,13 +11,7 @@ use super::transact::Written;
 use super::view::BucketView;
 use super::watch::ObjectEvents;
 use crate::base::CancellationToken;
-use crate::objects::client::ReadableList;
-use crate::objects::rules::change::Location;
-use crate::objects::rules::check::check_selector;
-use crate::objects::rules::limits::admit;
-use crate::objects::rules::names::Names;
-use crate::objects::rules::stored::StoredObjects;
-use crate::objects::rules::txn::Txn;
+use crate::objects::store::{Location, Names, ReadableList, StoredObjects, Transaction, admit, check_selector};
 use crate::objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Ignore, Kind, ObjectKey, ObjectList,
     ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
@@ -27,13 +21,13 @@ use crate::objects::{
 const REQUESTS: u32 = 4;
 
 /// New uids are random.
-const NAMES: Names = Names { seed: None };
+const NAMES: Names = Names::random();
 
 impl ObjectStore {
     /// Runs a transaction, and the work that it causes.
     fn write(
         &self,
-        verb: &dyn Fn(&mut Txn<'_, BucketView<'_>>) -> Result<Location, ClientError>,
+        verb: &dyn Fn(&mut Transaction<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {
         let mut written = self.run(verb)?;
         self.run_cascade(std::mem::take(&mut written.cascade));

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::key::{EntryKey, dependents, parse_dependent};
 use super::store::{EntryState, ObjectStore, failure};
-use crate::objects::json::{owners_of, string, uid_of};
-use crate::objects::rules::change::Location;
-use crate::objects::rules::stored::StoredObjects;
+use crate::objects::json::{owners_of, string};
+use crate::objects::store::{Location, StoredObjects};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, SharedObject, ValueRef};
 
 /// A view of the bucket that reads each entry once.
@@ -77,7 +76,7 @@ impl<'a> BucketView<'a> {
     /// Returns the object with this key, if it is a dependent of the owner with this uid.
     pub(super) fn dependent(&self, key: EntryKey, uid: &str) -> Option<(Location, SharedObject)> {
         let object = self.entry(&key).object?;
-        let is_owned = owners_of(&object).any(|owner| uid_of(owner) == uid);
+        let is_owned = owners_of(&object).any(|owner| string(owner, "uid") == uid);
         is_owned.then(|| (location_of(&object, key.key), object))
     }
 
@@ -132,7 +131,7 @@ impl StoredObjects for BucketView<'_> {
         let mut keys = namespaces
             .into_iter()
             .map(|namespace| EntryKey::new(&kind, &ObjectKey::new(namespace, string(owner, "name"))));
-        keys.find_map(|key| self.found(key, uid_of(owner)))
+        keys.find_map(|key| self.found(key, string(owner, "uid")))
     }
 
     fn dependents(&self, uid: &str) -> impl Iterator<Item = Location> {
@@ -141,7 +140,7 @@ impl StoredObjects for BucketView<'_> {
 
     fn blocking(&self, uid: &str) -> isize {
         let blocks = |owner: ValueRef<'_>| {
-            uid_of(owner) == uid && owner.get("blockOwnerDeletion").and_then(ValueRef::as_bool) == Some(true)
+            string(owner, "uid") == uid && owner.get("blockOwnerDeletion").and_then(ValueRef::as_bool) == Some(true)
         };
         let objects = self.objects_of(uid);
         let blocking = objects.iter().flat_map(|(_, object)| owners_of(object)).filter(|owner| blocks(*owner));

@@ -20,7 +20,7 @@ use super::version::{ObjectVersion, parse_created_ms};
 use crate::base::{CancellationToken, OnCancel};
 use crate::nats::error::NatsError;
 use crate::nats::kv::{KvEntry, KvPosition, KvUpdate, KvWatch, KvWatchOptions};
-use crate::objects::rules::event::event_of;
+use crate::objects::store::event_of;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, Query, SharedObject, WatchEvent};
 
 /// How long a connected stream may be idle before it delivers a bookmark.

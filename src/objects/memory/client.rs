@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-#[cfg(feature = "testing")]
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
 use super::server::EmbeddedEngine;
 use super::state::ServerState;
-#[cfg(feature = "testing")]
-use crate::objects::{Kind, json::text_of};
+use crate::objects::{Kind, json::meta_string};
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory and follows the rules of an API server.
 ///
@@ -57,9 +55,10 @@ impl MemoryClient {
 
     /// Inserts an object as it is, replacing the object with its key. Checks no rule, and notifies no watch. Later
     /// versions are higher than the object's.
-    #[cfg(feature = "testing")]
-    pub(crate) fn load(&self, kind: &Kind, object: Value) {
-        let version = text_of(&object, "resourceVersion").parse().unwrap_or_default();
+    ///
+    /// Use it to prepare a test: the object keeps its uid, version and times.
+    pub fn load(&self, kind: &Kind, object: Value) {
+        let version = meta_string(&object, "resourceVersion").parse().unwrap_or_default();
         self.server.writers.alone(|| {
             let mut state = self.server.visible.write();
             let state = Arc::make_mut(&mut state);

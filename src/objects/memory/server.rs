@@ -29,7 +29,7 @@ use crate::base::sync::{Mutex, RwLock};
 use crate::objects::json::whole_seconds;
 use crate::objects::rules::change::{Location, ObjectChange};
 use crate::objects::rules::names::Names;
-use crate::objects::rules::txn::Txn;
+use crate::objects::rules::txn::Transaction;
 use crate::objects::rules::{expiry, limits};
 use crate::objects::{ClientError, DeleteOptions, Deletion, Kind, ObjectKey, ObjectRef, Propagation, SharedObject};
 use crate::rt::AutoResetEvent;
@@ -61,7 +61,8 @@ impl EmbeddedEngine {
         // As in Kubernetes, version 0 means any version, so no object may have it.
         state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
-        let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().draw())) };
+        let seed = seed.or_else(|| clock.seed().map(|_| clock.draws().draw()));
+        let names = seed.map_or(Names::random(), Names::seeded);
         let (writers, watchers) = (GroupCommit::new(), Mutex::new(Watchers::new(state.head)));
         let visible = RwLock::new(Arc::new(state));
         let has_failed = AtomicBool::new(false);
@@ -93,7 +94,7 @@ impl EmbeddedEngine {
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method itself is not general over lifetimes")]
     pub(super) fn write(
         &self,
-        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<Location, ClientError>,
+        verb: impl FnOnce(&mut Transaction<'_, ServerState>) -> Result<Location, ClientError>,
     ) -> Result<SharedObject, ClientError> {
         self.settled(verb, |txn, location| txn.outcome(location))
     }
@@ -115,8 +116,8 @@ impl EmbeddedEngine {
     /// Runs a transaction with all its consequences, and returns its outcome at the location that `verb` returns.
     fn settled<T>(
         &self,
-        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<Location, ClientError>,
-        outcome: impl FnOnce(&Txn<'_, ServerState>, &Location) -> Result<T, ClientError>,
+        verb: impl FnOnce(&mut Transaction<'_, ServerState>) -> Result<Location, ClientError>,
+        outcome: impl FnOnce(&Transaction<'_, ServerState>, &Location) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let (result, stored) = self.transact(|txn| {
             let location = verb(txn)?;
@@ -138,7 +139,7 @@ impl EmbeddedEngine {
     /// are stored and visible.
     fn transact<T>(
         &self,
-        verb: impl FnOnce(&mut Txn<'_, ServerState>) -> Result<T, ClientError>,
+        verb: impl FnOnce(&mut Transaction<'_, ServerState>) -> Result<T, ClientError>,
     ) -> (Result<T, ClientError>, Stored) {
         let run = |state: &ServerState| {
             let mut txn = self.begin(state);
@@ -175,9 +176,9 @@ impl EmbeddedEngine {
 
     /// Begins a transaction and deletes the oldest expired events in it: at most a quarter of the history, so that
     /// watches can catch up before the history forgets their version.
-    fn begin<'a>(&self, state: &'a ServerState) -> Txn<'a, ServerState> {
+    fn begin<'a>(&self, state: &'a ServerState) -> Transaction<'a, ServerState> {
         let now = self.now();
-        let mut txn = Txn::new(state, self.most_size, now);
+        let mut txn = Transaction::new(state, self.most_size, now);
         if let Some(until) = self.expired_until(now) {
             let most = (state.most_history() / 4).max(1);
             for location in state.index.events_until(until).take(most) {

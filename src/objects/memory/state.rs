@@ -6,12 +6,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-#[cfg(any(feature = "file-client", feature = "testing"))]
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
 use super::labels::LabelIndex;
-#[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
 use crate::objects::json::uid_of;
 use crate::objects::persistent::PersistentMap;
@@ -109,7 +107,6 @@ impl ServerState {
     }
 
     /// Inserts an object as it is, replacing the object with its key. This forgets the history.
-    #[cfg(any(feature = "file-client", feature = "testing"))]
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
         let location = Location { kind: self.kind(kind), key: key_of(&object) };
         let object = SharedObject::from(object);

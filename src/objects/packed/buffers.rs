@@ -8,9 +8,10 @@ use serde_json::Number;
 use super::write::{Digits, encode};
 use super::{DIGITS, OBJECT, SHORT, STRING};
 
-/// The buffers of a reader. Reuse them for many objects, to save allocations.
+/// The buffers of [`SharedObject::read`](crate::objects::SharedObject::read). Reuse them for many objects, to save
+/// allocations.
 #[derive(Debug, Default)]
-pub(crate) struct ReadBuffers {
+pub struct ReadBuffers {
     /// The packed values so far.
     pub(super) text: String,
     /// The fields so far of all unfinished objects. The fields of inner objects are last.
@@ -39,7 +40,7 @@ impl FieldPlace {
 
 impl ReadBuffers {
     /// Frees memory above this number of bytes.
-    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+    pub fn shrink_to(&mut self, bytes: usize) {
         self.text.shrink_to(bytes);
         self.sorted.shrink_to(bytes);
         self.fields.shrink_to(bytes / size_of::<FieldPlace>());

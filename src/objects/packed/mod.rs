@@ -25,10 +25,8 @@
 //! - Only reading texts (`read`), reading into types (`de`) and [`Serialize`] recurse. All other code accepts values of
 //!   any depth.
 
-#[cfg(feature = "kubernetes")]
 mod buffers;
 mod de;
-#[cfg(feature = "kubernetes")]
 mod read;
 #[cfg(test)]
 mod tests;
@@ -37,9 +35,7 @@ mod write;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Number, Value};
 
-#[cfg(feature = "kubernetes")]
-pub(crate) use self::buffers::ReadBuffers;
-#[cfg(feature = "kubernetes")]
+pub use self::buffers::ReadBuffers;
 pub(super) use self::read::read_object;
 pub(super) use self::write::pack;
 

@@ -3,37 +3,24 @@
 
 use serde_json::{Map, Value, json};
 
-use super::change::Location;
+use super::change::{FOREGROUND, Location, ORPHAN, is_orphaning, is_waiting};
 use super::stored::StoredObjects;
-use super::txn::Txn;
+use super::txn::Transaction;
 use crate::objects::SharedObject;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
-/// The finalizer of an object in foreground deletion. It is removed once no dependent blocks the deletion.
-pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object that waits until no dependent refers to it.
-pub(crate) const ORPHAN: &str = "orphan";
-
-/// Returns whether an object is in foreground deletion, waiting for its dependents.
-pub(crate) fn is_waiting(object: &SharedObject) -> bool {
-    object.is_deleting() && object.finalizers().any(|name| name == FOREGROUND)
-}
-
-/// Returns whether an object is being deleted after its dependents have lost their references to it.
-pub(crate) fn is_orphaning(object: &SharedObject) -> bool {
-    object.is_deleting() && object.finalizers().any(|name| name == ORPHAN)
-}
-
-impl<S: StoredObjects> Txn<'_, S> {
-    /// Settles the objects with changed owners or dependents, until no more changes follow.
-    pub(crate) fn settle(&mut self) {
+impl<S: StoredObjects> Transaction<'_, S> {
+    /// Settles the objects with changed owners or dependents, until no more changes follow. For stores that a transaction
+    /// [sees whole](StoredObjects::IS_EXCLUSIVE).
+    pub fn settle(&mut self) {
         while let Some(location) = self.unsettled.take() {
             self.settle_one(&location);
         }
     }
 
-    /// Settles one such object. Changes only this object, unless its dependents lose their references to it.
-    pub(crate) fn settle_one(&mut self, location: &Location) {
+    /// Settles one object: deletes it if it has lost all its owners, or if it waits for dependents that are gone. Changes
+    /// only this object, unless its dependents lose their references to it.
+    pub fn settle_one(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
         if !object.is_deleting() {
             self.settle_owners(location, &object);

@@ -4,16 +4,15 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::cascade::{FOREGROUND, ORPHAN};
-use super::change::Location;
+use super::change::{FOREGROUND, Location, ORPHAN};
 use super::stored::StoredObjects;
-use super::txn::Txn;
+use super::txn::Transaction;
 use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of, string};
-use crate::objects::meta::{InvalidField, is_empty};
+use crate::objects::meta::is_empty;
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
 };
-use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef, SharedObject};
+use crate::objects::{Cause, ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef, SharedObject};
 
 /// The fields of the metadata. Other fields are dropped.
 const KNOWN: [&str; 15] = [
@@ -79,7 +78,7 @@ pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey
     fields.retain(|_, value| !value.is_null());
     let meta = match ObjectMeta::read(&object["metadata"]) {
         Ok(meta) => meta,
-        Err(InvalidField { path, value, rule }) => return check.fail(path, value, rule),
+        Err(Cause { field: path, value, rule }) => return check.fail(path, value, rule),
     };
     check_meta(&check, &kind, &meta)?;
     meta_mut(object).retain(|name, value| KNOWN.contains(&name.as_str()) && !is_empty(value));
@@ -158,7 +157,7 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
 
 /// Checks that the owners have the names in the references, and are in the same namespace or cluster-wide.
 pub(super) fn check_owners(
-    txn: &Txn<'_, impl StoredObjects>,
+    txn: &Transaction<'_, impl StoredObjects>,
     location: &Location,
     object: &Value,
 ) -> Result<(), ClientError> {
@@ -218,7 +217,12 @@ pub(super) fn check_identity(location: &Location, object: &Value) -> Result<(), 
     )
 }
 
-pub(crate) fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
+/// Refuses a label selector that breaks the rules for labels.
+///
+/// # Errors
+///
+/// Returns [`ClientError::Invalid`].
+pub fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
     let Err(error) = selector.validate() else { return Ok(()) };
     Check(ObjectRef::new(kind, &ObjectKey::cluster(""))).fail("labelSelector", error.text(), error.rule())
 }

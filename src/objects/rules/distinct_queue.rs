@@ -6,7 +6,8 @@ use std::hash::Hash;
 use crate::queue::FastState;
 
 /// A queue that holds each item at most once. An item that was taken can be added again.
-pub(crate) struct DistinctQueue<T> {
+#[derive(Debug)]
+pub struct DistinctQueue<T> {
     line: VecDeque<T>,
     known: HashSet<T, FastState>,
 }
@@ -19,31 +20,34 @@ impl<T> Default for DistinctQueue<T> {
 
 impl<T: Clone + Eq + Hash> DistinctQueue<T> {
     /// Adds an item at the end, unless the queue holds it.
-    pub(crate) fn push(&mut self, item: T) {
+    pub fn push(&mut self, item: T) {
         if self.known.insert(item.clone()) {
             self.line.push_back(item);
         }
     }
 
-    pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+    /// Adds items at the end. Skips those that the queue holds.
+    pub fn extend(&mut self, items: impl IntoIterator<Item = T>) {
         items.into_iter().for_each(|item| self.push(item));
     }
 
-    pub(crate) fn take(&mut self) -> Option<T> {
+    /// Takes the first item.
+    pub fn take(&mut self) -> Option<T> {
         let item = self.line.pop_front()?;
         self.known.remove(&item);
         Some(item)
     }
 
     /// Takes all items, in order.
-    #[cfg(feature = "nats")]
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = T> {
         self.known.clear();
         std::mem::take(&mut self.line).into_iter()
     }
 
-    #[cfg(feature = "nats")]
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the number of items.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
         self.line.len()
     }
 }

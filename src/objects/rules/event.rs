@@ -9,7 +9,7 @@ use crate::objects::{Query, SharedObject, WatchEvent};
 ///
 /// `old` is the object before the change; `None` if the change creates it. For a removal, `object` is the last state.
 /// Ignores the namespace.
-pub(crate) fn event_of(
+pub fn event_of(
     old: Option<&SharedObject>,
     object: &SharedObject,
     removed: bool,

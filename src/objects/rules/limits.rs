@@ -123,8 +123,12 @@ fn deepest((_, value): &(String, &Value)) -> usize {
 }
 
 /// Refuses an object that is nested too deep, before any code recurses into it. A stored object that is too deep may be
-/// written again if it does not become deeper.
-pub(crate) fn admit(
+/// written again if it does not become deeper. `current` returns the stored object with a key.
+///
+/// # Errors
+///
+/// Returns [`ClientError::Invalid`], with the path of the deepest field.
+pub fn admit(
     kind: &Kind,
     object: Value,
     current: impl FnOnce(&ObjectKey) -> Option<SharedObject>,

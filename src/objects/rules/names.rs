@@ -8,12 +8,25 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The length of the generated part of a name.
 pub(crate) const SUFFIX: usize = 5;
 
-#[derive(Clone, Copy)]
-pub(crate) struct Names {
-    pub(crate) seed: Option<u64>,
+/// Makes uids and names for new objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    seed: Option<u64>,
 }
 
 impl Names {
+    /// Returns random uids and names.
+    #[must_use]
+    pub const fn random() -> Self {
+        Self { seed: None }
+    }
+
+    /// Returns uids and names that depend only on this seed and on the version of the store.
+    #[must_use]
+    pub const fn seeded(seed: u64) -> Self {
+        Self { seed: Some(seed) }
+    }
+
     /// Returns the uid for the object that is created with this version.
     pub(crate) fn uid(self, version: u64) -> Uuid {
         self.seed.map_or_else(Uuid::new_v4, |seed| Uuid::from_u64_pair(seed, version))
@@ -39,12 +52,12 @@ mod tests {
 
     #[test]
     fn successive_names_differ() {
-        let names = Names { seed: Some(3) };
+        let names = Names::seeded(3);
         let made: HashSet<_> = (0..1_000).map(|version| suffix(names.uid(version), 0)).collect();
         assert_eq!(made.len(), 1_000);
         let tried: HashSet<_> = (0..100).map(|attempt| suffix(names.uid(1), attempt)).collect();
         assert_eq!(tried.len(), 100);
         assert!(made.iter().all(|suffix| suffix.len() == SUFFIX));
-        assert_ne!(Names { seed: None }.uid(1), Names { seed: None }.uid(1));
+        assert_ne!(Names::random().uid(1), Names::random().uid(1));
     }
 }

@@ -9,7 +9,7 @@ use crate::objects::{Kind, SharedObject, ValueRef};
 ///
 /// A store that cannot be read answers as if it were empty, and remembers the error. Its owner then discards the
 /// transaction.
-pub(crate) trait StoredObjects {
+pub trait StoredObjects {
     /// Whether the transaction is the only writer of the store. If not, the owner of the store looks for the dependents
     /// of a removed object after the removal.
     const IS_EXCLUSIVE: bool;

@@ -7,17 +7,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::change::{Location, ObjectChange};
+use super::change::{Location, ObjectChange, has_owners_of};
 use super::cost;
 use super::distinct_queue::DistinctQueue;
 use super::index::ObjectIndex;
 use super::stored::StoredObjects;
-use crate::objects::json::{meta_field, meta_mut, owners_of, string, uid_of};
+use crate::objects::json::{meta_mut, owners_of, string, uid_of, whole_seconds};
 use crate::objects::{ClientError, Deletion, Kind, ObjectKey, SharedObject, ValueRef};
 use crate::queue::FastState;
 
-/// A transaction on a store `S`.
-pub(crate) struct Txn<'a, S> {
+/// Computes the changes that the calls of a client make to a store `S`, by the rules of an API server.
+///
+/// A transaction sees its own changes; nobody else sees them before they are stored. An example is in the
+/// [module](crate::objects::store).
+#[derive(Debug)]
+pub struct Transaction<'a, S> {
     store: &'a S,
     /// The size limit of an object's JSON, in bytes.
     pub(crate) most_size: usize,
@@ -34,21 +38,27 @@ pub(crate) struct Txn<'a, S> {
     pub(crate) unsettled: DistinctQueue<Location>,
 }
 
-impl<'a, S: StoredObjects> Txn<'a, S> {
-    pub(crate) fn new(store: &'a S, most_size: usize, now: Timestamp) -> Self {
+impl<'a, S: StoredObjects> Transaction<'a, S> {
+    /// Begins a transaction at the time `now`. The JSON of an object may have `most_size` bytes.
+    #[must_use]
+    pub fn new(store: &'a S, most_size: usize, now: Timestamp) -> Self {
+        let now = whole_seconds(now);
         let (changes, written, written_kinds) = (Vec::new(), HashMap::default(), Vec::new());
         let (index, unsettled) = (ObjectIndex::default(), DistinctQueue::default());
         Self { store, most_size, now, changes, written, written_kinds, index, unsettled }
     }
 
-    pub(crate) fn into_changes(self) -> Vec<Arc<ObjectChange>> {
+    /// Returns the changes, in their order.
+    #[must_use]
+    pub fn into_changes(self) -> Vec<Arc<ObjectChange>> {
         self.changes
     }
 
-    /// Returns the changes, and the objects that are not settled.
-    #[cfg(feature = "nats")]
-    pub(crate) fn into_parts(self) -> (Vec<Arc<ObjectChange>>, DistinctQueue<Location>) {
-        (self.changes, self.unsettled)
+    /// Returns the changes, and the objects that are not [settled](Self::settle_one).
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Arc<ObjectChange>>, Vec<Location>) {
+        let Self { changes, mut unsettled, .. } = self;
+        (changes, unsettled.take_all().collect())
     }
 
     /// Returns the number of changes so far.
@@ -125,7 +135,11 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
     }
 
     /// Returns the object as it is at the end of the transaction. If it was removed, returns its last state.
-    pub(crate) fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ClientError::NotFound`] if there is no such object.
+    pub fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
         match self.changes.iter().rfind(|change| change.location == *location) {
             Some(change) => Ok(change.object.clone()),
             None => self.get(location),
@@ -133,7 +147,8 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
     }
 
     /// Returns whether the object exists at the end of the transaction.
-    pub(crate) fn deletion(&self, location: &Location) -> Deletion<SharedObject> {
+    #[must_use]
+    pub fn deletion(&self, location: &Location) -> Deletion<SharedObject> {
         self.find(location).map_or(Deletion::Gone, Deletion::Deleting)
     }
 
@@ -168,9 +183,4 @@ impl<'a, S: StoredObjects> Txn<'a, S> {
         let is_kind = location.kind.is_version_of(string(owner, "apiVersion"), string(owner, "kind"));
         (is_kind && is_there()).then_some(location)
     }
-}
-
-/// Returns whether two states of an object have the same references to owners.
-pub(crate) fn has_owners_of(one: &SharedObject, other: &SharedObject) -> bool {
-    meta_field(one, "ownerReferences") == meta_field(other, "ownerReferences")
 }

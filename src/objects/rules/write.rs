@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::apply::{apply, disown};
-use super::cascade::{is_orphaning, raise_generation};
-use super::change::Location;
+use super::cascade::raise_generation;
+use super::change::{Location, is_orphaning};
 use super::check::{check, check_as, check_deletion, check_finalizers, check_identity, check_owners};
 use super::limits::check_limits;
 use super::names::{Names, SUFFIX, suffix};
 use super::patch::patched;
 use super::stored::StoredObjects;
-use super::txn::Txn;
-use crate::objects::json::{meta_field, meta_mut, text_of};
+use super::txn::Transaction;
+use crate::objects::json::{meta_field, meta_mut, meta_string};
 use crate::objects::{
     ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectRef, Patch, PatchTarget, Propagation, SharedObject,
     ValueRef,
@@ -35,23 +35,28 @@ fn conflict(location: &Location, reason: impl Into<String>) -> ClientError {
 }
 
 fn same(location: &Location, current: &SharedObject, field: &str, asked: &str) -> Result<(), ClientError> {
-    match text_of(current, field) {
+    match meta_string(current, field) {
         is if is == asked => Ok(()),
         is => Err(conflict(location, format!("its {field} is {is}, not {asked}"))),
     }
 }
 
-impl<S: StoredObjects> Txn<'_, S> {
-    pub(crate) fn create(&mut self, kind: &Kind, mut object: Value, names: Names) -> Result<Location, ClientError> {
+impl<S: StoredObjects> Transaction<'_, S> {
+    /// Creates an object. `names` makes its uid, and its name if it has `generateName`. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn create(&mut self, kind: &Kind, mut object: Value, names: Names) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
-        let version = text_of(&object, "resourceVersion");
+        let version = meta_string(&object, "resourceVersion");
         if !version.is_empty() {
             let (object, rule) = (self.location(kind, &key).object_ref(), "must be empty in a new object");
             return Err(ClientError::invalid(object, "metadata.resourceVersion", version, rule));
         }
         let uid = names.uid(self.next_version());
         if key.name().is_empty() {
-            let name = self.free_name(kind, key.namespace(), text_of(&object, "generateName"), uid);
+            let name = self.free_name(kind, key.namespace(), meta_string(&object, "generateName"), uid);
             meta_mut(&mut object).insert("name".to_owned(), name.into());
         }
         self.create_fields(kind, object, uid, None)
@@ -89,16 +94,16 @@ impl<S: StoredObjects> Txn<'_, S> {
         Ok(location)
     }
 
-    pub(crate) fn update(
-        &mut self,
-        kind: &Kind,
-        mut object: Value,
-        target: PatchTarget,
-    ) -> Result<Location, ClientError> {
+    /// Replaces an object, or its status. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn update(&mut self, kind: &Kind, mut object: Value, target: PatchTarget) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
         let location = self.location(kind, &key);
         let current = self.get(&location)?;
-        let version = text_of(&object, "resourceVersion");
+        let version = meta_string(&object, "resourceVersion");
         if version.is_empty() {
             let rule = "must be set, so that no other update is lost";
             return Err(ClientError::invalid(location.object_ref(), "metadata.resourceVersion", "", rule));
@@ -108,7 +113,12 @@ impl<S: StoredObjects> Txn<'_, S> {
         Ok(location)
     }
 
-    pub(crate) fn patch(
+    /// Patches an object, or its status. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn patch(
         &mut self,
         kind: &Kind,
         key: &ObjectKey,
@@ -123,7 +133,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         }
         // A store that was opened again knows the caller's kind only by its name.
         check_as(ObjectRef::new(kind, key), &mut object)?;
-        let version = text_of(&object, "resourceVersion");
+        let version = meta_string(&object, "resourceVersion");
         if !version.is_empty() {
             same(&location, &current, "resourceVersion", version)?;
         }
@@ -131,7 +141,12 @@ impl<S: StoredObjects> Txn<'_, S> {
         Ok(location)
     }
 
-    pub(crate) fn apply(
+    /// Applies fields of an object for their owner, and creates the object if it does not exist. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn apply(
         &mut self,
         kind: &Kind,
         mut object: Value,
@@ -148,14 +163,14 @@ impl<S: StoredObjects> Txn<'_, S> {
             return invalid("fieldOwner", "must not be empty");
         }
         let current = self.find(&location);
-        let uid = text_of(&object, "uid");
+        let uid = meta_string(&object, "uid");
         if !uid.is_empty() {
             let Some(current) = &current else {
                 return Err(conflict(&location, format!("there is no object with uid {uid}")));
             };
             same(&location, current, "uid", uid)?;
         }
-        let version = text_of(&object, "resourceVersion");
+        let version = meta_string(&object, "resourceVersion");
         if !version.is_empty() {
             let current = current.as_ref().ok_or_else(|| ClientError::not_found(location.object_ref()))?;
             same(&location, current, "resourceVersion", version)?;
@@ -191,7 +206,7 @@ impl<S: StoredObjects> Txn<'_, S> {
         target: PatchTarget,
         managed: Option<Value>,
     ) -> Result<(), ClientError> {
-        let uid = text_of(&wanted, "uid");
+        let uid = meta_string(&wanted, "uid");
         if !uid.is_empty() {
             same(location, current, "uid", uid)?;
         }
@@ -246,12 +261,12 @@ impl<S: StoredObjects> Txn<'_, S> {
         Ok(())
     }
 
-    pub(crate) fn delete(
-        &mut self,
-        kind: &Kind,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Location, ClientError> {
+    /// Deletes an object, or begins its deletion. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn delete(&mut self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Location, ClientError> {
         let location = self.location(kind, key);
         let current = self.get(&location)?;
         for (field, asked) in [("uid", &options.uid), ("resourceVersion", &options.resource_version)] {
@@ -277,13 +292,11 @@ impl<S: StoredObjects> Txn<'_, S> {
     }
 
     /// Removes the object with this uid, after its dependents have lost their references to it.
-    #[cfg(feature = "nats")]
-    pub(crate) fn purge_and_orphan(
-        &mut self,
-        kind: &Kind,
-        key: &ObjectKey,
-        uid: &str,
-    ) -> Result<Location, ClientError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ClientError`] if a rule refuses the write. Then discard the transaction.
+    pub fn purge_and_orphan(&mut self, kind: &Kind, key: &ObjectKey, uid: &str) -> Result<Location, ClientError> {
         let location = self.location(kind, key);
         let current = self.get(&location)?;
         same(&location, &current, "uid", uid)?;

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::driver::{Transform, WatchDriver};
-#[cfg(feature = "kubernetes")]
-pub(crate) use self::machine::SILENCE_WITHOUT_BOOKMARKS;
+pub use self::machine::LONGEST_SILENCE;
 use self::machine::WatchMachine;
 use super::api::Api;
 #[cfg(doc)]

@@ -7,8 +7,7 @@ use super::protobuf::{self, ReadFault};
 use super::route::ObjectsTarget;
 use super::status::StatusError;
 use crate::objects::Patch;
-use crate::objects::json::text_of;
-use crate::objects::json_text::altered_integer;
+use crate::objects::json::{altered_integer, meta_string};
 use crate::serve::http::IncomingRequest;
 
 /// The change in a patch body.
@@ -130,7 +129,7 @@ pub(super) fn placed(target: &ObjectsTarget<'_>, body: Value) -> Result<Value, S
         if expected.is_empty() {
             continue;
         }
-        let given = text_of(&object, field);
+        let given = meta_string(&object, field);
         if given.is_empty() {
             if let Some(meta) = object["metadata"].as_object_mut() {
                 meta.insert(field.to_owned(), expected.into());

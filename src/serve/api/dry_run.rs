@@ -9,12 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::objects::json::{key_of, meta_mut, whole_seconds};
-use crate::objects::rules::change::Location;
-use crate::objects::rules::limits::admit;
-use crate::objects::rules::names::Names;
-use crate::objects::rules::stored::StoredObjects;
-use crate::objects::rules::txn::Txn;
+use crate::objects::json::{key_of, meta_mut};
+use crate::objects::store::{Location, Names, StoredObjects, Transaction, admit};
 use crate::objects::{ClientError, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, SharedObject, ValueRef};
 
 /// A store that contains at most one object.
@@ -68,7 +64,7 @@ pub(super) struct DryRun<'a> {
 impl DryRun<'_> {
     pub(super) fn create(&self, object: Value) -> Result<SharedObject, ClientError> {
         let object = self.bounded(object)?;
-        let created = self.run(|txn| txn.create(self.kind, object, Names { seed: None }))?;
+        let created = self.run(|txn| txn.create(self.kind, object, Names::random()))?;
         Ok(with_version(&created, None))
     }
 
@@ -86,7 +82,7 @@ impl DryRun<'_> {
 
     pub(super) fn apply(&self, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
         let object = self.bounded(object)?;
-        let applied = self.run(|txn| txn.apply(self.kind, object, owner, Names { seed: None }))?;
+        let applied = self.run(|txn| txn.apply(self.kind, object, owner, Names::random()))?;
         Ok(with_version(&applied, self.current))
     }
 
@@ -98,10 +94,10 @@ impl DryRun<'_> {
 
     fn run(
         &self,
-        verb: impl FnOnce(&mut Txn<'_, SingleObjectStore<'_>>) -> Result<Location, ClientError>,
+        verb: impl FnOnce(&mut Transaction<'_, SingleObjectStore<'_>>) -> Result<Location, ClientError>,
     ) -> Result<SharedObject, ClientError> {
         let store = SingleObjectStore { kind: Arc::new(self.kind.clone()), object: self.current };
-        let mut txn = Txn::new(&store, self.most_size, whole_seconds(self.now));
+        let mut txn = Transaction::new(&store, self.most_size, self.now);
         let location = verb(&mut txn)?;
         txn.outcome(&location)
     }

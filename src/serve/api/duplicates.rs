@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use crate::objects::json_text::{JsonToken, tokens};
+use crate::objects::json::{JsonToken, tokens};
 use crate::rt::bounded;
 
 /// The largest number of fields that are named.

@@ -12,7 +12,7 @@ use super::shared::{ApiShared, WriteOutcome};
 use super::status::StatusError;
 use super::watch::now;
 use crate::objects::json::{key_of, meta_mut};
-use crate::objects::validate::{DNS_LABEL, is_dns_label};
+use crate::objects::store::{DNS_LABEL, is_dns_label};
 use crate::objects::{ClientError, Ignore, ObjectKey, ObjectRef, PatchTarget, SharedObject};
 use crate::serve::http::IncomingRequest;
 

@@ -52,7 +52,7 @@ fn event_columns(events: ServedResource, selectable: &'static [&'static str]) ->
         .column(text("Object", regarded).description("The object of the event."))
         .column(text("Subobject", |event| json!(read(event, REGARDING, "fieldPath"))).wide())
         .column(text("Source", source).description("The component that reports, and its instance.").wide())
-        .column(text("Message", |event| json!(text_of(event, &["message", "note"]).trim())))
+        .column(text("Message", |event| json!(meta_string(event, &["message", "note"]).trim())))
         .column(PrintColumn::computed("First Seen", "date", first_seen).wide())
         .column(PrintColumn::computed("Count", "integer", count).format("int32").wide())
         .column(text("Name", |event| json!(event.name())).format("name").wide());
@@ -65,7 +65,7 @@ fn event_columns(events: ServedResource, selectable: &'static [&'static str]) ->
 const REGARDING: &[&str] = &["involvedObject", "regarding"];
 
 /// Returns the first text in these fields that is not empty.
-fn text_of<'a>(event: &'a SharedObject, fields: &[&str]) -> &'a str {
+fn meta_string<'a>(event: &'a SharedObject, fields: &[&str]) -> &'a str {
     let texts = fields.iter().filter_map(|field| event.get(field)?.as_str());
     texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
@@ -81,12 +81,12 @@ fn time(text: &str) -> Value {
 }
 
 fn first_seen(event: &SharedObject) -> Value {
-    time(text_of(event, &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"]))
+    time(meta_string(event, &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"]))
 }
 
 fn last_seen(event: &SharedObject) -> Value {
     match read(event, &["series"], "lastObservedTime") {
-        "" => match text_of(event, &["lastTimestamp", "deprecatedLastTimestamp"]) {
+        "" => match meta_string(event, &["lastTimestamp", "deprecatedLastTimestamp"]) {
             "" => first_seen(event),
             last => last.into(),
         },
@@ -104,7 +104,7 @@ fn count(event: &SharedObject) -> Value {
 fn source(event: &SharedObject) -> Value {
     let fields = ["source", "deprecatedSource"];
     let either = |name: &str, others: &[&str]| match read(event, &fields, name) {
-        "" => text_of(event, others).to_owned(),
+        "" => meta_string(event, others).to_owned(),
         text => text.to_owned(),
     };
     let component = either("component", &["reportingComponent", "reportingController"]);

@@ -7,7 +7,7 @@ use std::fmt;
 use super::column::PrintColumn;
 use super::resource::ServedResource;
 use crate::objects::Kind;
-use crate::objects::validate::{is_dns_label, is_subdomain};
+use crate::objects::store::{is_dns_label, is_subdomain};
 use crate::serve::admission::{SchemaFault, StructuralSchema};
 
 /// The error for a kind that cannot be served.

@@ -1,4 +1,5 @@
-//! The seam between the core and the rooms above it: they use public items of the core, which include its kit `rt`.
+//! The seams between rooms that are to be crates: upper rooms use public items of the core, which include its kit `rt`, and
+//! of the objects, which include their kit `store`.
 
 use std::collections::BTreeSet;
 
@@ -16,25 +17,35 @@ const BORROWED: [&str; 1] = [
     "base/sync",
 ];
 
-/// Returns the uses of private items of the core in rooms above it, one line each.
-fn faults(sources: &[Source]) -> Vec<String> {
+/// The most names in the kit for authors of back ends.
+const MOST_STORE_NAMES: usize = 20;
+
+/// Returns the uses of private items of some rooms (`below`) in rooms above them, one line each.
+fn faults(sources: &[Source], below: &[&str]) -> Vec<String> {
     let modules: BTreeSet<_> = sources.iter().map(|source| source.module().join("/")).collect();
-    let of_core = |source: &&Source| CORE.contains(&source.module().join("/").as_str());
-    let hidden = sources.iter().filter(of_core).flat_map(|source| source.re_exports(&["pub(crate) use "]));
+    let roots = || sources.iter().filter(|source| below.contains(&source.module().join("/").as_str()));
+    let hidden = roots().flat_map(|source| source.re_exports(&["pub(crate) use "]));
     let hidden: BTreeSet<_> = hidden.map(|(name, _)| name).collect();
+    let public: BTreeSet<_> = roots().flat_map(Source::public_modules).collect();
     let mut faults = Vec::new();
     for source in sources {
         let own = room(&source.path);
-        if CORE.contains(&own) || ["rt", "lib"].contains(&own) || source.is_test() {
+        if below.contains(&own)
+            || ["base", "queue", "run", "watch", "controller", "manager", "rt", "lib"].contains(&own)
+        {
+            continue;
+        }
+        if source.is_test() {
             continue;
         }
         for (number, used) in source.paths() {
             let item: Vec<_> = used.split('/').take(2).collect();
             let item = item.join("/");
-            let is_private = item.contains('/') && (modules.contains(&item) || hidden.contains(&item));
-            if CORE.contains(&room(&used)) && is_private && !BORROWED.iter().any(|borrowed| is_in(&used, borrowed)) {
+            let is_private =
+                item.contains('/') && (modules.contains(&item) || hidden.contains(&item)) && !public.contains(&item);
+            if below.contains(&room(&used)) && is_private && !BORROWED.iter().any(|borrowed| is_in(&used, borrowed)) {
                 let used = used.replace('/', "::");
-                faults.push(format!("src/{}.rs:{number}: uses `{used}`, which is private to the core", source.path));
+                faults.push(format!("src/{}.rs:{number}: uses `{used}`, which is private to its room", source.path));
             }
         }
     }
@@ -47,7 +58,12 @@ fn sources() -> Vec<Source> {
 
 #[test]
 fn rooms_above_the_core_use_its_public_items() {
-    assert_tidy(&faults(&sources()));
+    assert_tidy(&faults(&sources(), &CORE));
+}
+
+#[test]
+fn rooms_above_the_objects_use_their_public_items() {
+    assert_tidy(&faults(&sources(), &["objects", "sub"]));
 }
 
 #[test]
@@ -63,6 +79,15 @@ fn the_kit_has_few_names_and_no_items_of_its_own() {
 }
 
 #[test]
+fn the_kit_for_back_ends_has_few_names_and_no_items_of_its_own() {
+    let sources = sources();
+    let kit = sources.iter().find(|source| source.path == "objects/store").unwrap();
+    let names = kit.re_exports(&["pub use "]);
+    assert!((10..=MOST_STORE_NAMES).contains(&names.len()), "{} names, of at most {MOST_STORE_NAMES}", names.len());
+    assert_eq!(kit.definitions().collect::<Vec<_>>(), [], "src/objects/store.rs defines items");
+}
+
+#[test]
 fn uses_of_private_items_are_found() {
     let core = |path: &str, text: &str| Source::new(path, text);
     let sources = [
@@ -74,9 +99,20 @@ fn uses_of_private_items_are_found() {
         core("objects/two", "use crate::queue::shared::{self, WorkQueue};\nuse super::one::Thing;"),
     ];
     let expected = [
-        "src/objects/one.rs:2: uses `queue::Locked`, which is private to the core",
-        "src/objects/two.rs:1: uses `queue::shared::self`, which is private to the core",
-        "src/objects/two.rs:1: uses `queue::shared::WorkQueue`, which is private to the core",
+        "src/objects/one.rs:2: uses `queue::Locked`, which is private to its room",
+        "src/objects/two.rs:1: uses `queue::shared::self`, which is private to its room",
+        "src/objects/two.rs:1: uses `queue::shared::WorkQueue`, which is private to its room",
     ];
-    assert_eq!(faults(&sources), expected);
+    assert_eq!(faults(&sources, &CORE), expected);
+
+    let sources = [
+        core("objects/mod", "mod client;\npub mod store;\npub use self::client::Client;"),
+        core("objects/client", ""),
+        core("objects/store", ""),
+        core("nats/one", "use crate::objects::{Client, client::Delete, store::Location};"),
+    ];
+    assert_eq!(
+        faults(&sources, &["objects"]),
+        ["src/nats/one.rs:1: uses `objects::client::Delete`, which is private to its room"]
+    );
 }

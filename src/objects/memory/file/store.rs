@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::disk::{Disk, Storage};
 use crate::base::sync::Mutex;
-use crate::objects::json::text_of;
+use crate::objects::json::meta_string;
 use crate::objects::json_text::{altered_integer, parse_deep};
 use crate::objects::memory::journal::ChangeJournal;
 use crate::objects::memory::state::ServerState;
@@ -360,7 +360,7 @@ fn load(reading: &ReadTransaction, state: &mut ServerState) -> Result<(), BoxErr
         let (api_version, kind, path) = key.value();
         let object = parse(json.value()).map_err(|error| format!("{kind} {path} cannot be read: {error}"))?;
         let kind = Kind::of(api_version, kind);
-        let is_namespaced = !text_of(&object, "namespace").is_empty();
+        let is_namespaced = !meta_string(&object, "namespace").is_empty();
         state.load(&if is_namespaced { kind } else { kind.in_no_namespace() }, object);
     }
     Ok(())

@@ -39,8 +39,7 @@ pub(super) use self::call::{Change, Report, WatchCall, WatchReaction};
 use self::call::{concerns_one_object, note};
 use self::listing::{PageEffect, PagedListing, RequiredVersion, StreamingList};
 use self::pauses::{EndedAttempt, Pauses};
-#[cfg(feature = "kubernetes")]
-pub(crate) use self::streaming::SILENCE_WITHOUT_BOOKMARKS;
+pub use self::streaming::LONGEST_SILENCE;
 use self::streaming::{Following, Streaming, longest_silence};
 use crate::base::Exponential;
 use crate::objects::client::ReadableList;

@@ -8,7 +8,7 @@ use crate::rt::Nanos;
 const SILENCE: Duration = Duration::from_secs(120);
 /// The longest silence of a stream without bookmarks, which may have nothing to send. A client must not give up on a
 /// stream earlier: that would count as a failure.
-pub(crate) const SILENCE_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(300);
+pub const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Whether the next listing is a streaming list.
 #[derive(Debug)]
@@ -41,5 +41,5 @@ impl Following {
 
 /// Returns the longest silence of a stream.
 pub(super) fn longest_silence(has_bookmarks: bool) -> Duration {
-    if has_bookmarks { SILENCE } else { SILENCE_WITHOUT_BOOKMARKS }
+    if has_bookmarks { SILENCE } else { LONGEST_SILENCE }
 }

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::objects::validate::is_subdomain;
+use crate::objects::store::is_subdomain;
 
 /// A format that is checked. All other formats are only descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

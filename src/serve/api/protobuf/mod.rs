@@ -17,7 +17,6 @@ use self::messages::{FieldForm, LIST_METADATA, MessageFields};
 pub(super) use self::wire::WireBuffer;
 use self::wire::{WireMessage, number};
 use crate::objects::Kind;
-use crate::objects::json::whole_seconds;
 
 /// The media type of a Kubernetes message.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
@@ -122,7 +121,7 @@ fn add(json: &mut Map<String, Value>, name: &str, form: FieldForm, bytes: &[u8])
             let time = Timestamp::new(message.number(1), nanos).map_err(|_| ReadFault::Malformed)?;
             match form {
                 FieldForm::MicroTime => format!("{time:.6}").into(),
-                _ => whole_seconds(time).to_string().into(),
+                _ => Timestamp::from_second(time.as_second()).unwrap_or(time).to_string().into(),
             }
         }
         FieldForm::Json => {

@@ -26,7 +26,7 @@ fn numbered(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<Serv
     })
 }
 
-fn text_of(count: usize) -> String {
+fn meta_string(count: usize) -> String {
     let mut text = Vec::new();
     lines(&mut text, count).unwrap();
     String::from_utf8(text).unwrap()
@@ -50,12 +50,12 @@ fn a_short_body_has_a_length_and_a_long_one_has_chunks() {
     for count in [0, 1, 327, 328, 5_000] {
         client.send(get(&format!("/{count}")));
         if count < 328 {
-            assert_eq!(client.reply().body, text_of(count));
+            assert_eq!(client.reply().body, meta_string(count));
         } else {
             let head = client.head().head;
             assert!(head.contains("transfer-encoding: chunked") && !head.contains("content-length"), "{head}");
             assert!(!head.contains("connection: close") && head.contains("vary: accept-encoding"), "{head}");
-            assert_eq!(String::from_utf8(chunks(&mut client)).unwrap(), text_of(count));
+            assert_eq!(String::from_utf8(chunks(&mut client)).unwrap(), meta_string(count));
         }
     }
     assert_eq!((server.counts().accepted_connections, server.counts().succeeded), (1, 5));
@@ -67,8 +67,8 @@ fn long_bodies_are_compressed_for_clients_that_accept_it() {
         |builder| builder,
         |request| match request.path.as_str() {
             "/parts" => parts(0, |out| lines(out, 5_000)),
-            "/full" => Reply::text(http::StatusCode::OK, text_of(5_000)),
-            _ => Reply::text(http::StatusCode::OK, text_of(10)),
+            "/full" => Reply::text(http::StatusCode::OK, meta_string(5_000)),
+            _ => Reply::text(http::StatusCode::OK, meta_string(10)),
         },
     );
     let mut client = RawClient::connect(&server);
@@ -81,11 +81,11 @@ fn long_bodies_are_compressed_for_clients_that_accept_it() {
         assert!(bytes.len() < 100_000, "{} bytes", bytes.len());
         let mut text = String::new();
         GzDecoder::new(&*bytes).read_to_string(&mut text).unwrap();
-        assert_eq!(text, text_of(5_000), "{path}");
+        assert_eq!(text, meta_string(5_000), "{path}");
     }
     client.send(compressed("/short"));
     let reply = client.reply();
-    assert!(!reply.head.contains("content-encoding") && reply.body == text_of(10), "{}", reply.head);
+    assert!(!reply.head.contains("content-encoding") && reply.body == meta_string(10), "{}", reply.head);
     client.send(compressed("/parts").replace("GET", "HEAD"));
     assert!(client.head().head.contains("content-encoding: gzip"));
     client.send(compressed("/short"));
@@ -98,7 +98,7 @@ fn clients_of_http_1_0_read_a_long_body_to_its_end() {
     let mut client = RawClient::with(&server, "GET /5000 HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n");
     let head = client.head().head;
     assert!(!head.contains("chunked") && !head.contains("gzip") && head.contains("connection: close"), "{head}");
-    assert_eq!(client.rest(), text_of(5_000));
+    assert_eq!(client.rest(), meta_string(5_000));
 }
 
 #[test]
