@@ -130,6 +130,12 @@ impl Query {
             && self.selects_content(object)
     }
 
+    /// Returns the query for the whole list: without a limit and a continue token.
+    #[must_use]
+    pub fn unpaged(&self) -> Self {
+        Self { limit: None, continue_token: None, ..self.clone() }
+    }
+
     /// Returns whether the labels and fields of an object match. Ignores the namespace.
     #[must_use]
     pub fn selects_content<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {

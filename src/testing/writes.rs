@@ -126,7 +126,7 @@ fn body(write: &Write) -> Value {
         Write::Patch(_, Patch::Merge(patch), _) => json!({"merge": patch}),
         Write::Patch(_, Patch::Json(patch), _) => json!({"json": patch}),
         Write::Apply(_, fields, owner) => json!({"owner": owner.name, "force": owner.force, "fields": fields}),
-        Write::Delete(_, DeleteOptions { uid, resource_version, propagation, purge, grace_period }) => json!({
+        Write::Delete(_, DeleteOptions { uid, resource_version, propagation, purge, grace_period, .. }) => json!({
             "uid": uid, "resourceVersion": resource_version, "purge": purge,
             "gracePeriod": grace_period.map(|time| format!("{time:?}")),
             "propagation": match propagation {

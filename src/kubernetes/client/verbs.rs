@@ -236,7 +236,7 @@ impl KubernetesClient {
 
     /// Returns the body of a deletion request.
     fn delete_options(&self, object: &ObjectRef, options: &DeleteOptions) -> Result<Value, ClientError> {
-        let DeleteOptions { uid, resource_version, propagation, purge, grace_period } = options;
+        let DeleteOptions { uid, resource_version, propagation, purge, grace_period, .. } = options;
         if *purge {
             let rule = "a server of Kubernetes cannot remove an object that has finalizers: remove the finalizers";
             return Err(ClientError::invalid(object.clone(), "", "", rule));

@@ -59,7 +59,7 @@ fn begin(
     let mut stream = EventStream {
         client: client.clone(),
         kind: kind.clone(),
-        query: Query { limit: None, continue_token: None, ..query.clone() },
+        query: query.unpaged(),
         stop: stop.clone(),
         may_list,
         listed: Vec::new().into_iter(),

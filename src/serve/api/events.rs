@@ -103,7 +103,9 @@ fn in_core_form(event: &SharedObject) -> SharedObject {
 }
 
 fn stored_query(query: &Query) -> Query {
-    Query { fields: query.fields.clone().with_paths(stored_selector), ..query.clone() }
+    let mut stored = query.clone();
+    stored.fields = stored.fields.with_paths(stored_selector);
+    stored
 }
 
 /// Translates an error to the kind and the field names that the caller used.
@@ -114,13 +116,14 @@ fn in_core_terms(error: ClientError) -> ClientError {
         ClientError::AlreadyExists { .. } => ClientError::already_exists(object),
         ClientError::Conflict { reason, fields, .. } if fields.is_empty() => ClientError::conflict(object, reason),
         ClientError::Conflict { fields, .. } => {
-            let fields =
-                fields.into_iter().map(|FieldConflict { field, owner }| FieldConflict::new(core_path(&field), owner));
+            let fields = fields
+                .into_iter()
+                .map(|FieldConflict { field, owner, .. }| FieldConflict::new(core_path(&field), owner));
             ClientError::field_conflicts(object, fields.collect())
         }
         ClientError::Invalid { causes, .. } => {
             let causes =
-                causes.into_iter().map(|Cause { field, value, rule }| Cause::new(core_path(&field), value, rule));
+                causes.into_iter().map(|Cause { field, value, rule, .. }| Cause::new(core_path(&field), value, rule));
             ClientError::with_causes(object, causes.collect())
         }
         ClientError::Forbidden { reason, .. } => ClientError::forbidden(object, reason),

@@ -324,8 +324,7 @@ impl ApiShared {
             None if wants_none => (Vec::new(), reader.list(&Query::all().limit(1))?.version),
             Some(from) if !marks_initial => (Vec::new(), from),
             _ => {
-                let all = Query { limit: None, continue_token: None, ..query.clone() };
-                let list = reader.list(&all)?;
+                let list = reader.list(&query.unpaged())?;
                 (list.items, list.version)
             }
         };

@@ -97,7 +97,8 @@ impl<'a> WriteCall<'a> {
                 Ok(self.written(StatusCode::OK, patched))
             }
             PatchBody::Apply(applied) => {
-                let owner = FieldOwner { target: self.part(), ..params::field_owner(request)? };
+                let mut owner = params::field_owner(request)?;
+                owner.target = self.part();
                 let applied = body::placed(&self.target, applied)?;
                 if !applied["metadata"]["managedFields"].is_null() {
                     return Err(StatusError::bad_request("metadata.managedFields must be nil in an applied object"));
