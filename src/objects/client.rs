@@ -267,7 +267,7 @@ pub fn delete_each<C: Client + ?Sized>(
     client.list(kind, query)?.items.into_iter().filter_map(delete).collect()
 }
 
-/// A change to an object.
+/// A change to an object. Every client must handle each kind of change.
 ///
 /// # Examples
 ///
@@ -279,7 +279,6 @@ pub fn delete_each<C: Client + ?Sized>(
 /// let steps = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Patch {
     /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): sets fields, and removes fields with
     /// the value `null`.

@@ -6,9 +6,8 @@ use std::task::Poll;
 use super::error::ClientError;
 use super::shared::SharedObject;
 
-/// An event of a watch.
+/// An event of a watch. Every reader must handle each kind of event.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum WatchEvent<T> {
     /// The object was created, or the query selects it now.
     Added(T),

@@ -19,9 +19,9 @@ mod server;
 mod status;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
-#[cfg(feature = "testing")]
-pub(crate) use self::admission::{AdmissionFailure, Admitted};
-pub use self::admission::{AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault};
+pub use self::admission::{
+    AdmissionAnswer, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault,
+};
 pub use self::api::{ObjectApi, ObjectApiBuilder};
 pub use self::kinds::{PrintColumn, RegistryError, ServedResource};
 pub use self::page::StatusPages;

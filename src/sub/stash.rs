@@ -150,7 +150,7 @@ impl Stash {
     }
 
     /// Stashes or removes a value. Returns the older one.
-    pub(crate) fn put_boxed(&self, name: &'static str, value: Option<Box<dyn Stashed>>) -> Option<Box<dyn Stashed>> {
+    fn put_boxed(&self, name: &'static str, value: Option<Box<dyn Stashed>>) -> Option<Box<dyn Stashed>> {
         let mut values = self.values.lock();
         match value {
             Some(value) => values.insert(name, value),
@@ -197,6 +197,11 @@ impl Stash {
     /// Removes the value. Returns whether there was one.
     pub fn remove<V>(&self, key: StashKey<V>) -> bool {
         self.put_boxed(key.name, None).is_some()
+    }
+
+    /// Stashes the values of a [`snapshot`](Self::snapshot). They replace older ones of the same names.
+    pub fn restore(&self, values: impl IntoIterator<Item = (&'static str, Box<dyn Stashed>)>) {
+        self.values.lock().extend(values);
     }
 
     /// Returns all names and values, sorted by name.

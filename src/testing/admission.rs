@@ -16,7 +16,7 @@ use super::writes::comparable;
 use crate::objects::{Kind, Object, ObjectKey};
 use crate::run::BoxError;
 use crate::serve::{
-    AdmissionFailure, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Admitted, ServedResource, UserInfo,
+    AdmissionAnswer, AdmissionOperation, AdmissionRequest, AdmissionReviewer, ServedResource, UserInfo,
 };
 
 /// A case for the admission of a kind: one request to write an object.
@@ -284,33 +284,22 @@ impl Table<AdmissionSubject> {
 impl AdmissionSubject {
     fn decide(&self, resource: &ServedResource, mismatches: &mut Vec<Mismatch>) -> Result<AdmissionDecision, BoxError> {
         let Self { operation, kind, key, object, user, status, dry_run, .. } = self;
-        let request = AdmissionRequest {
-            operation: *operation,
-            kind,
-            namespace: key.namespace(),
-            name: key.name(),
-            status: *status,
-            user,
-            old: self.old.as_ref(),
-            dry_run: *dry_run,
-        };
-        let decision = AdmissionReviewer::new([resource.clone()])?.admit(&request, object);
-        match decision.ok_or_else(|| format!("the hooks are of {}, but the object is of {kind}", resource.kind()))? {
-            Ok(Admitted { object, warnings }) => {
+        let mut request = AdmissionRequest::new(*operation, kind, key, user);
+        request.status = *status;
+        request.old = self.old.as_ref();
+        request.dry_run = *dry_run;
+        let answer = AdmissionReviewer::new([resource.clone()])?.decide(&request, object);
+        match answer.ok_or_else(|| format!("the hooks are of {}, but the object is of {kind}", resource.kind()))? {
+            AdmissionAnswer::Allowed { object, warnings } => {
                 if !self.is_denied {
                     self.check(&object, &warnings, mismatches);
                 }
                 Ok(AdmissionDecision::Allowed)
             }
-            Err(AdmissionFailure::Invalid(faults)) => {
-                Ok(AdmissionDecision::Invalid(faults.iter().map(ToString::to_string).collect()))
-            }
-            Err(AdmissionFailure::Forbidden(reason)) => Ok(AdmissionDecision::Forbidden(reason)),
-            Err(AdmissionFailure::UnknownFields(fields)) => {
-                Err(format!("unknown fields: {}", fields.join(", ")).into())
-            }
+            AdmissionAnswer::Invalid(faults) => Ok(AdmissionDecision::Invalid(faults)),
+            AdmissionAnswer::Forbidden(reason) => Ok(AdmissionDecision::Forbidden(reason)),
             // The panic of a hook is the panic of the run.
-            Err(AdmissionFailure::Panicked(panic)) => resume_unwind(Box::new(panic)),
+            AdmissionAnswer::Panicked(panic) => resume_unwind(Box::new(panic)),
         }
     }
 

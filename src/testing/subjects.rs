@@ -216,9 +216,7 @@ fn step<T: Object, R: SubReconciler<T>>(
 ) -> Result<Flow, BoxError> {
     let mut resource = subject.resource.clone();
     let request = Request::new(&resource, given.config());
-    for (name, value) in &subject.given {
-        request.stash().put_boxed(name, Some((**value).stashed_clone()));
-    }
+    request.stash().restore(subject.given.iter().map(|(name, value)| (*name, (**value).stashed_clone())));
     let result = reconciler.reconcile(&SubContext::new("test", &context(given), &request), &mut resource);
     let expected = subject.expected.as_ref().unwrap_or(&subject.resource);
     let (expected, actual) = comparable(&json_of(expected), &json_of(&resource));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::objects::{Cause, Kind};
+use crate::objects::{Cause, Kind, ObjectKey};
 use crate::serve::access::UserInfo;
 
 /// The kind of change that a hook checks.
@@ -59,6 +59,15 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<&'a Value>,
     /// Whether nothing will be stored. The hook must then have no side effects.
     pub dry_run: bool,
+}
+
+impl<'a> AdmissionRequest<'a> {
+    /// Creates a request that changes a whole object and stores it. Set the other fields afterwards.
+    #[must_use]
+    pub fn new(operation: AdmissionOperation, kind: &'a Kind, key: &'a ObjectKey, user: &'a UserInfo) -> Self {
+        let (namespace, name) = (key.namespace(), key.name());
+        Self { operation, kind, namespace, name, status: false, user, old: None, dry_run: false }
+    }
 }
 
 /// A hook's refusal of a change.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_deletion};
 use super::hooks::{AdmissionHooks, AdmissionOperation, AdmissionRequest};
+use super::schema::FieldFault;
 use crate::serve::access::UserInfo;
 use crate::serve::kinds::{KindRegistry, RegistryError, ServedResource};
 
@@ -146,19 +147,40 @@ impl AdmissionReviewer {
         })
     }
 
-    /// Decides about a request like both calls together, but runs each hook only once. Returns `None` for an unknown
+    /// Decides about a request like both reviews together, but runs each hook only once. Returns `None` for an unknown
     /// kind.
-    #[cfg(feature = "testing")]
-    pub(crate) fn admit(
-        &self,
-        request: &AdmissionRequest<'_>,
-        object: &Value,
-    ) -> Option<Result<Admitted, AdmissionFailure>> {
+    #[must_use]
+    pub fn decide(&self, request: &AdmissionRequest<'_>, object: &Value) -> Option<AdmissionAnswer> {
         let resource = self.known(request.kind.group(), request.kind.version(), request.kind.name())?;
         let deletes = request.operation == AdmissionOperation::Delete;
         let stage = if deletes { ReviewStage::Validate } else { ReviewStage::Mutate };
-        Some(decide(resource, stage, request, object))
+        let texts = |faults: Vec<FieldFault>| faults.iter().map(ToString::to_string).collect();
+        Some(match decide(resource, stage, request, object) {
+            Ok(Admitted { object, warnings }) => AdmissionAnswer::Allowed { object, warnings },
+            Err(AdmissionFailure::Invalid(faults)) => AdmissionAnswer::Invalid(texts(faults)),
+            Err(AdmissionFailure::UnknownFields(fields)) => AdmissionAnswer::Invalid(fields),
+            Err(AdmissionFailure::Forbidden(reason)) => AdmissionAnswer::Forbidden(reason),
+            Err(AdmissionFailure::Panicked(message)) => AdmissionAnswer::Panicked(message),
+        })
     }
+}
+
+/// The answer of [`AdmissionReviewer::decide`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdmissionAnswer {
+    /// The object may be written.
+    Allowed {
+        /// The object with its defaults and the changes of the hooks.
+        object: Value,
+        /// Texts for the user.
+        warnings: Vec<String>,
+    },
+    /// Fields of the object break rules. Each text has the path of a field and the rule.
+    Invalid(Vec<String>),
+    /// The user may not do this, for this reason.
+    Forbidden(String),
+    /// A hook panicked with this message.
+    Panicked(String),
 }
 
 /// Runs the hooks of one stage. Deletions have only validating hooks.
