@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_field_of_another_type() {
-        for (json, path, value) in [
+        for (json, field, value) in [
             (json!({"name": "a", "namespace": 1}), "metadata.namespace", "1"),
             (json!({"name": "a", "labels": {"a": "b", "c": {}}}), "metadata.labels.c", "{}"),
             (json!({"labels": "a"}), "metadata.labels", "\"a\""),
@@ -417,7 +417,7 @@ mod tests {
             (json!([]), "metadata", "[]"),
         ] {
             let invalid = ObjectMeta::read(&json).unwrap_err();
-            assert_eq!((&*invalid.path, &*invalid.value), (path, value), "{invalid:?}");
+            assert_eq!((&*invalid.field, &*invalid.value), (field, value), "{invalid:?}");
             assert!(!invalid.rule.is_empty());
         }
         assert_eq!(ObjectMeta::read(&json!({"name": "a"})), Ok(ObjectMeta::new("", "a")));

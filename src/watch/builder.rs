@@ -29,6 +29,10 @@ pub struct WatchBuilder<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
+    pub(super) fn with(same: Same<T>) -> Self {
+        Self { name: "watch".to_owned(), clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
+    }
+
     /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver)
     /// (`<name>-0`) and prefixes the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {

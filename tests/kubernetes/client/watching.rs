@@ -39,7 +39,6 @@ fn text(event: Result<WatchEvent<SharedObject>, ClientError>) -> String {
         Ok(WatchEvent::Modified(object)) => format!("~{}", object.name()),
         Ok(WatchEvent::Deleted(object)) => format!("-{}", object.name()),
         Ok(WatchEvent::Bookmark(version)) => format!("@{version}"),
-        Ok(other) => format!("{other:?}"),
         Err(error) => error.to_string(),
     }
 }

@@ -114,7 +114,6 @@ impl Known {
                 assert_eq!(old.as_deref(), Some(object.uid()), "deleted without an addition: {object}");
                 object
             }
-            other => panic!("{other:?}"),
         };
         assert!(object.resource_version() > self.version.as_str(), "{object} after {}", self.version);
         object.resource_version().clone_into(&mut self.version);
