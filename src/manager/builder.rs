@@ -1,20 +1,21 @@
 //! The settings of a manager.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::Manager;
-use super::state::ManagerInner;
+use super::state::{ManagerInner, Settings};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::End;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::AutoResetEvent;
+use crate::base::wait::{AutoResetEvent, Monitor};
 use crate::manager::election::Elector;
-use crate::run::pool::{PoolBuilder, WorkerPool};
+use crate::run::pool::WorkerPool;
 
 impl Manager {
     /// Returns a builder with the default settings.
@@ -34,51 +35,43 @@ impl Manager {
 /// assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
 /// ```
 #[must_use = "settings do nothing until the manager is built"]
-pub struct ManagerBuilder {
-    name: String,
-    /// `build` adds the name and the grace period.
-    pool: PoolBuilder,
-    grace: Duration,
-    abort_grace: Duration,
-    abort_on: Vec<CancellationToken>,
-    unready_after: Duration,
-    elector: Option<Arc<dyn Elector>>,
-}
+pub struct ManagerBuilder(Settings);
 
 impl ManagerBuilder {
     pub(super) fn new() -> Self {
-        Self {
+        Self(Settings {
             name: "manager".to_owned(),
             pool: WorkerPool::builder(),
             grace: Duration::from_secs(30),
             abort_grace: Duration::from_secs(1),
+            abort: CancellationToken::new(),
             abort_on: Vec::new(),
             unready_after: Duration::from_secs(120),
             elector: None,
-        }
+        })
     }
 
     /// Sets the manager's name, in log lines and thread names (`<name>-pool-0` and so on). Default: `manager`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.0.name = name.into();
         self
     }
 
     /// Sets the number of threads that the controllers share. It also limits the runs at once. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.pool = self.pool.threads(threads);
+        self.0.pool = self.0.pool.threads(threads);
         self
     }
 
     /// Sets the number of extra threads that may replace threads with stuck runs. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
-        self.pool = self.pool.spares(spares);
+        self.0.pool = self.0.pool.spares(spares);
         self
     }
 
     /// Sets the clock of the manager and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.pool = self.pool.clock(clock);
+        self.0.pool = self.0.pool.clock(clock);
         self
     }
 
@@ -86,7 +79,7 @@ impl ManagerBuilder {
     ///
     /// All components share one period, which begins for all at the same time. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.0.grace = grace;
         self
     }
 
@@ -95,7 +88,7 @@ impl ManagerBuilder {
     /// After that the manager names the threads that still run, and returns without them. An elector has as long to resign.
     /// Default: 1 s.
     pub fn abort_grace(mut self, grace: Duration) -> Self {
-        self.abort_grace = grace;
+        self.0.abort_grace = grace;
         self
     }
 
@@ -103,7 +96,8 @@ impl ManagerBuilder {
     ///
     /// May be called several times: each token aborts the manager.
     pub fn abort_on(mut self, abort: &CancellationToken) -> Self {
-        self.abort_on.push(abort.clone());
+        let own = self.0.abort.clone();
+        self.0.abort_on.push(abort.on_cancel(move || own.cancel()));
         self
     }
 
@@ -111,7 +105,7 @@ impl ManagerBuilder {
     ///
     /// They apply to the shared pool, and to components without thread options. A watch that is added already has its thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.pool = self.pool.thread_options(options);
+        self.0.pool = self.0.pool.thread_options(options);
         self
     }
 
@@ -121,7 +115,7 @@ impl ManagerBuilder {
     /// [its own bound](crate::controller::ControllerBuilder::unready_after). Use a bound longer than the poll periods: a poll
     /// that fails once counts as failing until the next poll. Default: two minutes.
     pub fn unready_after(mut self, bound: Duration) -> Self {
-        self.unready_after = bound;
+        self.0.unready_after = bound;
         self
     }
 
@@ -129,7 +123,7 @@ impl ManagerBuilder {
     ///
     /// The manager resigns when everything has ended. If threads still run then, it keeps the leadership until the process exits.
     pub fn elector(mut self, elector: impl Elector + 'static) -> Self {
-        self.elector = Some(Arc::new(elector));
+        self.0.elector = Some(Arc::new(elector));
         self
     }
 
@@ -140,38 +134,27 @@ impl ManagerBuilder {
     /// Returns [`StartError`] if the name is empty or invalid, if the number of threads is zero, or if the abort grace is longer than
     /// the [margin](Elector::stop_margin) of the elector.
     pub fn build(self) -> Result<Manager, StartError> {
-        StartError::check_required_name(&self.name)?;
-        self.pool.check()?;
-        if let Some(margin) = self.elector.as_ref().and_then(|elector| elector.stop_margin())
-            && margin < self.abort_grace
+        let mut settings = self.0;
+        StartError::check_required_name(&settings.name)?;
+        settings.pool.check()?;
+        if let Some(margin) = settings.elector.as_ref().and_then(|elector| elector.stop_margin())
+            && margin < settings.abort_grace
         {
             let rule = "at most the stop margin of the elector, after which another process may lead";
-            return Err(StartError::setting("abort_grace", &self.abort_grace, rule));
+            return Err(StartError::setting("abort_grace", &settings.abort_grace, rule));
         }
-        let pool = self.pool.name(format!("{}-pool", self.name)).shutdown_grace(Duration::ZERO);
-        let clock = pool.clock.clone();
-        let (abort, end) = (CancellationToken::new(), End::new(clock.clone()));
-        let abort_on = self.abort_on.into_iter().map(|token| {
-            let own = abort.clone();
-            token.on_cancel(move || own.cancel())
-        });
+        settings.pool = settings.pool.name(format!("{}-pool", settings.name)).shutdown_grace(Duration::ZERO);
+        let clock = settings.pool.clock.clone();
         Ok(Manager {
             inner: Arc::new(ManagerInner {
-                _abort_on: abort_on.collect(),
-                name: self.name,
+                settings,
                 signal: AutoResetEvent::new(clock.clone()),
-                clock,
-                grace: self.grace,
-                abort_grace: self.abort_grace,
-                unready_after: self.unready_after,
-                pool,
-                elector: self.elector,
                 stop: CancellationToken::new(),
-                abort,
                 resign: CancellationToken::new(),
                 state: Mutex::default(),
-                outcome: Mutex::new(None),
-                end,
+                starting_watches: Monitor::of(clock.clone(), BTreeSet::new()),
+                end: End::new(clock.clone()),
+                clock,
             }),
         })
     }
@@ -180,10 +163,10 @@ impl ManagerBuilder {
 impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
-            .field("name", &self.name)
-            .field("threads", &self.pool.threads)
-            .field("shutdown_grace", &self.grace)
-            .field("elector", &self.elector.is_some())
+            .field("name", &self.0.name)
+            .field("threads", &self.0.pool.threads)
+            .field("shutdown_grace", &self.0.grace)
+            .field("elector", &self.0.elector.is_some())
             .finish_non_exhaustive()
     }
 }

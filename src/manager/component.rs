@@ -42,15 +42,21 @@ use crate::watch::{Poller, Watch};
 /// ```
 #[must_use = "a component does nothing until it is added to a manager"]
 pub struct Component {
+    pub(super) facts: ComponentFacts,
+    pub(super) start: ComponentStart,
+}
+
+pub(super) struct ComponentFacts {
     pub(super) name: String,
     /// The kind of the component, for errors.
     pub(super) kind: &'static str,
-    pub(super) start: ComponentStart,
     /// Whether the component starts only once this process leads.
     pub(super) waits_to_lead: bool,
     pub(super) controller: Option<Arc<dyn ManagedController>>,
     /// The source of a poller or watch that lists.
     pub(super) source: Option<SourceHandle>,
+    /// The [`Watch`] of a watch, with any type of keys and values.
+    pub(super) watch: Option<Box<dyn Any + Send + Sync>>,
 }
 
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
@@ -126,7 +132,8 @@ impl Component {
     ) -> Self {
         let start: ComponentStart =
             Box::new(move |env| start(env).map(|running| Box::new(running) as Box<dyn Runnable>));
-        Self { name, kind, start, waits_to_lead: false, controller: None, source: None }
+        let facts = ComponentFacts { name, kind, waits_to_lead: false, controller: None, source: None, watch: None };
+        Self { facts, start }
     }
 
     /// Runs a function on its own thread, `<name>-0`.
@@ -152,7 +159,9 @@ impl Component {
 
     fn function_of(name: String, waits_to_lead: bool, body: FunctionBody) -> Self {
         let own = name.clone();
-        Self { waits_to_lead, ..Self::new("function", name, move |env| start_function(own, body, env)) }
+        let mut component = Self::new("function", name, move |env| start_function(own, body, env));
+        component.facts.waits_to_lead = waits_to_lead;
+        component
     }
 
     /// Adds something that already runs. The manager stops it.
@@ -187,7 +196,9 @@ impl Component {
         // Created here, so that its status is available before the start.
         let source = poller.source();
         let start = move |env: &StartEnv<'_>| poller.or_thread_options(env.options).start(&to);
-        Self { source: Some(source), ..Self::new("poller", name, start) }
+        let mut component = Self::new("poller", name, start);
+        component.facts.source = Some(source);
+        component
     }
 }
 
@@ -195,20 +206,26 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
         let (name, handle) = (controller.name().to_owned(), controller.handle());
         let start = move |env: &StartEnv<'_>| controller.start_as(env.pool, env.leading, env.options);
-        Self { controller: Some(Arc::new(handle)), ..Self::new("controller", name, start) }
+        let mut component = Self::new("controller", name, start);
+        component.facts.controller = Some(Arc::new(handle));
+        component
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Component {
     fn from(watch: Running<Watch<K, T>>) -> Self {
         let (source, lists) = (watch.source(), !watch.may_end());
-        Self { kind: "watch", source: lists.then(|| source.clone()), ..Self::running(source.name(), watch) }
+        let handle = watch.watch().clone();
+        let mut component = Self::new("watch", source.name().to_owned(), |_| Ok(watch));
+        component.facts.source = lists.then_some(source);
+        component.facts.watch = Some(Box::new(handle));
+        component
     }
 }
 
 impl fmt::Debug for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Component").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Component").field("name", &self.facts.name).finish_non_exhaustive()
     }
 }
 

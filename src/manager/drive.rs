@@ -1,31 +1,39 @@
-//! The driver of a manager: takes over components, stops them, and aborts those that do not end.
+//! The driver of a manager: starts components, stops them, aborts those that do not end, and ends the rest.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::member::{Member, MemberBody, Removing};
-use super::state::{ComponentFailure, ManagerInner, ManagerPhase};
+use super::component::ComponentStart;
+use super::state::{Failure, HOOK, ManagerInner, ManagerPhase, ManagerState, Member, Settings};
+use crate::base::cancel::OnCancel;
+use crate::base::end::EndPart;
+use crate::base::error::{EndError, StartError};
+use crate::base::running::{Runnable, Running};
+use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
+use crate::base::thread::{shielded, unless_it_panics};
 use crate::base::time::{Nanos, Rounded};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 
-/// The task that drives a manager.
+/// The task that drives a manager, from its start to its end.
 ///
 /// # Invariants
 ///
 /// - A step asks only the components that it has heard, so its cost does not depend on the others. When everything is stopped, and
 ///   again when everything is aborted, each component is asked once.
 pub(super) struct Driver {
-    pub(super) inner: Arc<ManagerInner>,
-    /// The components by number, that is, in the order of their starts.
-    members: BTreeMap<u64, Member>,
-    /// The ends of the grace periods of removals, with the numbers of the components.
-    removal_ends: BTreeSet<(Nanos, u64)>,
+    inner: Arc<ManagerInner>,
     phase: DriverPhase,
+    /// Whether the components know that this process leads.
     led: bool,
+    elector: Option<Running<()>>,
     /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped first.
-    unlogged: Vec<ComponentFailure>,
+    unlogged: Vec<Failure>,
+    /// Wakes the driver when the manager is stopped or aborted.
+    _stops: [OnCancel; 2],
+    /// Dropped last: the manager has ended then.
+    _part: EndPart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,180 +46,168 @@ enum DriverPhase {
 }
 
 impl Driver {
-    pub(super) fn new(inner: Arc<ManagerInner>) -> Self {
-        Self {
-            inner,
-            members: BTreeMap::new(),
-            removal_ends: BTreeSet::new(),
+    /// Begins the only run of a manager. Fails if it has begun before.
+    pub(super) fn begin(inner: &Arc<ManagerInner>) -> Result<Self, EndError> {
+        let components = {
+            let mut state = inner.state.lock();
+            if state.phase != ManagerPhase::Idle {
+                return Err(inner.not_idle());
+            }
+            state.phase = ManagerPhase::Starting;
+            state.leading = inner.settings.elector.is_none();
+            state.alive.len()
+        };
+        let manager = inner.settings.name.as_str();
+        log::info!(manager, components; "{manager}: the manager starts, components: {components}");
+        Ok(Self {
             phase: DriverPhase::Running,
             led: false,
+            elector: None,
             unlogged: Vec::new(),
+            _stops: [&inner.stop, &inner.settings.abort].map(|token| {
+                let signal = Arc::clone(&inner.signal);
+                token.on_cancel(move || signal.set())
+            }),
+            _part: inner.end.part(),
+            inner: Arc::clone(inner),
+        })
+    }
+
+    /// Starts everything. On an error, everything has ended again.
+    pub(super) fn start(mut self) -> Result<Self, EndError> {
+        let inner = Arc::clone(&self.inner);
+        match inner.settings.pool.clone().start() {
+            Ok(pool) => {
+                inner.state.lock().pool = Some(Arc::new(pool));
+                self.start_components();
+            }
+            Err(error) => inner.fail(&inner.settings.name, error),
         }
-    }
-
-    /// Returns the names of the unfinished threads, and of the components that are still being added.
-    pub(super) fn still_running(&mut self) -> Vec<String> {
-        let mut running: Vec<_> = self.members.values_mut().flat_map(Member::threads).collect();
-        running.extend_from_slice(&self.inner.state.lock().adding);
-        running
-    }
-
-    /// Detaches the components that have not ended.
-    pub(super) fn detach(&mut self) {
-        std::mem::take(&mut self.members).into_values().for_each(Member::detach);
-        let (removals, adding) = {
-            let mut state = self.inner.state.lock();
-            (std::mem::take(&mut state.removals), state.adding.clone())
-        };
-        for removal in removals {
-            if adding.contains(&removal.name) {
-                let name = removal.name.clone();
-                removal.give_up(vec![name]);
+        if !inner.is_to_stop() {
+            match inner.elect() {
+                Ok(elector) => self.elector = elector,
+                Err(error) => inner.fail("elector", error),
             }
         }
+        if inner.has_failed() {
+            self.drive()?;
+            return Err(inner.not_idle());
+        }
+        Ok(self)
+    }
+
+    /// Starts the components in order, until all have started or the manager stops.
+    fn start_components(&mut self) {
+        let inner = Arc::clone(&self.inner);
+        let mut last = 0;
+        loop {
+            let goes_on = !inner.is_to_stop();
+            let member = {
+                let mut state = inner.state.lock();
+                let next = state.alive.range(last + 1..).next().filter(|_| goes_on);
+                let next = next.map(|(_, member)| Arc::clone(member));
+                if next.is_none() {
+                    // The remaining components are not started.
+                    state.phase = if goes_on { ManagerPhase::Running } else { ManagerPhase::Stopping };
+                }
+                next
+            };
+            let Some(member) = member else { return };
+            last = member.number;
+            if !inner.waits_to_lead(&member.facts) {
+                let start = member.take_start();
+                self.start_member(&member, start);
+            }
+            self.reap();
+        }
+    }
+
+    /// Starts a component that has waited for it.
+    fn start_member(&self, member: &Arc<Member>, start: Option<ComponentStart>) {
+        let pool = self.inner.state.lock().pool.clone();
+        let (Some(start), Some(pool)) = (start, pool) else { return };
+        if let Err(error) = self.inner.start_member(member, start, pool) {
+            self.inner.retire(member);
+            self.inner.fail(&member.facts.name, error);
+        }
+    }
+
+    /// Drives the manager on this thread, to its end.
+    pub(super) fn drive(mut self) -> Result<(), EndError> {
+        let inner = Arc::clone(&self.inner);
+        run(&mut self, &inner.signal);
+        drop(self);
+        inner.outcome()
+    }
+
+    /// Returns the components that have not ended, in the order of their starts.
+    fn alive(&self) -> Vec<Arc<Member>> {
+        self.inner.state.lock().alive.values().cloned().collect()
     }
 
     fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.inner.state.lock().adding.is_empty()
+        self.inner.state.lock().alive.is_empty()
     }
 
-    /// Takes over newly started components. Lets them lead if this process leads.
-    pub(super) fn take_over(&mut self) {
-        let (started, leading, term) = {
-            let mut state = self.inner.state.lock();
-            let started = std::mem::take(&mut state.started);
-            for member in &started {
-                if let Some(entry) = state.components.get_mut(&member.name) {
-                    entry.number = Some(member.number);
-                }
-            }
-            (started, state.leading, state.term.clone())
+    /// Returns the names of the unfinished threads, and of the components that are still being started.
+    fn still_running(&self) -> Vec<String> {
+        self.alive().iter().flat_map(|member| member.threads()).collect()
+    }
+
+    /// Asks the components that were heard, and lets them lead if this process leads. Reports their failures, and drops those that
+    /// have ended. While the manager runs, the end of a component that was not removed may be a failure.
+    fn reap(&mut self) {
+        let inner = Arc::clone(&self.inner);
+        let is_running = self.phase == DriverPhase::Running;
+        let (heard, term) = {
+            let mut state = inner.state.lock();
+            let heard = std::mem::take(&mut state.heard);
+            let heard: Vec<_> = heard.iter().filter_map(|number| state.alive.get(number).cloned()).collect();
+            (heard, state.term.clone().filter(|_| is_running && state.leading))
         };
-        let begins_to_lead = leading && !self.led;
-        self.led |= leading;
-        let mut leaders: Vec<_> = started.iter().map(|member| member.number).collect();
-        self.members.extend(started.into_iter().map(|member| (member.number, member)));
-        if begins_to_lead {
-            leaders = self.members.keys().copied().collect();
-        }
-        if let Some(term) = term.filter(|_| self.led) {
-            for number in leaders {
-                self.lead(number, &term);
+        if let Some(term) = term {
+            if !std::mem::replace(&mut self.led, true) {
+                self.alive().iter().for_each(|member| self.lead(member, &term));
             }
+            heard.iter().for_each(|member| self.lead(member, &term));
         }
-    }
-
-    /// Lets a component lead. Starts a function that waited for leadership.
-    fn lead(&mut self, number: u64, term: &Fence) {
-        let Some(member) = self.members.get_mut(&number) else { return };
-        let Some(start) = member.lead(term) else { return };
-        let Some(pool) = self.inner.state.lock().pool.clone() else { return };
-        match self.inner.start_one(&member.name, start, &pool) {
-            Ok(running) => {
-                member.body = MemberBody::Running(running);
-                member.listen();
-            }
-            Err(error) => self.inner.fail(&member.name, &Arc::new(error.into())),
-        }
-    }
-
-    /// Stops each component that a caller wants to remove. All callers that remove one component share its removal, and the shortest
-    /// grace period counts.
-    fn begin_removals(&mut self) {
-        let removals = std::mem::take(&mut self.inner.state.lock().removals);
-        for removal in removals {
-            let number = match self.inner.state.lock().components.get(&removal.name) {
-                Some(entry) => entry.number,
-                None => continue, // It has ended by itself.
-            };
-            let Some(number) = number else {
-                // It is still being started.
-                self.inner.state.lock().removals.push(removal);
-                continue;
-            };
-            let Some(member) = self.members.get_mut(&number) else { continue };
-            if member.waits_to_lead() {
-                let member = self.members.remove(&number);
-                self.inner.forget(&removal.name);
-                drop(member);
-                continue;
-            }
-            // The stop of an earlier component runs user code, which may have taken long.
-            let end = self.inner.clock.nanos().after(removal.grace);
-            if let Removing::Until(until, removals) = &mut member.removing {
-                self.removal_ends.remove(&(*until, number));
-                *until = end.min(*until);
-                self.removal_ends.insert((*until, number));
-                removals.push(removal);
-                continue;
-            }
-            let (manager, component) = (self.inner.name.as_str(), removal.name.as_str());
-            log::info!(manager, component; "{manager}: removing component {component}");
-            member.close();
-            member.stop();
-            self.removal_ends.insert((end, number));
-            member.removing = Removing::Until(end, vec![removal]);
-            self.inner.state.lock().heard.insert(number);
-        }
-    }
-
-    /// Asks the components that were heard. Reports their failures, and drops those that have ended. While the manager runs, the
-    /// end of a component that was not removed may be a failure.
-    pub(super) fn reap(&mut self) {
-        let heard = std::mem::take(&mut self.inner.state.lock().heard);
-        for number in heard {
-            let Some(member) = self.members.get_mut(&number) else { continue };
-            // A component that waits to lead ends with the manager.
-            let goes_on = member.waits_to_lead() && self.phase == DriverPhase::Running;
-            let has_ended = !goes_on && member.threads().is_empty();
+        for member in heard {
+            // A component that waits to be started ends with the manager.
+            let has_ended = !(is_running && member.is_waiting()) && member.threads().is_empty();
+            let name = &member.facts.name;
             // Asked after the end: a component may fail at its very end.
             if let Some(error) = member.take_failure() {
-                self.unlogged.push(self.inner.record(&member.name, &error));
+                self.unlogged.push(inner.record(name, error));
             }
             if !has_ended {
                 continue;
             }
-            let Some(member) = self.members.remove(&number) else { continue };
-            match &member.removing {
-                Removing::No if self.phase == DriverPhase::Running => {
-                    if !member.has_failed && !member.may_end() {
-                        let error = Arc::new("it ended unexpectedly".into());
-                        self.unlogged.push(self.inner.record(&member.name, &error));
-                    }
-                    // The status still shows a controller, which has failed.
-                    if !member.is_controller() {
-                        self.inner.forget(&member.name);
-                    }
+            if is_running {
+                if member.ends_unexpectedly() {
+                    self.unlogged.push(inner.record(name, Arc::new("it ended unexpectedly".into())));
                 }
-                Removing::Until(until, _) => {
-                    self.removal_ends.remove(&(*until, number));
-                    self.inner.forget(&member.name);
+                // The status still shows a controller, which has failed.
+                if member.facts.controller.is_none() {
+                    inner.free_name(&member);
                 }
-                // The name of a component that was given up may belong to another one by now.
-                Removing::No | Removing::GivenUp => {}
             }
+            inner.retire(&member);
         }
     }
 
-    /// Aborts removed components after their grace period. Returns the end of the next grace period.
-    fn abort_removed(&mut self, now: Nanos) -> Nanos {
-        while let Some((until, number)) = self.removal_ends.first().copied() {
-            if now < until {
-                return until;
-            }
-            self.removal_ends.pop_first();
-            let Some(member) = self.members.get_mut(&number) else { continue };
-            member.abort();
-            let threads = member.threads();
-            self.inner.forget(&member.name);
-            member.give_up_removals(&threads);
-        }
-        Nanos::NEVER
+    /// Lets a component lead. Starts a function that waited for leadership.
+    fn lead(&self, member: &Arc<Member>, term: &Fence) {
+        let start = member.lead(term);
+        self.start_member(member, start);
     }
 
     /// Asks every component in the next step.
     fn ask_all(&self) {
-        self.inner.state.lock().heard.extend(self.members.keys());
+        {
+            let mut state = self.inner.state.lock();
+            let ManagerState { heard, alive, .. } = &mut *state;
+            heard.extend(alive.keys());
+        }
         self.inner.signal.set();
     }
 
@@ -223,7 +219,7 @@ impl Driver {
     }
 
     fn begin_to_stop(&mut self) {
-        let inner = &*self.inner;
+        let inner = Arc::clone(&self.inner);
         let leads = {
             let mut state = inner.state.lock();
             state.phase = ManagerPhase::Stopping;
@@ -233,56 +229,108 @@ impl Driver {
             // No work can overlap with another leader's, because this process does not lead.
             inner.resign.cancel();
         }
-        // Takes over components from before the change of phase.
-        self.take_over();
+        let alive = self.alive();
         // All components stop taking work first. A component's stop drops its queued work, which is user code and may be slow.
-        for member in self.members.values().rev() {
-            member.close();
-        }
-        self.phase = DriverPhase::Stopping(self.inner.clock.nanos().after(self.inner.grace));
+        alive.iter().rev().for_each(|member| member.call(Runnable::close));
+        let grace = inner.settings.grace;
+        self.phase = DriverPhase::Stopping(inner.clock.nanos().after(grace));
         // Components do not wait for each other: each has the whole grace period.
-        for member in self.members.values().rev() {
-            member.stop();
-        }
+        alive.iter().rev().for_each(|member| member.call(Runnable::stop));
         self.ask_all();
         // The logger may block, so this comes after the stops.
         self.log_failures();
-        let (manager, grace) = (self.inner.name.as_str(), Rounded(self.inner.grace));
+        let (manager, grace) = (inner.settings.name.as_str(), Rounded(grace));
         log::info!(manager, grace:%; "{manager}: stopping; the grace period is at most {grace}");
     }
 
     fn begin_to_abort(&mut self) {
         let still_running = self.still_running().join(", ");
-        for member in self.members.values().rev() {
-            member.abort();
-        }
+        self.alive().iter().rev().for_each(|member| member.call(Runnable::abort));
         // The stops and aborts before this run user code, which may have taken long.
-        self.phase = DriverPhase::Aborting(self.inner.clock.nanos().after(self.inner.abort_grace));
+        self.phase = DriverPhase::Aborting(self.inner.clock.nanos().after(self.inner.settings.abort_grace));
         self.ask_all();
         // The logger may block, so this comes after the aborts.
-        let manager = self.inner.name.as_str();
+        let manager = self.inner.settings.name.as_str();
         log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
+    }
+
+    /// Cleans up after the components have ended or been given up. Returns the outcome.
+    fn end(&mut self) -> Result<(), EndError> {
+        let inner = Arc::clone(&self.inner);
+        let mut still_running = self.still_running();
+        let given_up = std::mem::take(&mut inner.state.lock().alive);
+        given_up.values().for_each(|member| member.detach());
+        self.end_pool(&mut still_running);
+        self.end_elector(&mut still_running);
+        if inner.state.lock().lost && !inner.has_failed() {
+            // The elector's thread hangs, so it cannot report the cause.
+            inner.fail("elector", "the leadership is lost: its check does not return");
+        }
+        let (failure, hooks) = {
+            let mut state = inner.state.lock();
+            state.phase = ManagerPhase::Ended;
+            (state.failure.clone(), std::mem::take(&mut state.at_end))
+        };
+        for hook in hooks.into_iter().rev() {
+            shielded(HOOK, hook);
+        }
+        let (manager, names) = (inner.settings.name.as_str(), still_running.join(", "));
+        if still_running.is_empty() {
+            log::info!(manager; "{manager}: the manager has ended");
+        } else {
+            log::warn!(manager, still_running:% = names; "{manager}: the manager gives up; still running: {names}");
+        }
+        EndError::unless_well(failure, still_running)
+    }
+
+    /// Ends the pool's threads, except those that are still in a run.
+    fn end_pool(&self, still_running: &mut Vec<String>) {
+        let Some(pool) = self.inner.state.lock().pool.take() else { return };
+        let mut pool = match Arc::try_unwrap(pool) {
+            Ok(pool) => pool,
+            // A caller of `add` still starts its component, holds the pool, and ends it.
+            Err(shared) => return shared.stop(),
+        };
+        if still_running.is_empty() {
+            drop(pool.shutdown(Duration::ZERO));
+            return;
+        }
+        pool.stop();
+        if let Err(still) = pool.join_timeout(Duration::ZERO) {
+            still_running.extend(still.still_running().iter().filter(|name| pool.overdue().contains(name)).cloned());
+            still_running.sort();
+            still_running.dedup();
+            pool.detach();
+        }
+    }
+
+    /// Resigns, unless threads still run: their work must not overlap with the next leader's. The leadership then ends with the
+    /// process.
+    fn end_elector(&mut self, still_running: &mut Vec<String>) {
+        let Some(mut elector) = self.elector.take() else { return };
+        let Settings { elector: settings, abort_grace, .. } = &self.inner.settings;
+        if still_running.is_empty() {
+            self.inner.resign.cancel();
+        }
+        let longest_call = || Ok(settings.as_ref().map(|elector| elector.longest_call()).unwrap_or_default());
+        let longest_call = unless_it_panics(longest_call).unwrap_or_default();
+        if self.inner.resign.is_cancelled()
+            && let Err(still) = elector.join_timeout((*abort_grace).max(longest_call.saturating_mul(2)))
+        {
+            still_running.extend_from_slice(still.still_running());
+        }
+        elector.detach();
     }
 }
 
 impl Task for Driver {
     fn step(&mut self, now: Nanos) -> Next {
         let inner = Arc::clone(&self.inner);
-        if self.phase == DriverPhase::Running {
-            self.take_over();
-            self.begin_removals();
-            self.reap();
-            if inner.is_to_stop() {
-                self.begin_to_stop();
-            }
-        }
-        if self.phase != DriverPhase::Running {
-            // Removals from before the change of phase, and of components that were still being added then.
-            self.begin_removals();
+        self.reap();
+        if self.phase == DriverPhase::Running && inner.is_to_stop() {
+            self.begin_to_stop();
             self.reap();
         }
-        // A stop of the manager does not prolong the grace period of a removal.
-        let next = self.abort_removed(now);
         if let DriverPhase::Stopping(until) = self.phase
             && !self.is_empty()
             && (now >= until || inner.is_to_abort())
@@ -291,32 +339,49 @@ impl Task for Driver {
         }
         self.log_failures();
         match self.phase {
-            DriverPhase::Running => Next::At(next),
-            _ if self.is_empty() => Next::Finished,
-            DriverPhase::Aborting(until) if now >= until => Next::Finished,
-            DriverPhase::Stopping(until) | DriverPhase::Aborting(until) => Next::At(until.min(next)),
+            DriverPhase::Running => return Next::At(Nanos::NEVER),
+            DriverPhase::Stopping(until) if !self.is_empty() => return Next::At(until),
+            DriverPhase::Aborting(until) if !self.is_empty() && now < until => return Next::At(until),
+            DriverPhase::Stopping(_) | DriverPhase::Aborting(_) => {}
         }
+        let outcome = self.end();
+        inner.state.lock().outcome = Some(outcome);
+        Next::Finished
     }
 }
 
 impl ManagerInner {
+    /// Returns the outcome. `Ok` before the end of the driver.
+    pub(super) fn outcome(&self) -> Result<(), EndError> {
+        if !self.end.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.state.lock().outcome.clone();
+        outcome.unwrap_or_else(|| Err(EndError::failed(&self.settings.name, Arc::new("its driver panicked".into()))))
+    }
+
+    pub(super) fn not_idle(&self) -> EndError {
+        let name = &self.settings.name;
+        EndError::failed(name, Arc::new(StartError::named("manager", name, "has already been started").into()))
+    }
+
     /// Records and logs a failure of a component. The first failure stops the manager.
-    pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
+    pub(super) fn fail(&self, component: &str, error: impl Into<BoxError>) {
         // Records it first, because formatting the error for the log may panic, and the logger may block.
-        let failure = self.record(component, error);
+        let failure = self.record(component, Arc::new(error.into()));
         self.log_failure(&failure);
     }
 
-    fn record(&self, component: &str, error: &Arc<BoxError>) -> ComponentFailure {
-        let failure = ComponentFailure { component: component.to_owned(), error: Arc::clone(error) };
+    fn record(&self, component: &str, error: Arc<BoxError>) -> Failure {
+        let failure = (component.to_owned(), error);
         self.state.lock().failure.get_or_insert_with(|| failure.clone());
         self.signal.set();
         failure
     }
 
-    fn log_failure(&self, ComponentFailure { component, error }: &ComponentFailure) {
-        let is_first = self.state.lock().failure.as_ref().is_some_and(|first| Arc::ptr_eq(&first.error, error));
-        let (manager, component, shown) = (self.name.as_str(), component.as_str(), Chain(&***error));
+    fn log_failure(&self, (component, error): &Failure) {
+        let is_first = self.state.lock().failure.as_ref().is_some_and(|(_, first)| Arc::ptr_eq(first, error));
+        let (manager, component, shown) = (self.settings.name.as_str(), component.as_str(), Chain(&***error));
         if is_first {
             log::error!(manager, component, error:% = shown; "{manager}: component {component} has failed, all components are stopped: {shown}");
         } else {
@@ -324,7 +389,7 @@ impl ManagerInner {
         }
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    fn has_failed(&self) -> bool {
         self.state.lock().failure.is_some()
     }
 
@@ -333,6 +398,6 @@ impl ManagerInner {
     }
 
     fn is_to_abort(&self) -> bool {
-        self.abort.is_cancelled() || self.state.lock().lost
+        self.settings.abort.is_cancelled() || self.state.lock().lost
     }
 }

@@ -5,10 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::component::{Component, ManagedController};
-use super::member::RemoveError;
 use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
 use crate::base::clock::Clock;
-use crate::base::error::StartError;
+use crate::base::error::{StartError, StillRunning};
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::controller::{ControllerHandle, EndedRun};
 use crate::queue::{EnqueueOutcome, Key};
@@ -66,7 +65,7 @@ impl Manager {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.settings.name
     }
 
     /// Adds a component. Starts it with the manager, or now if the manager runs.
@@ -82,15 +81,16 @@ impl Manager {
         self.inner.add(component.into())
     }
 
-    /// Stops a component and removes it. Its name is free afterwards.
+    /// Stops a component and removes it. Returns whether a component has this name. The name is free afterwards.
     ///
     /// Blocks until the component has ended. After `grace`, by the manager's clock, the component is aborted, and this returns
     /// without waiting for it. If several threads remove one component, its abort follows the shortest of their grace periods, and all
-    /// get the same answer. Do not call this on a thread of that component: it would wait for itself.
+    /// get the same answer. A component that is still being started is stopped after its start. Do not call this on a thread of that
+    /// component: it would wait for itself.
     ///
     /// # Errors
     ///
-    /// Returns [`RemoveError`] if there is no such component, if it has not ended after `grace`, or if the manager is stopping.
+    /// Returns [`StillRunning`] with the threads that have not ended after the abort. The manager waits for them at its own end.
     ///
     /// ```
     /// use homeostat::{Component, Context, Manager};
@@ -103,12 +103,12 @@ impl Manager {
     ///     Ok::<_, std::io::Error>(())
     /// });
     /// manager.add(beat())?;
-    /// manager.remove("beat", Duration::from_secs(10))?;
+    /// assert!(manager.remove("beat", Duration::from_secs(10))?);
     /// manager.add(beat())?; // the name is free
     /// running.shutdown(Duration::from_secs(10))?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
-    pub fn remove(&self, name: &str, grace: Duration) -> Result<(), RemoveError> {
+    pub fn remove(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
         self.inner.remove(name, grace)
     }
 
@@ -135,7 +135,7 @@ impl Manager {
     /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has no handle
     /// here.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
-        let source = self.inner.state.lock().components.get(name).and_then(|entry| entry.source.clone());
+        let source = self.inner.state.lock().components.get(name).and_then(|member| member.facts.source.clone());
         source.ok_or_else(|| {
             StartError::named("source", name, "is no poller or watch that has been added to the manager")
         })
@@ -169,8 +169,7 @@ impl Manager {
         let add: AddObserver = Arc::new(move |name, controller| {
             shielded("the observer of a manager's runs", || controller.observe_runs(Box::new(new(name))));
         });
-        self.inner.state.lock().observers.push(add);
-        self.inner.add_observers();
+        self.inner.observe(add);
     }
 
     /// Returns the clock of the manager and its controllers.
@@ -182,7 +181,7 @@ impl Manager {
     /// Returns the options of the manager's threads.
     #[must_use]
     pub fn thread_options(&self) -> &ThreadOptions {
-        &self.inner.pool.options
+        &self.inner.settings.pool.options
     }
 
     /// Registers a hook that runs when the manager ends.
@@ -213,7 +212,7 @@ impl Manager {
 
     /// Stops all components and aborts their current work. Returns at once.
     pub fn abort(&self) {
-        self.inner.abort.cancel();
+        self.inner.settings.abort.cancel();
     }
 
     /// Returns whether this process leads: its term has not ended. Without an elector, it leads from the start of the manager.
@@ -229,14 +228,14 @@ impl Manager {
 
     /// Returns a controller.
     pub(super) fn managed(&self, name: &str) -> Option<Arc<dyn ManagedController>> {
-        self.inner.state.lock().components.get(name)?.controller.clone()
+        self.inner.state.lock().components.get(name)?.facts.controller.clone()
     }
 
     /// Returns the controllers by name, to be queried without the lock: formatting a key is user code.
     pub(super) fn all_managed(&self) -> Vec<(String, Arc<dyn ManagedController>)> {
         let state = self.inner.state.lock();
         let components = state.components.iter();
-        components.filter_map(|(name, entry)| Some((name.clone(), entry.controller.clone()?))).collect()
+        components.filter_map(|(name, member)| Some((name.clone(), member.facts.controller.clone()?))).collect()
     }
 }
 
@@ -280,7 +279,7 @@ impl fmt::Debug for Manager {
         let leading = self.is_leading();
         let state = self.inner.state.lock();
         f.debug_struct("Manager")
-            .field("name", &self.inner.name)
+            .field("name", &self.inner.settings.name)
             .field("phase", &state.phase)
             .field("components", &state.components.keys())
             .field("leading", &leading)

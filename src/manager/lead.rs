@@ -25,9 +25,14 @@ use crate::run::error::BoxError;
 impl ManagerInner {
     /// Starts a thread that tries to lead and checks the term until `resign` is cancelled.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, BoxError> {
-        let Some(elector) = self.elector.clone() else { return Ok(None) };
+        let Some(elector) = self.settings.elector.clone() else { return Ok(None) };
         let (candidate, margin) = unless_it_panics(|| Ok((elector.candidate(), elector.stop_margin())))?;
-        let group = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
+        let group = ThreadGroup::new(
+            ThreadGroupKind::Elector,
+            format!("{}-elector", self.settings.name),
+            self.clock.clone(),
+            1,
+        );
         let (event, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
         let woken = Arc::clone(&event);
         let leading = Leading {
@@ -41,11 +46,11 @@ impl ManagerInner {
             lost: false,
         };
         // A check of a term that runs out must not hang beyond its end.
-        let watchdog = margin.map(|_| log_hanging_check(self.name.clone()));
-        let joiners = group.start_one(&self.pool.options, leading, &event, watchdog)?;
+        let watchdog = margin.map(|_| log_hanging_check(self.settings.name.clone()));
+        let joiners = group.start_one(&self.settings.pool.options, leading, &event, watchdog)?;
         let resign = self.resign.clone();
         let handle = Handle::new(group, joiners, move || resign.cancel());
-        Ok(Some(Running::new((), handle, self.abort_grace)))
+        Ok(Some(Running::new((), handle, self.settings.abort_grace)))
     }
 
     /// Begins to lead, unless the manager is stopping. Returns whether this process leads now.
@@ -102,7 +107,7 @@ impl Leading {
             Ok(Some(Candidacy::TryAgain(after))) => return Some(inner.clock.nanos().after(after)),
             Ok(Some(Candidacy::Elected(term))) => self.begin(term),
             Ok(None) => {}
-            Err(error) => inner.fail("elector", &Arc::new(error)),
+            Err(error) => inner.fail("elector", error),
         }
         None
     }
@@ -161,7 +166,7 @@ impl Task for Leading {
                 Err(error) => {
                     self.lost = true;
                     self.inner.lose();
-                    self.inner.fail("elector", &Arc::new(error));
+                    self.inner.fail("elector", error);
                 }
             }
         }

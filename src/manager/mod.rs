@@ -6,11 +6,9 @@ mod drive;
 pub(crate) mod election;
 mod handle;
 mod lead;
-mod member;
 mod running;
 #[cfg(all(unix, feature = "signals"))]
 mod signals;
-mod start;
 mod state;
 mod status;
 mod watches;
@@ -21,5 +19,4 @@ pub use self::election::{
     AlwaysLeader, Candidacy, Candidate, Elector, ElectorError, FileElector, Holder, Leadership, Term,
 };
 pub use self::handle::{Manager, WeakManager};
-pub use self::member::RemoveError;
 pub use self::status::{Health, ManagerStatus};

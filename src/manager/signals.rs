@@ -105,7 +105,7 @@ impl Manager {
     fn print_status(&self) {
         let status = self.status().to_string();
         if let Err(error) = io::stderr().lock().write_all(status.as_bytes()) {
-            let manager = self.inner.name.as_str();
+            let manager = self.inner.settings.name.as_str();
             log::warn!(manager, error:%; "{manager}: the status cannot be written to standard error: {error}");
         }
     }

@@ -1,77 +1,78 @@
-//! The state of a manager.
+//! The state of a manager, and its components from their addition to their end.
 //!
 //! # Invariants
 //!
-//! - A component that is added goes to the driver while the driver takes components. Later, the caller of `add` stops it before
-//!   the manager ends.
+//! - A component that has started before the manager stops is stopped by the driver. If it starts later, the caller of `add` stops
+//!   it before the manager ends.
+//! - A thread that has locked the body of a component may call the component and lock the state. It never takes them in the reverse
+//!   order.
 
-use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::{Component, ManagedController};
+use super::component::{Component, ComponentFacts, ComponentStart, ManagedController, StartEnv};
 use super::election::Elector;
-use super::member::{Member, Removal};
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
-use crate::base::end::End;
-use crate::base::error::EndError;
-use crate::base::running::Running;
+use crate::base::end::{End, EndHook};
+use crate::base::error::{EndError, StartError, StillRunning};
+use crate::base::running::{Runnable, Running};
 use crate::base::sync::Mutex;
-use crate::base::wait::{AutoResetEvent, Latch};
+use crate::base::thread::{panic_message, shielded};
+use crate::base::time::Nanos;
+use crate::base::wait::{AutoResetEvent, Monitor};
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::run::pool::{PoolBuilder, WorkerPool};
-use crate::watch::source::SourceHandle;
 
-pub(super) struct ManagerInner {
+/// What [`ManagerBuilder`](crate::manager::ManagerBuilder) sets.
+pub(super) struct Settings {
     pub(super) name: String,
-    pub(super) clock: Clock,
     pub(super) grace: Duration,
     pub(super) abort_grace: Duration,
+    pub(super) abort: CancellationToken,
+    /// Callbacks on the tokens of [`ManagerBuilder::abort_on`](crate::manager::ManagerBuilder::abort_on). They cancel `abort`.
+    pub(super) abort_on: Vec<OnCancel>,
     /// The time that a source may fail before the manager is not ready.
     pub(super) unready_after: Duration,
-    /// The settings of the shared pool.
+    /// The shared pool.
     pub(super) pool: PoolBuilder,
     pub(super) elector: Option<Arc<dyn Elector>>,
+}
+
+pub(super) struct ManagerInner {
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
     /// Wakes the driver.
     pub(super) signal: Arc<AutoResetEvent>,
     pub(super) stop: CancellationToken,
-    pub(super) abort: CancellationToken,
-    /// Callbacks on the tokens of [`ManagerBuilder::abort_on`](crate::manager::ManagerBuilder::abort_on). They cancel `abort`.
-    pub(super) _abort_on: Vec<OnCancel>,
     /// Ends the campaign or the term.
     pub(super) resign: CancellationToken,
     pub(super) state: Mutex<ManagerState>,
-    /// The outcome of the driver thread, until it is taken.
-    pub(super) outcome: Mutex<Option<Result<(), EndError>>>,
-    /// Its part is the driver thread.
+    /// The names of the watches that callers are starting.
+    pub(super) starting_watches: Arc<Monitor<BTreeSet<String>>>,
+    /// Its part is the driver.
     pub(super) end: Arc<End>,
 }
 
 #[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
-    /// The components to be started with the manager, in order.
-    pub(super) pending: VecDeque<Component>,
-    /// The names of components that are being started while the manager runs.
-    pub(super) adding: Vec<String>,
-    /// Started components that the driver has not taken over yet.
-    pub(super) started: Vec<Member>,
-    /// Removals that the driver has not begun yet.
-    pub(super) removals: Vec<Removal>,
-    /// All components, by name.
-    pub(super) components: BTreeMap<String, ComponentEntry>,
-    /// Watches that callers are starting, by name. A latch is set when the start has succeeded or failed.
-    pub(super) starting_watches: HashMap<String, Arc<Latch>>,
-    /// The number of components that were ever started.
-    pub(super) numbers: u64,
+    /// The components by name. Those that end with the manager stay, for its status.
+    pub(super) components: BTreeMap<String, Arc<Member>>,
+    /// The components that have not ended, by number. Also those whose names were freed because they did not end.
+    pub(super) alive: BTreeMap<u64, Arc<Member>>,
+    /// The number of components that were ever added.
+    numbers: u64,
     /// The numbers of components that may have ended or failed. The driver asks them.
     pub(super) heard: BTreeSet<u64>,
     pub(super) pool: Option<Arc<Running<WorkerPool>>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
-    pub(super) failure: Option<ComponentFailure>,
+    /// The first component that failed, and its error.
+    pub(super) failure: Option<Failure>,
     pub(super) leading: bool,
     /// Called for each controller.
     pub(super) observers: Vec<AddObserver>,
@@ -79,43 +80,341 @@ pub(super) struct ManagerState {
     pub(super) term: Option<Fence>,
     /// Whether the leadership was lost.
     pub(super) lost: bool,
+    /// The outcome, once the driver has ended everything.
+    pub(super) outcome: Option<Result<(), EndError>>,
 }
 
 /// Adds an observer of runs to the controller with this name.
 pub(super) type AddObserver = Arc<dyn Fn(&str, &dyn ManagedController) + Send + Sync>;
 
-#[derive(Clone)]
-pub(super) struct ComponentFailure {
-    pub(super) component: String,
-    pub(super) error: Arc<BoxError>,
-}
+/// The name of a component that failed, and its error.
+pub(super) type Failure = (String, Arc<BoxError>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ManagerPhase {
     #[default]
     Idle,
-    /// Pending components are started in order. Components that are added now come after them.
+    /// The components are started in order. Components that are added now come after them.
     Starting,
     Running,
     Stopping,
     Ended,
 }
 
-/// The facts about a component, until it has ended or is removed.
-pub(super) struct ComponentEntry {
-    /// Its kind, for errors.
-    pub(super) kind: &'static str,
-    /// Its number in the driver, once the driver has taken it over.
-    pub(super) number: Option<u64>,
-    /// Present for a controller.
-    pub(super) controller: Option<Arc<dyn ManagedController>>,
-    /// The number of the manager's observers that the controller has.
-    pub(super) observers: usize,
-    /// The source of a poller or watch that lists.
-    pub(super) source: Option<SourceHandle>,
-    /// The [`Watch`](crate::Watch) that was requested by this name, with any type of keys and values.
-    pub(super) watch: Option<Box<dyn Any + Send>>,
-}
-
 /// The name of the hooks of [`Manager::at_end`](crate::Manager::at_end) in log lines.
 pub(super) const HOOK: &str = "a hook at the end of a manager";
+
+/// A component of a manager.
+pub(super) struct Member {
+    /// Numbers rise in the order of the additions.
+    pub(super) number: u64,
+    pub(super) facts: ComponentFacts,
+    /// Held while the component is called.
+    body: Mutex<MemberBody>,
+    progress: Arc<Monitor<Progress>>,
+}
+
+struct MemberBody {
+    stage: Stage,
+    /// Whether the component knows that this process leads.
+    led: bool,
+    /// Whether the driver knows the failure of the component.
+    has_failed: bool,
+}
+
+enum Stage {
+    /// The component starts with the manager, or once this process leads.
+    Waiting(ComponentStart),
+    Starting,
+    Running(Box<dyn Runnable>),
+    Ended,
+}
+
+/// The progress of a component, for callers that remove it.
+enum Progress {
+    /// It has not been started.
+    Starting,
+    Running,
+    /// It has been stopped. Callers wait for its end.
+    Removing,
+    /// It has ended, or was given up with these threads.
+    Ended(Vec<String>),
+}
+
+impl MemberBody {
+    /// Takes the start function, if the component waits to be started.
+    fn take_start(&mut self) -> Option<ComponentStart> {
+        match std::mem::replace(&mut self.stage, Stage::Starting) {
+            Stage::Waiting(start) => Some(start),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn take_start(&self) -> Option<ComponentStart> {
+        self.body.lock().take_start()
+    }
+
+    /// Calls the component, if it runs. A panic is logged.
+    pub(super) fn call(&self, code: impl FnOnce(&(dyn Runnable + 'static))) {
+        if let Stage::Running(running) = &self.body.lock().stage {
+            shielded(&self.facts.name, || code(&**running));
+        }
+    }
+
+    /// Tells the component that this process leads. Returns the start function if it has waited for that.
+    pub(super) fn lead(&self, fence: &Fence) -> Option<ComponentStart> {
+        let mut body = self.body.lock();
+        if body.led || matches!(body.stage, Stage::Starting | Stage::Ended) {
+            return None;
+        }
+        body.led = true;
+        if let Some(controller) = &self.facts.controller {
+            controller.lead(fence);
+        }
+        body.take_start()
+    }
+
+    /// Returns the names of the threads that have not ended. Empty if the component has ended or waits to be started.
+    pub(super) fn threads(&self) -> Vec<String> {
+        let mut threads = vec![self.facts.name.clone()];
+        match &mut self.body.lock().stage {
+            Stage::Waiting(_) | Stage::Ended => threads.clear(),
+            Stage::Starting => {}
+            Stage::Running(running) => shielded(&self.facts.name, || match running.join_timeout(Duration::ZERO) {
+                Ok(()) => threads.clear(),
+                // A component may not name its threads.
+                Err(error) if error.still_running().is_empty() && !error.has_ended() => {}
+                Err(error) => threads = error.still_running().to_vec(),
+            }),
+        }
+        threads
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.body.lock().stage, Stage::Waiting(_))
+    }
+
+    /// Returns the failure of the component, once.
+    pub(super) fn take_failure(&self) -> Option<Arc<BoxError>> {
+        let mut body = self.body.lock();
+        let MemberBody { stage: Stage::Running(running), has_failed: false, .. } = &*body else { return None };
+        let mut failure = None;
+        shielded(&self.facts.name, || failure = running.failure());
+        body.has_failed = failure.is_some();
+        failure
+    }
+
+    /// Returns whether its end is a failure although the component has told none.
+    pub(super) fn ends_unexpectedly(&self) -> bool {
+        let is_removed = self.progress.with(|progress| matches!(progress, Progress::Removing | Progress::Ended(_)));
+        let mut may_end = is_removed || self.body.lock().has_failed;
+        if !may_end {
+            self.call(|running| may_end = running.may_end());
+        }
+        !may_end
+    }
+
+    /// Drops the component, and answers callers that remove it.
+    fn drop_body(&self) {
+        let stage = std::mem::replace(&mut self.body.lock().stage, Stage::Ended);
+        // Without the lock: the drop may be user code.
+        drop(stage);
+        self.answer(Vec::new());
+    }
+
+    /// Detaches the component, which has not ended.
+    pub(super) fn detach(&self) {
+        let threads = self.threads();
+        if let Stage::Running(running) = &mut self.body.lock().stage {
+            shielded(&self.facts.name, || running.detach());
+        }
+        self.answer(threads);
+        self.drop_body();
+    }
+
+    /// Answers callers that remove the component. Returns the first answer.
+    fn answer(&self, threads: Vec<String>) -> Vec<String> {
+        self.progress.change(|progress| match progress {
+            Progress::Ended(threads) => threads.clone(),
+            other => {
+                *other = Progress::Ended(threads.clone());
+                threads
+            }
+        })
+    }
+}
+
+impl ManagerInner {
+    fn is_stopping(&self) -> StartError {
+        StartError::named("manager", &self.settings.name, "is stopping")
+    }
+
+    /// Returns whether components are no longer accepted.
+    fn is_closed(&self) -> bool {
+        matches!(self.state.lock().phase, ManagerPhase::Stopping | ManagerPhase::Ended)
+    }
+
+    /// Returns whether a component starts only once this process is elected.
+    pub(super) fn waits_to_lead(&self, facts: &ComponentFacts) -> bool {
+        facts.waits_to_lead && self.settings.elector.is_some()
+    }
+
+    pub(super) fn add(self: &Arc<Self>, component: Component) -> Result<(), StartError> {
+        let Component { mut facts, start } = component;
+        StartError::check_required_name(&facts.name)?;
+        let progress = Monitor::of(self.clock.clone(), Progress::Starting);
+        let (member, start, pool, observers) = {
+            let mut state = self.state.lock();
+            if matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended) {
+                return Err(self.is_stopping());
+            }
+            if let Some(other) = state.components.get(&facts.name).map(|other| other.facts.kind) {
+                let fault = "is the name of another component of the manager";
+                let advice = || format!("{fault}, a {other}: give the {} another name", facts.kind);
+                let fault: Cow<'static, str> = if other == facts.kind { fault.into() } else { advice().into() };
+                return Err(StartError::named("name", &facts.name, fault));
+            }
+            facts.source = facts.source.map(|source| source.named(&facts.name));
+            let starts = state.phase == ManagerPhase::Running && !self.waits_to_lead(&facts);
+            let (stage, start) = if starts { (Stage::Starting, Some(start)) } else { (Stage::Waiting(start), None) };
+            state.numbers += 1;
+            let body = Mutex::new(MemberBody { stage, led: false, has_failed: false });
+            let member = Arc::new(Member { number: state.numbers, facts, body, progress });
+            state.components.insert(member.facts.name.clone(), Arc::clone(&member));
+            state.alive.insert(member.number, Arc::clone(&member));
+            (member, start, state.pool.clone().filter(|_| starts), state.observers.clone())
+        };
+        if let Some(controller) = &member.facts.controller {
+            observers.iter().for_each(|add| add(&member.facts.name, &**controller));
+        }
+        let (Some(start), Some(pool)) = (start, pool) else {
+            // This process may lead already.
+            self.hear(member.number);
+            return Ok(());
+        };
+        self.start_member(&member, start, pool).inspect_err(|_| {
+            self.free_name(&member);
+            self.retire(&member);
+        })
+    }
+
+    /// Starts a component, unless the manager is stopping.
+    pub(super) fn start_member(
+        self: &Arc<Self>,
+        member: &Arc<Member>,
+        start: ComponentStart,
+        pool: Arc<Running<WorkerPool>>,
+    ) -> Result<(), StartError> {
+        // With an elector, only the driver lets components lead. No component can then begin to lead after the driver has seen a
+        // loss.
+        let leading = self.settings.elector.is_none();
+        let fence = self.state.lock().term.clone();
+        let env = StartEnv { pool: &pool, clock: &self.clock, options: &self.settings.pool.options, leading, fence };
+        let name = member.facts.name.as_str();
+        let started = catch_unwind(AssertUnwindSafe(|| start(&env)))
+            .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))));
+        // The manager ends the pool once it knows that the component has started.
+        drop(pool);
+        let running = started?;
+        let (inner, number) = (Arc::downgrade(self), member.number);
+        let hook: EndHook = Arc::new(move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.hear(number);
+            }
+        });
+        let mut body = member.body.lock();
+        if self.is_closed() {
+            drop(body);
+            shielded(name, || running.abort());
+            drop(running);
+            return Err(self.is_stopping());
+        }
+        shielded(name, || running.on_end(hook));
+        body.stage = Stage::Running(running);
+        drop(body);
+        member.progress.change(|progress| {
+            if matches!(progress, Progress::Starting) {
+                *progress = Progress::Running;
+            }
+        });
+        self.hear(number);
+        Ok(())
+    }
+
+    /// Adds an observer of runs to all controllers, now and later.
+    pub(super) fn observe(&self, add: AddObserver) {
+        let members: Vec<_> = {
+            let mut state = self.state.lock();
+            state.observers.push(Arc::clone(&add));
+            state.components.values().cloned().collect()
+        };
+        for Member { facts, .. } in members.iter().map(|member| &**member) {
+            if let Some(controller) = &facts.controller {
+                add(&facts.name, &**controller);
+            }
+        }
+    }
+
+    /// Lets the driver ask a component.
+    fn hear(&self, number: u64) {
+        self.state.lock().heard.insert(number);
+        self.signal.set();
+    }
+
+    pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
+        let Some(member) = self.state.lock().components.get(name).cloned() else { return Ok(false) };
+        if let Some(start) = member.take_start() {
+            // The drop may be user code. A controller closes its queue.
+            drop(start);
+            self.free_name(&member);
+            self.retire(&member);
+            return Ok(true);
+        }
+        let is_first = member.progress.wait_for_some(Nanos::NEVER, |progress| match progress {
+            Progress::Starting => None,
+            Progress::Running => {
+                *progress = Progress::Removing;
+                Some(true)
+            }
+            Progress::Removing | Progress::Ended(_) => Some(false),
+        });
+        let until = self.clock.nanos().after(grace);
+        if is_first == Some(true) {
+            let manager = self.settings.name.as_str();
+            log::info!(manager, component = name; "{manager}: removing component {name}");
+            member.call(Runnable::close);
+            member.call(Runnable::stop);
+            self.hear(member.number);
+        }
+        let answered = member.progress.wait_for_some(until, |progress| match progress {
+            Progress::Ended(threads) => Some(threads.clone()),
+            _ => None,
+        });
+        let threads = answered.unwrap_or_else(|| {
+            member.call(Runnable::abort);
+            member.answer(member.threads())
+        });
+        self.free_name(&member);
+        StillRunning::unless_empty(threads).map(|()| true)
+    }
+
+    /// Frees the name of a component, unless another component has it by now.
+    pub(super) fn free_name(&self, member: &Member) {
+        let mut state = self.state.lock();
+        if state.components.get(&member.facts.name).is_some_and(|named| named.number == member.number) {
+            state.components.remove(&member.facts.name);
+        }
+    }
+
+    /// Drops a component that has ended, was not started or cannot be started.
+    pub(super) fn retire(&self, member: &Member) {
+        member.drop_body();
+        self.state.lock().alive.remove(&member.number);
+        self.signal.set();
+    }
+}

@@ -154,14 +154,14 @@ impl Manager {
         let since = leader.as_ref().and_then(Holder::since);
         let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
         ManagerStatus {
-            name: self.inner.name.clone(),
+            name: self.inner.settings.name.clone(),
             taken_at: self.inner.clock.now(),
             time_of_day: self.inner.clock.time_of_day(),
             doing: self.doing(),
             leader,
             leader_for,
             leading: self.is_leading(),
-            elected: self.inner.elector.is_some(),
+            elected: self.inner.settings.elector.is_some(),
             components: self.components(),
             failure: self.failure(),
             controllers,
@@ -171,7 +171,7 @@ impl Manager {
 
     /// Asks the elector for the leader, without the lock: it may read a file.
     pub(super) fn leader(&self) -> Option<Holder> {
-        self.inner.elector.as_ref().and_then(|elector| elector.leader())
+        self.inner.settings.elector.as_ref().and_then(|elector| elector.leader())
     }
 
     /// Returns the names of the components, sorted.
@@ -182,9 +182,9 @@ impl Manager {
 
     /// Returns the first component that has failed, and its error with all sources.
     fn failure(&self) -> Option<(String, String)> {
-        let failure = self.inner.state.lock().failure.clone()?;
+        let (component, error) = self.inner.state.lock().failure.clone()?;
         // Without the lock: formatting an error is user code.
-        Some((failure.component, bounded(Chain(&**failure.error).to_string())))
+        Some((component, bounded(Chain(&**error).to_string())))
     }
 
     fn doing(&self) -> &'static str {
@@ -203,7 +203,7 @@ impl Manager {
     pub(super) fn sources(&self) -> Vec<SourceStatus> {
         let handles: Vec<_> = {
             let state = self.inner.state.lock();
-            state.components.values().filter_map(|entry| entry.source.clone()).collect()
+            state.components.values().filter_map(|member| member.facts.source.clone()).collect()
         };
         handles.iter().map(SourceHandle::status).collect()
     }
@@ -248,10 +248,10 @@ impl Manager {
         let mut health = Health::default();
         let doing = self.doing();
         if !doing.starts_with("running") {
-            health.add(&self.inner.name, &doing);
+            health.add(&self.inner.settings.name, &doing);
             return health;
         }
-        let bound = self.inner.unready_after;
+        let bound = self.inner.settings.unready_after;
         for source in self.sources() {
             if !source.synced {
                 health.add(&source.name, &format!("its first listing has not completed{}", why(&source)));

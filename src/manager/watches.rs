@@ -1,7 +1,6 @@
 //! Watches by name. The first caller starts a watch, and concurrent callers wait for it.
 
-use std::any::Any;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::component::Component;
 use super::handle::Manager;
@@ -9,29 +8,15 @@ use super::state::ManagerInner;
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::time::Nanos;
-use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::watch::Watch;
 
-/// The caller that starts the watch of a name. If it is dropped without a watch, the next caller starts one.
-struct WatchStarter<'a> {
-    inner: &'a ManagerInner,
-    name: &'a str,
-    latch: Arc<Latch>,
-    watch: Option<Box<dyn Any + Send>>,
-}
+/// The turn of a caller that starts the watch of a name.
+struct StartTurn<'a>(&'a ManagerInner, &'a str);
 
-impl Drop for WatchStarter<'_> {
+impl Drop for StartTurn<'_> {
     fn drop(&mut self) {
-        {
-            let mut state = self.inner.state.lock();
-            state.starting_watches.remove(self.name);
-            // The watch may already have ended by itself.
-            if let (Some(entry), Some(watch)) = (state.components.get_mut(self.name), self.watch.take()) {
-                entry.watch = Some(watch);
-            }
-        }
-        self.latch.set(true);
+        self.0.starting_watches.change(|names| names.remove(self.1));
     }
 }
 
@@ -71,29 +56,17 @@ impl Manager {
         T: Send + Sync + 'static,
     {
         let inner = &*self.inner;
-        let latch = loop {
-            let starting = {
-                let mut state = inner.state.lock();
-                if let Some(known) = state.components.get(name).and_then(|entry| entry.watch.as_ref()) {
-                    let watch = known.downcast_ref::<Watch<K, T>>().cloned();
-                    return watch.ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
-                }
-                let Some(latch) = state.starting_watches.get(name) else {
-                    let latch = Latch::new(inner.clock.clone());
-                    state.starting_watches.insert(name.to_owned(), Arc::clone(&latch));
-                    break latch;
-                };
-                Arc::clone(latch)
-            };
-            starting.wait_until(Nanos::NEVER);
-        };
-        let mut starter = WatchStarter { inner, name, latch, watch: None };
+        let turn = |names: &mut BTreeSet<String>| names.insert(name.to_owned()).then_some(StartTurn(inner, name));
+        let _turn = inner.starting_watches.wait_for_some(Nanos::NEVER, turn);
+        if let Some(known) = inner.state.lock().components.get(name).and_then(|member| member.facts.watch.as_ref()) {
+            let watch = known.downcast_ref::<Watch<K, T>>().cloned();
+            return watch.ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
+        }
         let producer = start()?;
         let watch = producer.watch().clone();
         let mut component: Component = producer.into();
-        name.clone_into(&mut component.name);
+        name.clone_into(&mut component.facts.name);
         self.inner.add(component)?;
-        starter.watch = Some(Box::new(watch.clone()));
         Ok(watch)
     }
 }

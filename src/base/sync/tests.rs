@@ -10,7 +10,8 @@ use crate::base::clock::ManualClock;
 use crate::base::wait::{AutoResetEvent, Latch};
 
 /// The types behind the locks of the core, the outermost first. A lock of another type is not checked.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
+    "manager::state::MemberBody",
     "controller::waiters::Waits",
     "controller::failed_keys::FailedKeyTable",
     "objects::own_writes::gate::OwnWritesState",

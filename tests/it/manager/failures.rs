@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use homeostat::base::{EndError, EndHook, RunStatus, Runnable, StillRunning};
-use homeostat::manager::RemoveError;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Manager, ManualClock, Running,
     WorkerPool,
@@ -170,7 +169,7 @@ fn threads_that_a_nested_manager_gives_up_are_still_running_for_the_outer_one() 
         advance_to_alarm(&clock, 28 * SECOND);
         removal.join().unwrap()
     });
-    assert_eq!(removed, Err(RemoveError::StillRunning(StillRunning::new(["stuck-0"]))));
+    assert_eq!(removed, Err(StillRunning::new(["stuck-0"])));
     outer.stop();
     for _ in 0..2 {
         advance_to_alarm(&clock, HOUR);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::{EndError, EndHook, RunStatus, Runnable, StillRunning};
-use homeostat::manager::RemoveError;
 use homeostat::run::WorkersControl;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock, Poller, Running, Shutdown,
@@ -57,8 +56,8 @@ fn a_component_of_each_kind_can_be_removed_and_added_again_under_its_name() {
         vms.enqueue(1);
         vms.wait(&1, LONG).unwrap();
         for name in ["function", "vm", "poller", "watch"] {
-            assert_eq!(manager.remove(name, LONG), Ok(()), "{name}");
-            assert_eq!(manager.remove(name, LONG), Err(RemoveError::NotFound(name.to_owned())));
+            assert_eq!(manager.remove(name, LONG), Ok(true), "{name}");
+            assert_eq!(manager.remove(name, LONG), Ok(false), "{name}");
         }
         ended.try_recv().unwrap();
         assert_eq!(vms.enqueue(2), EnqueueOutcome::Closed);
@@ -75,13 +74,14 @@ fn a_component_can_be_removed_before_the_start() {
     let vms = controller("vm");
     let handle = vms.handle();
     manager.add(vms).unwrap();
-    assert_eq!(manager.remove("vm", Duration::ZERO), Ok(()));
+    assert_eq!(manager.remove("vm", Duration::ZERO), Ok(true));
     assert_eq!(handle.enqueue(1), EnqueueOutcome::Closed);
     manager.add(controller("vm")).unwrap();
     let running = manager.start().unwrap();
     manager.stop();
     running.join().unwrap();
-    assert_eq!(manager.remove("vm", Duration::ZERO), Err(RemoveError::Stopping));
+    assert_eq!(manager.remove("vm", Duration::ZERO), Ok(true), "it has ended with the manager");
+    assert_eq!(manager.remove("vm", Duration::ZERO), Ok(false));
 }
 
 #[test]
@@ -95,12 +95,11 @@ fn a_removed_component_that_does_not_end_is_named_and_awaited() {
     };
     manager.add(Component::function("stuck", stuck)).unwrap();
     let error = manager.remove("stuck", Duration::ZERO).unwrap_err();
-    assert_eq!(error, RemoveError::StillRunning(StillRunning::new(["stuck-0"])));
-    assert_eq!(error.to_string(), "the component was aborted and does not end: still running: stuck-0");
+    assert_eq!(error, StillRunning::new(["stuck-0"]));
     let (again, ended) = function("stuck");
     manager.add(again).unwrap();
     drop(go_on);
-    assert_eq!(manager.remove("stuck", LONG), Ok(()), "the new component of this name");
+    assert_eq!(manager.remove("stuck", LONG), Ok(true), "the new component of this name");
     ended.try_recv().unwrap();
     manager.stop();
     running.join().unwrap();
@@ -126,7 +125,7 @@ fn two_removals_of_one_component_get_the_same_answer() {
             let manager = &manager;
             let removals = [(HOUR, 4), (SECOND, 5)].map(|(grace, sleepers)| {
                 let removal = scope.spawn(move || manager.remove("stuck", grace));
-                // The caller waits, and the driver knows the removal.
+                // The caller has stopped the component, and waits.
                 clock.wait_for_sleepers(sleepers);
                 removal
             });
@@ -138,8 +137,8 @@ fn two_removals_of_one_component_get_the_same_answer() {
             }
             removals.map(|removal| removal.join().unwrap())
         });
-        let still = || Err(RemoveError::StillRunning(StillRunning::new(["stuck-0"])));
-        let expected = if ends { Ok(()) } else { still() };
+        let still = || Err(StillRunning::new(["stuck-0"]));
+        let expected = if ends { Ok(true) } else { still() };
         assert_eq!(answers, [expected.clone(), expected]);
         manager.stop();
         running.join().unwrap();
@@ -159,11 +158,8 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
                 scope.spawn(move || {
                     let name = format!("vm-{number}");
                     while manager.add(controller(&name)).is_ok() {
-                        match manager.remove(&name, LONG) {
-                            Ok(()) => removed.fetch_add(1, SeqCst),
-                            Err(RemoveError::Stopping) => return,
-                            Err(error) => panic!("{error}"),
-                        };
+                        assert_eq!(manager.remove(&name, LONG), Ok(true));
+                        removed.fetch_add(1, SeqCst);
                     }
                 });
             }
@@ -178,10 +174,9 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
     }
 }
 
-/// The manager mostly takes both removals at once, because it is busy with an earlier one when they come. The second one to be
-/// stopped has the whole grace from then on; the first one loses ten seconds while the second is stopped.
+/// The stop of one component blocks in a hook.
 #[test]
-fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
+fn a_stop_that_takes_long_delays_no_other_removal() {
     const GRACE: Duration = Duration::from_secs(15);
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
@@ -194,27 +189,23 @@ fn a_stop_that_takes_long_leaves_the_grace_of_the_next_removal_whole() {
         stopping.send(()).unwrap();
         let _ = goes_on.recv();
     };
-    let (one, other) = (clock.clone(), clock.clone());
     add_function(&manager, "busy", wait, unbounded().1);
-    add_function(&manager, "one", move || one.advance(10 * SECOND), ended.clone());
-    add_function(&manager, "other", move || other.advance(10 * SECOND), ended);
+    add_function(&manager, "one", || {}, ended.clone());
+    add_function(&manager, "other", || {}, ended);
     let manager = &manager;
-    let answers = thread::scope(|scope| {
-        scope.spawn(|| manager.remove("busy", HOUR).unwrap());
+    thread::scope(|scope| {
+        let busy = scope.spawn(|| manager.remove("busy", HOUR));
         stops.recv().unwrap();
         let removals = ["one", "other"].map(|name| scope.spawn(move || manager.remove(name, GRACE)));
-        // The sleepers are the pool's thread, its watchdog and the three removals.
+        until("both wait for their ends", || clock.next_alarm() == Some(start + GRACE));
+        // The sleepers are the manager's driver, the pool's thread, its watchdog and these two removals.
         clock.wait_for_sleepers(5);
-        drop(go_on);
-        // The second stop begins when the clock has moved by ten seconds.
-        let end = start + 10 * SECOND + GRACE;
-        until("the removals wait or have ended", || {
-            clock.next_alarm() == Some(end) || removals.iter().all(ScopedJoinHandle::is_finished)
-        });
         drop(let_end);
-        removals.map(|removal| removal.join().unwrap())
+        assert_eq!(removals.map(|removal| removal.join().unwrap()), [Ok(true), Ok(true)]);
+        assert!(!busy.is_finished());
+        drop(go_on);
+        assert_eq!(busy.join().unwrap(), Ok(true));
     });
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
     manager.stop();
     running.join().unwrap();
 }
@@ -245,11 +236,11 @@ impl StuckRun {
 
     /// Lets the grace period of the removal pass, and checks that it aborts the run and does not wait for it.
     #[track_caller]
-    fn assert_given_up(&self, clock: &ManualClock, removal: ScopedJoinHandle<'_, Result<(), RemoveError>>) {
+    fn assert_given_up(&self, clock: &ManualClock, removal: ScopedJoinHandle<'_, Result<bool, StillRunning>>) {
         clock.advance(SECOND);
         assert_eq!(self.reports.recv(), Ok("is aborted"));
         let answer = removal.join().unwrap();
-        let Err(RemoveError::StillRunning(still)) = answer else { panic!("{answer:?}") };
+        let Err(still) = answer else { panic!("{answer:?}") };
         // The control thread may still be ending.
         assert!(still.threads().contains(&"manager-pool-0".to_owned()), "{still}");
     }
@@ -288,7 +279,7 @@ fn a_removal_keeps_its_grace_when_the_manager_stops_or_aborts() {
     }
 }
 
-/// The second removal comes while the driver begins the first one, and then the stop of the manager.
+/// The second removal comes while the first one stops its component, and then the stop of the manager.
 #[test]
 fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
     let clock = ManualClock::new();
@@ -305,7 +296,7 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());
         stops.recv().unwrap();
         let removal = scope.spawn(|| manager.remove("vm", SECOND));
-        // The pool's watchdog, its control thread, and the two removals.
+        // The manager's driver, the pool's watchdog, its control thread, and the second removal.
         clock.wait_for_sleepers(4);
         manager.stop();
         drop(let_stop);
@@ -343,7 +334,7 @@ fn removing_a_component_whose_start_never_ends_returns_its_name() {
         let error = running.join().unwrap_err();
         assert_eq!(error.still_running(), ["vm"]);
         let answer = removal.join().unwrap();
-        assert_eq!(answer, Err(RemoveError::StillRunning(StillRunning::new(["vm"]))));
+        assert_eq!(answer, Err(StillRunning::new(["vm"])));
         drop(go_on);
         adding.join().unwrap().unwrap_err();
     });
@@ -390,7 +381,7 @@ fn a_user_defined_component_is_stopped_removed_and_may_end() {
     let running = manager.start().unwrap();
     let queues = [WorkQueue::new(), WorkQueue::new()];
     manager.add(Component::running("pair", pair(&queues))).unwrap();
-    assert_eq!(manager.remove("pair", Duration::MAX), Ok(()));
+    assert_eq!(manager.remove("pair", Duration::MAX), Ok(true));
     manager.add(Component::running("pair", pair(&queues))).unwrap();
     let [one, other] = &queues;
     one.shutdown(Shutdown::Discard);
