@@ -1,5 +1,6 @@
 //! The handle of a controller.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use super::failed_keys::FailedKey;
 use super::observers::{EndedRun, RunOutcome};
 use super::rate::{check_max_concurrent, check_rate};
 use super::state::ControllerState;
-use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
+use super::status::{ControllerMetrics, ControllerStatus};
 use super::waiters::WaitError;
 use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, Key, Reasons, WorkQueue};
@@ -155,21 +156,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.sources.handles()
     }
 
-    /// Returns the controller's part of the manager's health.
-    pub(crate) fn health(&self) -> ControllerHealth {
-        self.state.health()
-    }
-
     /// Returns whether the initial listings of all sources are complete.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.state.conditions().synced
-    }
-
-    /// Lets the controller run keys, because this process leads.
-    pub(crate) fn lead(&self, fence: &Fence) {
-        self.state.enter_term(fence);
-        self.state.set_conditions(|conditions| conditions.leading = true);
     }
 
     /// Returns the error that stopped the controller: a [`ControllerError`](super::ControllerError). `None` if it has
@@ -370,6 +360,68 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     #[must_use]
     pub fn status(&self) -> ControllerStatus {
         self.state.status()
+    }
+}
+
+/// Observes the runs of a controller.
+pub(crate) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
+
+/// A [`ControllerHandle`] with keys of any type, as a manager uses it.
+pub(crate) trait ManagedController: Send + Sync {
+    /// Returns the handle itself.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Lets the controller run keys, because this process leads.
+    fn lead(&self, fence: &Fence);
+
+    fn observe_runs(&self, observer: BoxedObserver);
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
+
+    fn status(&self) -> ControllerStatus;
+
+    /// Returns the status without keys.
+    fn summary(&self) -> ControllerStatus;
+
+    /// Returns why the controller is not live.
+    fn stuck(&self) -> Vec<String>;
+
+    /// Returns why the controller is not ready. `bound` is the manager's limit for failing sources.
+    fn unready(&self, bound: Duration) -> Vec<String>;
+}
+
+impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn lead(&self, fence: &Fence) {
+        self.state.enter_term(fence);
+        self.state.set_conditions(|conditions| conditions.leading = true);
+    }
+
+    fn observe_runs(&self, observer: BoxedObserver) {
+        self.observe_runs(observer);
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
+        self.visit_keys(visit);
+    }
+
+    fn status(&self) -> ControllerStatus {
+        self.state.status()
+    }
+
+    fn summary(&self) -> ControllerStatus {
+        self.state.summary()
+    }
+
+    fn stuck(&self) -> Vec<String> {
+        self.state.stuck()
+    }
+
+    fn unready(&self, bound: Duration) -> Vec<String> {
+        self.state.unready(bound)
     }
 }
 

@@ -25,8 +25,8 @@ pub use self::control::ControllerError;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub use self::observers::{EndedRun, RunOutcome};
+pub(crate) use self::handle::{BoxedObserver, ManagedController};
 pub use self::source::Sources;
-pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::WaitError;
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::failed_keys::FailedKey;
 use super::state::{ControllerState, RunConditions};
 use crate::base::group::{Look, WorkerSlot};
-use crate::base::text::ShownKey;
+use crate::base::text::{OneLine, ShownKey};
+use crate::base::time::Rounded;
 use crate::queue::{Key, KeyState, QueueMetrics};
 use crate::run::metrics::{self, Histogram, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
@@ -156,17 +157,46 @@ pub struct RunningKey {
     pub overdue: bool,
 }
 
-/// The controller's part of the manager's health. Does not visit queued keys.
-pub(crate) struct ControllerHealth {
-    pub(crate) phase: ControllerPhase,
-    /// The active runs that are overruns.
-    pub(crate) overdue: Vec<RunningKey>,
-    pub(crate) sources: Vec<SourceStatus>,
-    /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
-    pub(crate) unready_after: Option<Duration>,
+impl<K: Key + fmt::Debug> ControllerState<K> {
+    /// Returns the overruns, and the sources with a listing past its deadline.
+    pub(super) fn stuck(&self) -> Vec<String> {
+        let runs = self.running(WorkerSlot::is_overdue).into_iter();
+        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
+        let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
+        runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
+    }
 }
 
 impl<K: Key> ControllerState<K> {
+    /// Returns why the controller is not ready. `bound` is the manager's limit for failing sources.
+    pub(super) fn unready(&self, bound: Duration) -> Vec<String> {
+        let (phase, bound) = (self.phase(), self.unready_after.unwrap_or(bound));
+        let is_stopped = phase == ControllerPhase::Stopped;
+        // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
+        let (known, missing): (Vec<_>, Vec<_>) =
+            self.awaited_sources().into_iter().partition(|source| source.synced || is_stopped);
+        let mut reasons = Vec::new();
+        if phase == ControllerPhase::Syncing || !missing.is_empty() {
+            let missing = missing.iter().map(|source| format!("{}{}", OneLine(&source.name), source.why()));
+            let missing = missing.collect::<Vec<_>>().join(", ");
+            let of = if missing.is_empty() { String::new() } else { format!(": {missing}") };
+            reasons.push(format!("its first listings have not completed{of}"));
+        }
+        let failing =
+            |source: &SourceStatus| Some(format!("{}: {}", OneLine(&source.name), source.failing_beyond(bound)?));
+        reasons.extend(known.iter().filter_map(failing));
+        reasons
+    }
+
+    /// Returns the sources that matter for health. An added source that has ended before its first listing never lists. That
+    /// fails no controller, so nobody waits for it.
+    fn awaited_sources(&self) -> Vec<SourceStatus> {
+        let is_syncing = self.phase() == ControllerPhase::Syncing;
+        let handles = self.sources.handles();
+        let awaited = handles.iter().filter(|source| is_syncing || !source.synced().is_given_up());
+        awaited.map(SourceHandle::status).collect()
+    }
+
     pub(super) fn source_statuses(&self) -> Vec<SourceStatus> {
         self.sources.handles().iter().map(SourceHandle::status).collect()
     }
@@ -241,16 +271,20 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: Key + fmt::Debug> ControllerState<K> {
-    pub(super) fn health(&self) -> ControllerHealth {
-        let phase = self.phase();
-        // An added source that has ended before its first listing never lists. That fails no controller, so nobody
-        // waits for it.
-        let is_awaited = |source: &&SourceHandle| phase == ControllerPhase::Syncing || !source.synced().is_given_up();
-        ControllerHealth {
-            phase,
-            overdue: self.running(WorkerSlot::is_overdue),
-            sources: self.sources.handles().iter().filter(is_awaited).map(SourceHandle::status).collect(),
-            unready_after: self.unready_after,
+    /// Returns the status without keys.
+    pub(super) fn summary(&self) -> ControllerStatus {
+        ControllerStatus {
+            name: self.name.clone(),
+            phase: self.phase(),
+            running: Vec::new(),
+            oldest_waiting: None,
+            next_due: None,
+            failing: Vec::new(),
+            parked: Vec::new(),
+            suspended: Vec::new(),
+            gates: Vec::new(),
+            sources: self.source_statuses(),
+            metrics: self.metrics(),
         }
     }
 
@@ -273,8 +307,6 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
         let due = shared.next_delayed().and_then(|(key, due)| Some((show(&key), self.clock.instant(due)?)));
         let shown = |failed: Vec<FailedKey<K>>| failed.into_iter().map(|failed| failed.with_key(show)).collect();
         ControllerStatus {
-            name: self.name.clone(),
-            phase: self.phase(),
             running: self.running(|_| true),
             oldest_waiting: shared.oldest().map(|(key, since)| (show(&key), now.since(since))),
             next_due: due,
@@ -282,8 +314,7 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
             parked: shown(self.failed.list(true)),
             suspended: self.suspended.list().iter().map(show).collect(),
             gates: self.gates.statuses(),
-            sources: self.source_statuses(),
-            metrics: self.metrics(),
+            ..self.summary()
         }
     }
 }

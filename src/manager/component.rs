@@ -11,9 +11,7 @@ use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, unless_it_panics};
-use crate::controller::{
-    Controller, ControllerHandle, ControllerHealth, ControllerMetrics, ControllerStatus, EndedRun,
-};
+use crate::controller::{Controller, ManagedController};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
@@ -61,58 +59,6 @@ pub(super) struct ComponentFacts {
 
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
-/// Observes the runs of a controller.
-pub(super) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
-
-/// A [`ControllerHandle`] with keys of any type, as the manager uses it.
-pub(super) trait ManagedController: Send + Sync {
-    /// Returns the handle itself.
-    fn as_any(&self) -> &dyn Any;
-
-    /// Lets the controller run keys, because this process leads.
-    fn lead(&self, fence: &Fence);
-
-    fn observe_runs(&self, observer: BoxedObserver);
-
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
-
-    fn status(&self) -> ControllerStatus;
-
-    fn health(&self) -> ControllerHealth;
-
-    fn metrics(&self) -> ControllerMetrics;
-}
-
-impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn lead(&self, fence: &Fence) {
-        self.lead(fence);
-    }
-
-    fn observe_runs(&self, observer: BoxedObserver) {
-        self.observe_runs(observer);
-    }
-
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
-        self.visit_keys(visit);
-    }
-
-    fn status(&self) -> ControllerStatus {
-        self.status()
-    }
-
-    fn health(&self) -> ControllerHealth {
-        self.health()
-    }
-
-    fn metrics(&self) -> ControllerMetrics {
-        self.metrics()
-    }
-}
-
 /// The surroundings in which a component starts.
 pub(super) struct StartEnv<'a> {
     pub(super) pool: &'a WorkerPool,
@@ -144,24 +90,18 @@ impl Component {
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
     ) -> Self {
-        Self::function_of(name.into(), false, Box::new(move |cx| function(cx).map_err(Into::into)))
+        let name = name.into();
+        let (own, body): (_, FunctionBody) = (name.clone(), Box::new(move |cx| function(cx).map_err(Into::into)));
+        Self::new("function", name, move |env| start_function(own, body, env))
     }
 
-    /// Runs a function on its own thread once this process leads.
+    /// Starts the component only once this process leads.
     ///
-    /// Otherwise the same as [`function`](Self::function). A loss of leadership stops it.
-    pub fn leading_function<E: Into<BoxError>>(
-        name: impl Into<String>,
-        function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
-    ) -> Self {
-        Self::function_of(name.into(), true, Box::new(move |cx| function(cx).map_err(Into::into)))
-    }
-
-    fn function_of(name: String, waits_to_lead: bool, body: FunctionBody) -> Self {
-        let own = name.clone();
-        let mut component = Self::new("function", name, move |env| start_function(own, body, env));
-        component.facts.waits_to_lead = waits_to_lead;
-        component
+    /// A loss of leadership stops it. Controllers need no such wait: they start with the manager, and run keys once this process
+    /// leads. Without an [`Elector`](crate::Elector), the component starts with the manager.
+    pub fn when_leading(mut self) -> Self {
+        self.facts.waits_to_lead = true;
+        self
     }
 
     /// Adds something that already runs. The manager stops it.

@@ -54,7 +54,6 @@ impl Driver {
                 return Err(inner.not_idle());
             }
             state.phase = ManagerPhase::Starting;
-            state.leading = inner.settings.elector.is_none();
             state.alive.len()
         };
         let manager = inner.settings.name.as_str();
@@ -163,9 +162,9 @@ impl Driver {
             let mut state = inner.state.lock();
             let heard = std::mem::take(&mut state.heard);
             let heard: Vec<_> = heard.iter().filter_map(|number| state.alive.get(number).cloned()).collect();
-            (heard, state.term.clone().filter(|_| is_running && state.leading))
+            (heard, state.term.clone())
         };
-        if let Some(term) = term {
+        if let Some(term) = term.filter(|term| is_running && term.lasts()) {
             if !std::mem::replace(&mut self.led, true) {
                 self.alive().iter().for_each(|member| self.lead(member, &term));
             }
@@ -220,13 +219,13 @@ impl Driver {
 
     fn begin_to_stop(&mut self) {
         let inner = Arc::clone(&self.inner);
-        let leads = {
+        let has_led = {
             let mut state = inner.state.lock();
             state.phase = ManagerPhase::Stopping;
-            state.leading || state.lost
+            state.term.is_some()
         };
-        if !leads {
-            // No work can overlap with another leader's, because this process does not lead.
+        if !has_led {
+            // No work can overlap with another leader's, because this process has not led.
             inner.resign.cancel();
         }
         let alive = self.alive();
@@ -261,8 +260,9 @@ impl Driver {
         let given_up = std::mem::take(&mut inner.state.lock().alive);
         given_up.values().for_each(|member| member.detach());
         self.end_pool(&mut still_running);
+        let has_lost_term = inner.has_lost_term();
         self.end_elector(&mut still_running);
-        if inner.state.lock().lost && !inner.has_failed() {
+        if has_lost_term && !inner.has_failed() {
             // The elector's thread hangs, so it cannot report the cause.
             inner.fail("elector", "the leadership is lost: its check does not return");
         }
@@ -398,6 +398,6 @@ impl ManagerInner {
     }
 
     fn is_to_abort(&self) -> bool {
-        self.settings.abort.is_cancelled() || self.state.lock().lost
+        self.settings.abort.is_cancelled() || self.has_lost_term()
     }
 }

@@ -1,15 +1,23 @@
-//! The handle of a manager.
+//! The handle of a manager, and of a running manager.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::component::{Component, ManagedController};
+use super::component::Component;
+use super::drive::Driver;
 use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::error::{StartError, StillRunning};
-use crate::base::thread::{ThreadOptions, shielded};
-use crate::controller::{ControllerHandle, EndedRun};
+use crate::base::end::EndHook;
+use crate::base::error::{BoxError, EndError, StartError, StillRunning};
+use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
+use crate::base::spawn::spawn;
+use crate::base::sync::Mutex;
+use crate::base::task::{Next, Task};
+use crate::base::thread::{Joiner, ThreadOptions, shielded};
+use crate::base::time::Nanos;
+use crate::controller::{ControllerHandle, EndedRun, ManagedController};
 use crate::queue::{EnqueueOutcome, Key};
 use crate::run::gate::GateKey;
 use crate::watch::source::SourceHandle;
@@ -26,7 +34,7 @@ use crate::watch::source::SourceHandle;
 /// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace) the
 ///    manager names the threads that still run, and returns without them.
 ///
-/// With an [`Elector`](crate::Elector), controllers and [leading functions](Component::leading_function) wait until this process
+/// With an [`Elector`](crate::Elector), controllers and [leading components](Component::when_leading) wait until this process
 /// leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts everything at once.
 ///
 /// # Examples
@@ -218,12 +226,15 @@ impl Manager {
     /// Returns whether this process leads: its term has not ended. Without an elector, it leads from the start of the manager.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        let (leading, term) = {
+        let (term, phase) = {
             let state = self.inner.state.lock();
-            (state.leading, state.term.clone())
+            (state.term.clone(), state.phase)
         };
-        // A term that has run out counts as ended before the elector says so.
-        leading && term.is_none_or(|term| term.lasts())
+        match term {
+            // A term that has run out counts as ended before the elector says so.
+            Some(term) => term.lasts(),
+            None => self.inner.settings.elector.is_none() && phase != ManagerPhase::Idle,
+        }
     }
 
     /// Returns a controller.
@@ -236,6 +247,142 @@ impl Manager {
         let state = self.inner.state.lock();
         let components = state.components.iter();
         components.filter_map(|(name, member)| Some((name.clone(), member.facts.controller.clone()?))).collect()
+    }
+}
+
+impl Manager {
+    /// Starts all components, and blocks until the manager stops.
+    ///
+    /// Cancelling `stop`, a failure of a component and [`stop`](Self::stop) each end it. It then stops all components in two
+    /// phases; see [`Manager`]. Returns within the grace period and the [abort grace](super::ManagerBuilder::abort_grace), by the
+    /// manager's clock.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EndError`] if a component failed to start, failed later, or did not end.
+    #[doc(alias = "start")]
+    #[doc(alias = "block_on")]
+    pub fn run(&self, stop: &CancellationToken) -> Result<(), EndError> {
+        let driver = Driver::begin(&self.inner)?;
+        let own = self.inner.stop.clone();
+        let _stopped = stop.on_cancel(move || own.cancel());
+        driver.start()?.drive()
+    }
+
+    /// Starts all components and returns. Does not block until the end.
+    ///
+    /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end: a call of
+    /// [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component: the manager would wait for
+    /// that component, and then give it up.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EndError`] if the manager was started before, or if a component cannot be started. All components have been
+    /// stopped again by then.
+    ///
+    /// ```
+    /// use homeostat::Manager;
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// let running = manager.start()?;
+    /// manager.stop();
+    /// running.join()?;
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn start(&self) -> Result<Running<Self>, EndError> {
+        let driver = Driver::begin(&self.inner)?.start()?;
+        let inner = Arc::clone(&self.inner);
+        let thread = format!("{}-driver", inner.settings.name);
+        // If no thread starts, the driver is taken back and ends here.
+        let driver = Arc::new(Mutex::new(Some(driver)));
+        let task = HandedOver(Arc::clone(&driver));
+        match spawn(&inner.settings.pool.options, &inner.clock, thread.clone(), task, &inner.signal) {
+            Ok(joiner) => {
+                let body = ManagerBody { inner: Arc::clone(&inner), driver: Some(joiner), thread };
+                Ok(Running::new(Manager { inner }, body, Duration::MAX))
+            }
+            Err(error) => {
+                inner.fail(&inner.settings.name, StartError::thread(&thread, error));
+                let driver = driver.lock().take();
+                driver.map_or(Ok(()), Driver::drive).and(Err(inner.not_idle()))
+            }
+        }
+    }
+}
+
+/// The driver on its own thread.
+struct HandedOver(Arc<Mutex<Option<Driver>>>);
+
+impl Task for HandedOver {
+    fn step(&mut self, now: Nanos) -> Next {
+        self.0.lock().as_mut().map_or(Next::Finished, |driver| driver.step(now))
+    }
+}
+
+/// A manager with a driver thread.
+struct ManagerBody {
+    inner: Arc<ManagerInner>,
+    /// The driver thread, until it has been joined.
+    driver: Option<Joiner>,
+    thread: String,
+}
+
+impl ManagerBody {
+    fn check_thread(&self) -> Result<(), EndError> {
+        let is_current = self.driver.as_ref().is_some_and(Joiner::is_current);
+        if is_current { Err(StillRunning::new([self.thread.as_str()]).into()) } else { Ok(()) }
+    }
+}
+
+impl Runnable for ManagerBody {
+    fn stop(&self) {
+        self.inner.stop.cancel();
+    }
+
+    fn abort(&self) {
+        self.inner.settings.abort.cancel();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
+        self.check_thread()?;
+        if !self.inner.end.wait_until_empty(self.inner.clock.nanos().after(timeout)) {
+            return Err(StillRunning::new([self.thread.as_str()]).into());
+        }
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), EndError> {
+        self.check_thread()?;
+        self.driver.take().into_iter().for_each(Joiner::join);
+        // The error also names threads that the manager has given up.
+        self.inner.outcome()
+    }
+
+    fn detach(&mut self) {
+        self.driver = None;
+    }
+
+    fn status(&self) -> RunStatus {
+        let given_up = || self.inner.outcome().err().map(|error| error.still_running().to_vec()).unwrap_or_default();
+        let threads = if self.inner.end.is_empty() { given_up() } else { vec![self.thread.clone()] };
+        RunStatus::new(self.inner.settings.name.as_str(), RunPhase::of(self.inner.is_to_stop(), &threads), threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.inner.end.add_hook(&hook, || self.inner.end.is_empty());
+    }
+
+    fn failure(&self) -> Option<Arc<BoxError>> {
+        let error = self.inner.outcome().err().filter(|error| error.component().is_some())?;
+        Some(Arc::new(error.into()))
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn kind(&self) -> &'static str {
+        "manager"
     }
 }
 

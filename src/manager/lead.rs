@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{ManagerInner, ManagerPhase};
+use super::state::ManagerInner;
 use crate::base::cancel::OnCancel;
 use crate::base::group::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -52,24 +52,6 @@ impl ManagerInner {
         let handle = Handle::new(group, joiners, move || resign.cancel());
         Ok(Some(Running::new((), handle, self.settings.abort_grace)))
     }
-
-    /// Begins to lead, unless the manager is stopping. Returns whether this process leads now.
-    fn begins_to_lead(&self, term: &Term) -> bool {
-        let mut state = self.state.lock();
-        state.leading = !matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended);
-        state.term = state.leading.then(|| term.fence().clone());
-        state.leading
-    }
-
-    /// Lets the driver abort everything, because the leadership is lost.
-    fn lose(&self) {
-        {
-            let mut state = self.state.lock();
-            state.leading = false;
-            state.lost = true;
-        }
-        self.signal.set();
-    }
 }
 
 /// Returns a function that logs a check that continues after the end of the term.
@@ -91,6 +73,7 @@ struct Leading {
     /// The callbacks that set the event. They are unregistered before the term is dropped, which gives the leadership back.
     wakes: Vec<OnCancel>,
     term: Option<Term>,
+    /// Whether a loss of the term was reported.
     lost: bool,
 }
 
@@ -115,16 +98,21 @@ impl Leading {
     /// Begins to lead, unless the manager is stopping.
     fn begin(&mut self, term: Term) {
         let Self { inner, event, wakes, .. } = self;
-        if inner.begins_to_lead(&term) {
-            inner.signal.set();
-            // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the cause.
-            let (woken, losing) = (Arc::clone(event), Arc::clone(inner));
-            wakes.push(term.lost().on_cancel(move || {
-                losing.lose();
-                woken.set();
-            }));
-            self.term = Some(term);
+        {
+            let mut state = inner.state.lock();
+            if state.is_closed() {
+                return;
+            }
+            state.term = Some(term.fence().clone());
         }
+        inner.signal.set();
+        // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the cause.
+        let (woken, losing) = (Arc::clone(event), Arc::clone(inner));
+        wakes.push(term.lost().on_cancel(move || {
+            losing.signal.set();
+            woken.set();
+        }));
+        self.term = Some(term);
     }
 
     /// Checks the term. Returns the time until the next check.
@@ -139,43 +127,30 @@ impl Leading {
             Ok(term.check_interval())
         })
     }
-
-    /// Returns whether to check the term. A loss is always reported.
-    fn is_to_check(&self) -> bool {
-        let is_lost = || self.term.as_ref().is_some_and(|term| term.lost().is_cancelled());
-        !self.lost && (!self.cx.is_cancelled() || is_lost())
-    }
 }
 
 impl Task for Leading {
     fn step(&mut self, _now: Nanos) -> Next {
-        if self.term.is_none() {
-            if self.cx.is_cancelled() {
-                return Next::Finished;
-            }
-            if let Some(next) = self.try_to_lead() {
-                return Next::At(next);
-            }
-            if self.term.is_none() {
-                return Next::Finished;
-            }
+        if self.term.is_none()
+            && !self.cx.is_cancelled()
+            && let Some(next) = self.try_to_lead()
+        {
+            return Next::At(next);
         }
-        if self.is_to_check() {
+        let Some(term) = &self.term else { return Next::Finished };
+        // A loss is always reported.
+        let (lost, lasts) = (term.lost().clone(), term.fence().lasts());
+        if !self.lost && (!self.cx.is_cancelled() || !lasts) {
             match self.check() {
                 Ok(interval) => return Next::At(self.inner.clock.nanos().after(interval)),
                 Err(error) => {
                     self.lost = true;
-                    self.inner.lose();
+                    lost.cancel();
                     self.inner.fail("elector", error);
                 }
             }
         }
-        if !self.cx.is_cancelled() {
-            // Keeps the term until everything has ended. If the leadership is not really lost, no other process leads before
-            // then.
-            return Next::At(Nanos::NEVER);
-        }
-        self.inner.state.lock().leading = false;
-        Next::Finished
+        // Keeps the term until everything has ended. If the leadership is not really lost, no other process leads before then.
+        if self.cx.is_cancelled() { Next::Finished } else { Next::At(Nanos::NEVER) }
     }
 }

@@ -6,7 +6,6 @@ mod drive;
 pub(crate) mod election;
 mod handle;
 mod lead;
-mod running;
 #[cfg(all(unix, feature = "signals"))]
 mod signals;
 mod state;

@@ -5,15 +5,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::{Component, Manager};
 use crate::base::cancel::CancellationToken;
-use crate::base::clock::Clock;
 use crate::base::error::EndError;
-use crate::base::thread::{ThreadOptions, shielded, unless_it_panics};
-use crate::base::wait::Latch;
+use crate::base::thread::{Joiner, ThreadOptions, shielded, unless_it_panics};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 
@@ -61,18 +60,9 @@ impl Manager {
         let heard = [SIGINT, SIGTERM, SIGUSR1].into_iter().filter(|signal| *signal != SIGINT || !is_ignored(SIGINT));
         let mut signals = Signals::new(heard).map_err(failed)?;
         let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
-        // If the writer is stuck, the notices for which the channel has no room are lost.
-        let (notices, received) = crossbeam_channel::bounded::<SignalNotice>(8);
-        let written = Latch::new(Clock::system());
-        let ended = Arc::clone(&written);
-        let write = move || {
-            received.into_iter().for_each(|notice| shielded("a notice about a signal", notice));
-            ended.set(true);
-        };
-        let options = ThreadOptions::default();
-        let writer = options.spawn("signals-writer".to_owned(), write).map_err(failed)?;
         let stopped = stop.clone();
         let watch = move || {
+            let mut writer = None;
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
                 let notice: SignalNotice = if signal == SIGUSR1 {
@@ -85,19 +75,18 @@ impl Manager {
                     stopped.cancel();
                     Box::new(move || log::info!(signal = name; "{name}: stopping"))
                 };
-                let _ = notices.try_send(notice);
+                // The writer starts at the first signal.
+                let _ = writer.get_or_insert_with(start_writer).0.try_send(notice);
+            }
+            if let Some((notices, end)) = writer {
+                drop(notices);
+                end();
             }
         };
-        let outcome = options.spawn("signals".to_owned(), watch).map_err(failed).and_then(|watcher| {
-            let outcome = self.run(&stop);
-            handle.close();
-            watcher.join();
-            outcome
-        });
-        // A stuck writer is left behind.
-        if written.wait_for(Duration::from_secs(1)) {
-            writer.join();
-        }
+        let watcher = ThreadOptions::default().spawn("signals".to_owned(), watch).map_err(failed)?;
+        let outcome = self.run(&stop);
+        handle.close();
+        watcher.join();
         outcome
     }
 
@@ -113,6 +102,26 @@ impl Manager {
 
 /// Writes a log line or a table about a signal. May block, and may panic: formatting a key is user code.
 type SignalNotice = Box<dyn FnOnce() + Send>;
+
+/// Starts the thread that writes notices. Returns a sender, and a function that ends the thread once the sender is dropped. If the
+/// system refuses the thread, notices are lost.
+fn start_writer() -> (Sender<SignalNotice>, impl FnOnce()) {
+    // If the writer is stuck, the notices for which the channel has no room are lost.
+    let (notices, received) = bounded::<SignalNotice>(8);
+    let (written, ended) = bounded::<()>(0);
+    let write = move || {
+        let _written = written;
+        received.into_iter().for_each(|notice| shielded("a notice about a signal", notice));
+    };
+    let thread = ThreadOptions::default().spawn("signals-writer".to_owned(), write);
+    let end = move || {
+        // A stuck writer is left behind.
+        if ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Disconnected) {
+            thread.into_iter().for_each(Joiner::join);
+        }
+    };
+    (notices, end)
+}
 
 /// Returns whether this process ignores a signal. False if the system does not say so.
 fn is_ignored(signal: i32) -> bool {

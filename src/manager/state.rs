@@ -73,13 +73,10 @@ pub(super) struct ManagerState {
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
     /// The first component that failed, and its error.
     pub(super) failure: Option<Failure>,
-    pub(super) leading: bool,
     /// Called for each controller.
     pub(super) observers: Vec<AddObserver>,
-    /// The term, once this process has been elected.
+    /// The term, once this process has been elected. Also a term that has ended.
     pub(super) term: Option<Fence>,
-    /// Whether the leadership was lost.
-    pub(super) lost: bool,
     /// The outcome, once the driver has ended everything.
     pub(super) outcome: Option<Result<(), EndError>>,
 }
@@ -139,6 +136,13 @@ enum Progress {
     Removing,
     /// It has ended, or was given up with these threads.
     Ended(Vec<String>),
+}
+
+impl ManagerState {
+    /// Returns whether the manager accepts no more components.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.phase, ManagerPhase::Stopping | ManagerPhase::Ended)
+    }
 }
 
 impl MemberBody {
@@ -254,9 +258,10 @@ impl ManagerInner {
         StartError::named("manager", &self.settings.name, "is stopping")
     }
 
-    /// Returns whether components are no longer accepted.
-    fn is_closed(&self) -> bool {
-        matches!(self.state.lock().phase, ManagerPhase::Stopping | ManagerPhase::Ended)
+    /// Returns whether the leadership was lost. Also true once it was given back.
+    pub(super) fn has_lost_term(&self) -> bool {
+        let term = self.state.lock().term.clone();
+        term.is_some_and(|term| !term.lasts())
     }
 
     /// Returns whether a component starts only once this process is elected.
@@ -270,7 +275,7 @@ impl ManagerInner {
         let progress = Monitor::of(self.clock.clone(), Progress::Starting);
         let (member, start, pool, observers) = {
             let mut state = self.state.lock();
-            if matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended) {
+            if state.is_closed() {
                 return Err(self.is_stopping());
             }
             if let Some(other) = state.components.get(&facts.name).map(|other| other.facts.kind) {
@@ -328,7 +333,7 @@ impl ManagerInner {
             }
         });
         let mut body = member.body.lock();
-        if self.is_closed() {
+        if self.state.lock().is_closed() {
             drop(body);
             shielded(name, || running.abort());
             drop(running);

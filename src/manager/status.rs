@@ -1,16 +1,14 @@
 //! The status of a manager as a table, and its liveness and readiness.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::component::ManagedController;
 use super::election::Holder;
 use super::handle::Manager;
 use super::state::ManagerPhase;
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::Rounded;
-use crate::controller::{ControllerPhase, ControllerStatus};
+use crate::controller::ControllerStatus;
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -129,24 +127,7 @@ impl Manager {
     /// Returns the status of each controller without its keys, by name; see [`summary`](Self::summary).
     #[must_use]
     pub fn controllers(&self) -> Vec<ControllerStatus> {
-        let controllers = self.all_managed().into_iter();
-        let summary = |(name, controller): (String, Arc<dyn ManagedController>)| {
-            let health = controller.health();
-            ControllerStatus {
-                name,
-                phase: health.phase,
-                running: Vec::new(),
-                oldest_waiting: None,
-                next_due: None,
-                failing: Vec::new(),
-                parked: Vec::new(),
-                suspended: Vec::new(),
-                gates: Vec::new(),
-                sources: health.sources,
-                metrics: controller.metrics(),
-            }
-        };
-        controllers.map(summary).collect()
+        self.all_managed().iter().map(|(_, controller)| controller.summary()).collect()
     }
 
     fn status_with(&self, controllers: Vec<ControllerStatus>) -> ManagerStatus {
@@ -225,13 +206,7 @@ impl Manager {
             health.add(&source.name, &source.overdue_text());
         }
         for (name, controller) in self.all_managed() {
-            let controller = controller.health();
-            for run in &controller.overdue {
-                health.add(&name, &format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
-            }
-            for source in controller.sources.iter().filter(|source| source.overdue) {
-                health.add(&name, &format!("{}: {}", OneLine(&source.name), source.overdue_text()));
-            }
+            controller.stuck().iter().for_each(|reason| health.add(&name, reason));
         }
         health
     }
@@ -254,42 +229,16 @@ impl Manager {
         let bound = self.inner.settings.unready_after;
         for source in self.sources() {
             if !source.synced {
-                health.add(&source.name, &format!("its first listing has not completed{}", why(&source)));
-            } else if let Some(fault) = failing(&source, bound) {
+                health.add(&source.name, &format!("its first listing has not completed{}", source.why()));
+            } else if let Some(fault) = source.failing_beyond(bound) {
                 health.add(&source.name, &fault);
             }
         }
         for (name, controller) in self.all_managed() {
-            let controller = controller.health();
-            // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
-            let is_stopped = controller.phase == ControllerPhase::Stopped;
-            let (known, missing): (Vec<_>, Vec<_>) =
-                controller.sources.iter().partition(|source| source.synced || is_stopped);
-            if controller.phase == ControllerPhase::Syncing || !missing.is_empty() {
-                let missing: Vec<_> =
-                    missing.iter().map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();
-                let of = if missing.is_empty() { String::new() } else { format!(": {}", missing.join(", ")) };
-                health.add(&name, &format!("its first listings have not completed{of}"));
-            }
-            let bound = controller.unready_after.unwrap_or(bound);
-            for source in known {
-                if let Some(fault) = failing(source, bound) {
-                    health.add(&name, &format!("{}: {fault}", OneLine(&source.name)));
-                }
-            }
+            controller.unready(bound).iter().for_each(|reason| health.add(&name, reason));
         }
         health
     }
-}
-
-/// Formats the known failure of a listing that is not complete.
-fn why(source: &SourceStatus) -> String {
-    source.fault().map_or_else(String::new, |fault| format!(" ({fault})"))
-}
-
-/// Returns the failure of a source that has been failing for longer than `bound`.
-fn failing(source: &SourceStatus, bound: Duration) -> Option<String> {
-    source.failing_for.filter(|time| *time > bound).and_then(|_| source.fault())
 }
 
 /// The number of failing and parked keys of a controller in the table.

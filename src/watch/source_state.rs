@@ -72,6 +72,16 @@ impl SourceStatus {
         }
     }
 
+    /// Returns the fault of a source that has been failing for longer than `bound`.
+    pub(crate) fn failing_beyond(&self, bound: Duration) -> Option<String> {
+        self.failing_for.filter(|time| *time > bound).and_then(|_| self.fault())
+    }
+
+    /// Formats the known fault of a source, for the end of a sentence about it.
+    pub(crate) fn why(&self) -> String {
+        self.fault().map_or_else(String::new, |fault| format!(" ({fault})"))
+    }
+
     pub(crate) fn overdue_text(&self) -> String {
         let time = self.listing_for.unwrap_or_default();
         format!("a listing has been running for {}, past its deadline", Rounded(time))

@@ -118,7 +118,7 @@ impl Worker {
             let manager = Manager::builder().name("candidate").threads(1).abort_grace(self.part(0.1));
             let manager = manager.elector(elector.clone()).build()?;
             let worker = Arc::clone(self);
-            manager.add(Component::leading_function("leader", move |cx: &Context| worker.lead(cx)))?;
+            manager.add(Component::function("leader", move |cx: &Context| worker.lead(cx)).when_leading())?;
             // Fails at each loss of the leadership.
             if manager.run(stop).is_err() {
                 pause(Duration::from_millis(20));

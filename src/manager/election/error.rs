@@ -2,8 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
 
 use crate::run::error::{BoxError, Cancelled};
 
@@ -26,7 +24,6 @@ pub struct ElectorError(ElectorCause);
 #[derive(Debug)]
 enum ElectorCause {
     Cancelled(Cancelled),
-    Lock { path: PathBuf, source: io::Error },
     Lost { elector: String, cause: BoxError },
     Other(BoxError),
 }
@@ -35,10 +32,6 @@ impl ElectorError {
     /// Wraps the error of a custom elector. For [`Cancelled`] use `?`.
     pub fn new(error: impl Into<BoxError>) -> Self {
         Self(ElectorCause::Other(error.into()))
-    }
-
-    pub(super) fn lock(path: &Path, source: io::Error) -> Self {
-        Self(ElectorCause::Lock { path: path.to_owned(), source })
     }
 
     pub(super) fn lost(elector: &str, cause: BoxError) -> Self {
@@ -69,7 +62,6 @@ impl fmt::Display for ElectorError {
         match &self.0 {
             ElectorCause::Cancelled(_) => f.write_str("the campaign was cancelled"),
             ElectorCause::Lost { elector, .. } => write!(f, "the leadership of {elector} is lost"),
-            ElectorCause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
             ElectorCause::Other(error) => error.fmt(f),
         }
     }
@@ -79,7 +71,6 @@ impl Error for ElectorError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             ElectorCause::Cancelled(cancelled) => Some(cancelled),
-            ElectorCause::Lock { source, .. } => Some(source),
             ElectorCause::Lost { cause, .. } => Some(&**cause),
             ElectorCause::Other(error) => error.source(),
         }

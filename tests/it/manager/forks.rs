@@ -123,7 +123,7 @@ fn a_forked_process_drops_a_running_manager_without_a_wait() {
     let ran = Arc::new(AtomicBool::new(false));
     let manager = Manager::builder().elector(elector.clone()).build().unwrap();
     let (report, reported) = std::sync::mpsc::channel();
-    let leads = Component::leading_function("leads", {
+    let leads = Component::function("leads", {
         let ran = Arc::clone(&ran);
         move |cx: &Context| {
             report.send(()).unwrap();
@@ -131,7 +131,8 @@ fn a_forked_process_drops_a_running_manager_without_a_wait() {
             ran.store(true, SeqCst);
             Ok::<_, BoxError>(())
         }
-    });
+    })
+    .when_leading();
     manager.add(leads).unwrap();
     let mut running = Some(manager.start().unwrap());
     reported.recv().unwrap();

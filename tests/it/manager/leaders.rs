@@ -174,7 +174,7 @@ fn components_added_to_a_leader_start_to_lead_too() {
     let (report, reported) = bounded(0);
     let leads = |name: &'static str| {
         let report = report.clone();
-        Component::leading_function(name, move |_: &Context| report.send(name))
+        Component::function(name, move |_: &Context| report.send(name)).when_leading()
     };
     manager.add(leads("first")).unwrap();
     let running = manager.start().unwrap();
@@ -357,7 +357,7 @@ impl Candidate {
             cx.check()?;
             Ok(())
         };
-        manager.add(Component::leading_function("janitor", janitor)).unwrap();
+        manager.add(Component::function("janitor", janitor).when_leading()).unwrap();
         let running = manager.start().unwrap();
         Self { who, manager, running, lost }
     }

@@ -306,11 +306,14 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
     let (report, reported) = unbounded();
     let function = report.clone();
     manager
-        .add(Component::leading_function("janitor", move |cx: &Context| {
-            function.send("janitor")?;
-            cx.token().wait();
-            Ok::<_, BoxError>(())
-        }))
+        .add(
+            Component::function("janitor", move |cx: &Context| {
+                function.send("janitor")?;
+                cx.token().wait();
+                Ok::<_, BoxError>(())
+            })
+            .when_leading(),
+        )
         .unwrap();
     let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
         report.send(*key)?;

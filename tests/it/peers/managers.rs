@@ -321,10 +321,13 @@ fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     let led = Arc::new(Mutex::new(false));
     let leads = Arc::clone(&led);
     manager
-        .add(Component::leading_function("leads", move |_: &Context| {
-            *leads.lock() = true;
-            Ok::<_, Infallible>(())
-        }))
+        .add(
+            Component::function("leads", move |_: &Context| {
+                *leads.lock() = true;
+                Ok::<_, Infallible>(())
+            })
+            .when_leading(),
+        )
         .unwrap();
     let running = manager.start().unwrap();
     manager.stop();

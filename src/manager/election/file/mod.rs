@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::error::ElectorError;
 use super::holder::{Holder, is_ours, text};
 use super::{Candidacy, Candidate, Elector, Leadership, Term};
+use crate::base::error::StartError;
 use crate::base::process::OwnerProcess;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
@@ -141,7 +142,8 @@ impl FileElector {
     /// Tries to take the lock, and writes the name of the leader to the file.
     fn try_lead(&self, cx: &Context) -> Result<Candidacy, ElectorError> {
         let (elector, path) = (self.name.as_str(), self.path.display());
-        let Some(lock) = self.lock(|| {}).map_err(|error| ElectorError::lock(&self.path, error))? else {
+        let cannot = |error| ElectorError::new(StartError::unavailable(format!("cannot lock {path}"), error));
+        let Some(lock) = self.lock(|| {}).map_err(cannot)? else {
             return Ok(Candidacy::TryAgain(self.interval));
         };
         let text = text(elector, std::process::id(), cx.clock().time_of_day());

@@ -75,7 +75,7 @@ fn candidate(folder: &Path) {
         }
         Ok(())
     };
-    manager.add(Component::leading_function("janitor", janitor)).unwrap();
+    manager.add(Component::function("janitor", janitor).when_leading()).unwrap();
     let waits = folder.join(format!("waits-{}", std::process::id()));
     let says = move |cx: &Context| -> Result<(), BoxError> {
         while !handle.has_synced() {
