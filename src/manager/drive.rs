@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::component::ComponentStart;
-use super::state::{Failure, HOOK, ManagerInner, ManagerPhase, ManagerState, Member, Settings};
+use super::state::{ComponentFailure, HOOK, ManagerInner, ManagerPhase, ManagerState, Member, Settings};
 use crate::base::cancel::OnCancel;
 use crate::base::end::EndPart;
 use crate::base::error::{EndError, StartError};
@@ -29,7 +29,7 @@ pub(super) struct Driver {
     led: bool,
     elector: Option<Running<()>>,
     /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped first.
-    unlogged: Vec<Failure>,
+    unlogged: Vec<ComponentFailure>,
     /// Wakes the driver when the manager is stopped or aborted.
     _stops: [OnCancel; 2],
     /// Dropped last: the manager has ended then.
@@ -372,14 +372,14 @@ impl ManagerInner {
         self.log_failure(&failure);
     }
 
-    fn record(&self, component: &str, error: Arc<BoxError>) -> Failure {
+    fn record(&self, component: &str, error: Arc<BoxError>) -> ComponentFailure {
         let failure = (component.to_owned(), error);
         self.state.lock().failure.get_or_insert_with(|| failure.clone());
         self.signal.set();
         failure
     }
 
-    fn log_failure(&self, (component, error): &Failure) {
+    fn log_failure(&self, (component, error): &ComponentFailure) {
         let is_first = self.state.lock().failure.as_ref().is_some_and(|(_, first)| Arc::ptr_eq(first, error));
         let (manager, component, shown) = (self.settings.name.as_str(), component.as_str(), Chain(&***error));
         if is_first {

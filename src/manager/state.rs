@@ -72,7 +72,7 @@ pub(super) struct ManagerState {
     pub(super) pool: Option<Arc<Running<WorkerPool>>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
     /// The first component that failed, and its error.
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<ComponentFailure>,
     /// Called for each controller.
     pub(super) observers: Vec<AddObserver>,
     /// The term, once this process has been elected. Also a term that has ended.
@@ -85,7 +85,7 @@ pub(super) struct ManagerState {
 pub(super) type AddObserver = Arc<dyn Fn(&str, &dyn ManagedController) + Send + Sync>;
 
 /// The name of a component that failed, and its error.
-pub(super) type Failure = (String, Arc<BoxError>);
+pub(super) type ComponentFailure = (String, Arc<BoxError>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ManagerPhase {
@@ -108,7 +108,7 @@ pub(super) struct Member {
     pub(super) facts: ComponentFacts,
     /// Held while the component is called.
     body: Mutex<MemberBody>,
-    progress: Arc<Monitor<Progress>>,
+    progress: Arc<Monitor<MemberProgress>>,
 }
 
 struct MemberBody {
@@ -128,7 +128,7 @@ enum Stage {
 }
 
 /// The progress of a component, for callers that remove it.
-enum Progress {
+enum MemberProgress {
     /// It has not been started.
     Starting,
     Running,
@@ -215,7 +215,8 @@ impl Member {
 
     /// Returns whether its end is a failure although the component has told none.
     pub(super) fn ends_unexpectedly(&self) -> bool {
-        let is_removed = self.progress.with(|progress| matches!(progress, Progress::Removing | Progress::Ended(_)));
+        let is_removed =
+            self.progress.with(|progress| matches!(progress, MemberProgress::Removing | MemberProgress::Ended(_)));
         let mut may_end = is_removed || self.body.lock().has_failed;
         if !may_end {
             self.call(|running| may_end = running.may_end());
@@ -244,9 +245,9 @@ impl Member {
     /// Answers callers that remove the component. Returns the first answer.
     fn answer(&self, threads: Vec<String>) -> Vec<String> {
         self.progress.change(|progress| match progress {
-            Progress::Ended(threads) => threads.clone(),
+            MemberProgress::Ended(threads) => threads.clone(),
             other => {
-                *other = Progress::Ended(threads.clone());
+                *other = MemberProgress::Ended(threads.clone());
                 threads
             }
         })
@@ -272,7 +273,7 @@ impl ManagerInner {
     pub(super) fn add(self: &Arc<Self>, component: Component) -> Result<(), StartError> {
         let Component { mut facts, start } = component;
         StartError::check_required_name(&facts.name)?;
-        let progress = Monitor::of(self.clock.clone(), Progress::Starting);
+        let progress = Monitor::of(self.clock.clone(), MemberProgress::Starting);
         let (member, start, pool, observers) = {
             let mut state = self.state.lock();
             if state.is_closed() {
@@ -343,8 +344,8 @@ impl ManagerInner {
         body.stage = Stage::Running(running);
         drop(body);
         member.progress.change(|progress| {
-            if matches!(progress, Progress::Starting) {
-                *progress = Progress::Running;
+            if matches!(progress, MemberProgress::Starting) {
+                *progress = MemberProgress::Running;
             }
         });
         self.hear(number);
@@ -381,12 +382,12 @@ impl ManagerInner {
             return Ok(true);
         }
         let is_first = member.progress.wait_for_some(Nanos::NEVER, |progress| match progress {
-            Progress::Starting => None,
-            Progress::Running => {
-                *progress = Progress::Removing;
+            MemberProgress::Starting => None,
+            MemberProgress::Running => {
+                *progress = MemberProgress::Removing;
                 Some(true)
             }
-            Progress::Removing | Progress::Ended(_) => Some(false),
+            MemberProgress::Removing | MemberProgress::Ended(_) => Some(false),
         });
         let until = self.clock.nanos().after(grace);
         if is_first == Some(true) {
@@ -397,7 +398,7 @@ impl ManagerInner {
             self.hear(member.number);
         }
         let answered = member.progress.wait_for_some(until, |progress| match progress {
-            Progress::Ended(threads) => Some(threads.clone()),
+            MemberProgress::Ended(threads) => Some(threads.clone()),
             _ => None,
         });
         let threads = answered.unwrap_or_else(|| {
