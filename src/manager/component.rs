@@ -16,7 +16,6 @@ use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::fence::Fence;
-use crate::run::gate::GateKey;
 use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
 use crate::watch::{Poller, Watch};

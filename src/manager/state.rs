@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::{Component, ComponentFacts, ComponentStart, ManagedController, StartEnv};
+use super::component::{Component, ComponentFacts, ComponentStart, StartEnv};
 use super::election::Elector;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
@@ -24,6 +24,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Monitor};
+use crate::controller::ManagedController;
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::run::pool::{PoolBuilder, WorkerPool};
