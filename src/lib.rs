@@ -1,7 +1,8 @@
 //! A controller runtime on plain OS threads: it keeps the world in its desired state, without async.
 //!
-//! A *controller* finds things that have drifted from their desired state, by polling or watching. It puts their keys in a work
-//! queue, and calls a *reconciler* for each key until the world matches. This crate is for programs that block.
+//! A *controller* finds things that have drifted from their desired state, by polling or watching. It puts their keys
+//! in a work queue, and calls a *reconciler* for each key until the world matches. This crate is for programs that
+//! block.
 //!
 //! ```text
 //! poller ─┐  keys  ┌──────────────────────────────┐  key  ┌────────────┐
@@ -10,8 +11,8 @@
 //!                                       done, requeue or retry
 //! ```
 //!
-//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework. Its page `operator` builds an
-//! operator of Kubernetes from an empty directory.
+//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework. Its page
+//! `operator` builds an operator of Kubernetes from an empty directory.
 //!
 //! # Example
 //!
@@ -103,7 +104,8 @@
 //! running ──stop──▶ stopping: no new keys, runs go on ──grace period──▶ aborting: contexts are cancelled ──▶ ended
 //! ```
 //!
-//! [`Manager`] stops all its components at once, in reverse order of their start. Each may finish its runs within one grace period.
+//! [`Manager`] stops all its components at once, in reverse order of their start. Each may finish its runs within one
+//! grace period.
 //!
 //! # Threads of a manager
 //!
@@ -120,20 +122,22 @@
 //!
 //! # Guarantees
 //!
-//! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at once.
-//! - A delay is never early and fires once. The timer adds at most 1/256 of it (131 µs if that is more), and at most 8.4 ms. Delays
-//!   follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
-//! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a child process.
-//!   Threads cannot be killed: a reconciler that ignores its cancellation is reported.
+//! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at
+//!   once.
+//! - A delay is never early and fires once. The timer adds at most 1/256 of it (131 µs if that is more), and at most
+//!   8.4 ms. Delays follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
+//! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a
+//!   child process. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
-//! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and ends
-//!   nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic ends the process.
+//! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and
+//!   ends nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic
+//!   ends the process.
 //!
 //! # Logs
 //!
-//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop,
-//! leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of a line carries all its data. The same data are key-values,
-//! for loggers that keep them:
+//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for
+//! start, stop, leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of a line
+//! carries all its data. The same data are key-values, for loggers that keep them:
 //!
 //! | fields | value |
 //! |---|---|

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Forwards connections, until a test cuts or refuses them, or disturbs their bytes. Its threads end with it and its connections.
+/// Forwards connections, until a test cuts or refuses them, or disturbs their bytes. Its threads end with it and its
+/// connections.
 pub(crate) struct Forwarder {
     /// The host and port that accept connections.
     pub(crate) address: String,
@@ -58,7 +59,8 @@ impl Forwarder {
         Self::start(address, target, false)
     }
 
-    /// Answers requests `CONNECT` as an HTTP proxy does, and forwards the connections to a target in place of the named one.
+    /// Answers requests `CONNECT` as an HTTP proxy does, and forwards the connections to a target in place of the named
+    /// one.
     pub(crate) fn proxy_to(target: &str) -> Self {
         Self::start("127.0.0.1:0", target, true)
     }

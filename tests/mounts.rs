@@ -1,5 +1,5 @@
-//! Tests that mount. Each runs in a child process with its own view of the mounts, which ends with the process. If the system does not
-//! allow that, the test says so and checks nothing.
+//! Tests that mount. Each runs in a child process with its own view of the mounts, which ends with the process. If the
+//! system does not allow that, the test says so and checks nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

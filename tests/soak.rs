@@ -1,11 +1,11 @@
-//! A soak test: three controllers on one pool, with a hundred thousand keys in all. Runs fail, panic, overrun and are cancelled
-//! at random, while the watched objects change as fast as the controllers can follow.
+//! A soak test: three controllers on one pool, with a hundred thousand keys in all. Runs fail, panic, overrun and are
+//! cancelled at random, while the watched objects change as fast as the controllers can follow.
 //!
-//! The test checks that no key has two runs at once, that concurrency limits hold, and that a successful run sees the last state of
-//! every key. In the end the counters add up, all threads have ended and all memory is freed.
+//! The test checks that no key has two runs at once, that concurrency limits hold, and that a successful run sees the
+//! last state of every key. In the end the counters add up, all threads have ended and all memory is freed.
 //!
-//! It takes about three seconds. Set `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment to choose how long the objects change,
-//! then with a hundred thousand keys per controller. With `--nocapture` it prints its figures.
+//! It takes about three seconds. Set `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment to choose how long the objects
+//! change, then with a hundred thousand keys per controller. With `--nocapture` it prints its figures.
 //!
 //! It has its own test binary because it measures through a counting global allocator.
 
@@ -316,7 +316,8 @@ fn round(keys: usize, length: Duration) -> Seen {
     seen
 }
 
-/// Returns whether each controller has had two runs at once, and the controllers have had a panic, another error and an overrun.
+/// Returns whether each controller has had two runs at once, and the controllers have had a panic, another error and an
+/// overrun.
 fn all_happened(worlds: &[Arc<World>; 3], handles: &[ControllerHandle<Key>]) -> bool {
     let happened = |count: fn(&World) -> &AtomicU64| worlds.iter().any(|world| count(world).load(SeqCst) > 0);
     worlds.iter().all(|world| world.most_active.load(SeqCst) > 1)
@@ -325,7 +326,8 @@ fn all_happened(worlds: &[Arc<World>; 3], handles: &[ControllerHandle<Key>]) -> 
         && handles.iter().any(|handle| handle.metrics().runs.overruns > 0)
 }
 
-/// Blocks until a run has seen the last state of each key. Gives up after a minute or more, so that `check` reports lost keys.
+/// Blocks until a run has seen the last state of each key. Gives up after a minute or more, so that `check` reports
+/// lost keys.
 fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     let clock = Clock::system();
     let patience = clock.now() - begin + PATIENCE;

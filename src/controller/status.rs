@@ -188,8 +188,8 @@ impl<K: Key> ControllerState<K> {
         reasons
     }
 
-    /// Returns the sources that matter for health. An added source that has ended before its first listing never lists. That
-    /// fails no controller, so nobody waits for it.
+    /// Returns the sources that matter for health. An added source that has ended before its first listing never lists.
+    /// That fails no controller, so nobody waits for it.
     fn awaited_sources(&self) -> Vec<SourceStatus> {
         let is_syncing = self.phase() == ControllerPhase::Syncing;
         let handles = self.sources.handles();

@@ -85,8 +85,8 @@ impl ManagerBuilder {
 
     /// Sets the time that aborted components have to end.
     ///
-    /// After that the manager names the threads that still run, and returns without them. An elector has as long to resign.
-    /// Default: 1 s.
+    /// After that the manager names the threads that still run, and returns without them. An elector has as long to
+    /// resign. Default: 1 s.
     pub fn abort_grace(mut self, grace: Duration) -> Self {
         self.0.abort_grace = grace;
         self
@@ -103,7 +103,8 @@ impl ManagerBuilder {
 
     /// Sets the options of all threads that the manager starts.
     ///
-    /// They apply to the shared pool, and to components without thread options. A watch that is added already has its thread.
+    /// They apply to the shared pool, and to components without thread options. A watch that is added already has its
+    /// thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.0.pool = self.0.pool.thread_options(options);
         self
@@ -111,9 +112,9 @@ impl ManagerBuilder {
 
     /// Sets the time that a source may fail before [`Manager::ready`] reports it.
     ///
-    /// A source is a poller or a watch. The time counts from its first failure since its last success. A controller can set
-    /// [its own bound](crate::controller::ControllerBuilder::unready_after). Use a bound longer than the poll periods: a poll
-    /// that fails once counts as failing until the next poll. Default: two minutes.
+    /// A source is a poller or a watch. The time counts from its first failure since its last success. A controller can
+    /// set [its own bound](crate::controller::ControllerBuilder::unready_after). Use a bound longer than the poll
+    /// periods: a poll that fails once counts as failing until the next poll. Default: two minutes.
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.0.unready_after = bound;
         self
@@ -121,7 +122,8 @@ impl ManagerBuilder {
 
     /// Sets the elector that decides whether this process leads. Default: this process always leads.
     ///
-    /// The manager resigns when everything has ended. If threads still run then, it keeps the leadership until the process exits.
+    /// The manager resigns when everything has ended. If threads still run then, it keeps the leadership until the
+    /// process exits.
     pub fn elector(mut self, elector: impl Elector + 'static) -> Self {
         self.0.elector = Some(Arc::new(elector));
         self
@@ -131,8 +133,8 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is empty or invalid, if the number of threads is zero, or if the abort grace is longer than
-    /// the [margin](Elector::stop_margin) of the elector.
+    /// Returns [`StartError`] if the name is empty or invalid, if the number of threads is zero, or if the abort grace
+    /// is longer than the [margin](Elector::stop_margin) of the elector.
     pub fn build(self) -> Result<Manager, StartError> {
         let mut settings = self.0;
         StartError::check_required_name(&settings.name)?;

@@ -83,8 +83,8 @@ impl Component {
 
     /// Runs a function on its own thread, `<name>-0`.
     ///
-    /// Its context is cancelled when the component stops. The function may return at any time. An error or a panic fails the
-    /// manager, except the [`Cancelled`] error of an aborted context.
+    /// Its context is cancelled when the component stops. The function may return at any time. An error or a panic
+    /// fails the manager, except the [`Cancelled`] error of an aborted context.
     pub fn function<E: Into<BoxError>>(
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
@@ -96,8 +96,8 @@ impl Component {
 
     /// Starts the component only once this process leads.
     ///
-    /// A loss of leadership stops it. Controllers need no such wait: they start with the manager, and run keys once this process
-    /// leads. Without an [`Elector`](crate::Elector), the component starts with the manager.
+    /// A loss of leadership stops it. Controllers need no such wait: they start with the manager, and run keys once
+    /// this process leads. Without an [`Elector`](crate::Elector), the component starts with the manager.
     pub fn when_leading(mut self) -> Self {
         self.facts.waits_to_lead = true;
         self
@@ -109,11 +109,12 @@ impl Component {
     ///
     /// # Failures
     ///
-    /// The manager fails if the component [has failed](Runnable::failure), even if it was stopped or removed before. For example, a
-    /// controller fails if its sources do not sync, and a nested manager fails with its first failed component. A panic that ends a
-    /// thread is a failure too.
+    /// The manager fails if the component [has failed](Runnable::failure), even if it was stopped or removed before.
+    /// For example, a controller fails if its sources do not sync, and a nested manager fails with its first failed
+    /// component. A panic that ends a thread is a failure too.
     ///
-    /// An end without a stop and without a failure is a failure only if the component [may not end](Runnable::may_end) by itself:
+    /// An end without a stop and without a failure is a failure only if the component [may not end](Runnable::may_end)
+    /// by itself:
     ///
     /// - Workers (they end with their queue), subscriptions, watches of a channel and managers may end.
     /// - Pollers, other watches, controllers, servers and pools may not. Your own type may not, unless it says so.

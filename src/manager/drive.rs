@@ -20,15 +20,16 @@ use crate::run::fence::Fence;
 ///
 /// # Invariants
 ///
-/// - A step asks only the components that it has heard, so its cost does not depend on the others. When everything is stopped, and
-///   again when everything is aborted, each component is asked once.
+/// - A step asks only the components that it has heard, so its cost does not depend on the others. When everything is
+///   stopped, and again when everything is aborted, each component is asked once.
 pub(super) struct Driver {
     inner: Arc<ManagerInner>,
     phase: DriverPhase,
     /// Whether the components know that this process leads.
     led: bool,
     elector: Option<Running<()>>,
-    /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped first.
+    /// Failures that are logged at the end of the step: the logger may block, and the other components are stopped
+    /// first.
     unlogged: Vec<ComponentFailure>,
     /// Wakes the driver when the manager is stopped or aborted.
     _stops: [OnCancel; 2],
@@ -153,8 +154,8 @@ impl Driver {
         self.alive().iter().flat_map(|member| member.threads()).collect()
     }
 
-    /// Asks the components that were heard, and lets them lead if this process leads. Reports their failures, and drops those that
-    /// have ended. While the manager runs, the end of a component that was not removed may be a failure.
+    /// Asks the components that were heard, and lets them lead if this process leads. Reports their failures, and drops
+    /// those that have ended. While the manager runs, the end of a component that was not removed may be a failure.
     fn reap(&mut self) {
         let inner = Arc::clone(&self.inner);
         let is_running = self.phase == DriverPhase::Running;
@@ -229,7 +230,8 @@ impl Driver {
             inner.resign.cancel();
         }
         let alive = self.alive();
-        // All components stop taking work first. A component's stop drops its queued work, which is user code and may be slow.
+        // All components stop taking work first. A component's stop drops its queued work, which is user code and may
+        // be slow.
         alive.iter().rev().for_each(|member| member.call(Runnable::close));
         let grace = inner.settings.grace;
         self.phase = DriverPhase::Stopping(inner.clock.nanos().after(grace));
@@ -304,8 +306,8 @@ impl Driver {
         }
     }
 
-    /// Resigns, unless threads still run: their work must not overlap with the next leader's. The leadership then ends with the
-    /// process.
+    /// Resigns, unless threads still run: their work must not overlap with the next leader's. The leadership then ends
+    /// with the process.
     fn end_elector(&mut self, still_running: &mut Vec<String>) {
         let Some(mut elector) = self.elector.take() else { return };
         let Settings { elector: settings, abort_grace, .. } = &self.inner.settings;

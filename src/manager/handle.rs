@@ -24,18 +24,20 @@ use crate::watch::source::SourceHandle;
 
 /// Runs everything in a program: controllers on one shared pool, pollers, watches and functions.
 ///
-/// Components start in the order in which they were added. This type is a cheap handle: all clones are the same manager.
+/// Components start in the order in which they were added. This type is a cheap handle: all clones are the same
+/// manager.
 ///
 /// The first failure of a component stops the others, and [`run`](Self::run) returns it. A stop has two phases:
 ///
-/// 1. All components stop taking work at once, the last one that was added first. No component waits for another: a controller
-///    may finish its runs after its watches have stopped. The context of a function is cancelled. All components share one [grace
-///    period](crate::manager::ManagerBuilder::shutdown_grace) to finish their work.
-/// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace) the
-///    manager names the threads that still run, and returns without them.
+/// 1. All components stop taking work at once, the last one that was added first. No component waits for another: a
+///    controller may finish its runs after its watches have stopped. The context of a function is cancelled. All
+///    components share one [grace period](crate::manager::ManagerBuilder::shutdown_grace) to finish their work.
+/// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace)
+///    the manager names the threads that still run, and returns without them.
 ///
-/// With an [`Elector`](crate::Elector), controllers and [leading components](Component::when_leading) wait until this process
-/// leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts everything at once.
+/// With an [`Elector`](crate::Elector), controllers and [leading components](Component::when_leading) wait until this
+/// process leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts everything at
+/// once.
 ///
 /// # Examples
 ///
@@ -82,23 +84,24 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if the name is empty, invalid or taken (a controller and its watch need two names), if the manager is stopping or has ended, or if the
-    /// component cannot be started. Everything that the component had started has ended by then: its watches have stopped, and
-    /// the queue of a controller is closed.
+    /// Returns [`StartError`] if the name is empty, invalid or taken (a controller and its watch need two names), if
+    /// the manager is stopping or has ended, or if the component cannot be started. Everything that the component had
+    /// started has ended by then: its watches have stopped, and the queue of a controller is closed.
     pub fn add(&self, component: impl Into<Component>) -> Result<(), StartError> {
         self.inner.add(component.into())
     }
 
     /// Stops a component and removes it. Returns whether a component has this name. The name is free afterwards.
     ///
-    /// Blocks until the component has ended. After `grace`, by the manager's clock, the component is aborted, and this returns
-    /// without waiting for it. If several threads remove one component, its abort follows the shortest of their grace periods, and all
-    /// get the same answer. A component that is still being started is stopped after its start. Do not call this on a thread of that
-    /// component: it would wait for itself.
+    /// Blocks until the component has ended. After `grace`, by the manager's clock, the component is aborted, and this
+    /// returns without waiting for it. If several threads remove one component, its abort follows the shortest of their
+    /// grace periods, and all get the same answer. A component that is still being started is stopped after its start.
+    /// Do not call this on a thread of that component: it would wait for itself.
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] with the threads that have not ended after the abort. The manager waits for them at its own end.
+    /// Returns [`StillRunning`] with the threads that have not ended after the abort. The manager waits for them at its
+    /// own end.
     ///
     /// ```
     /// use homeostat::{Component, Context, Manager};
@@ -135,13 +138,13 @@ impl Manager {
 
     /// Returns the handle of a poller or watch that has been added.
     ///
-    /// The handle shows its status, and starts a listing now. The name of a [named watch](Self::watch) is the name it was
-    /// requested by. For the sources of a controller, use [`ControllerHandle::sources`].
+    /// The handle shows its status, and starts a listing now. The name of a [named watch](Self::watch) is the name it
+    /// was requested by. For the sources of a controller, use [`ControllerHandle::sources`].
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has no handle
-    /// here.
+    /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has
+    /// no handle here.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
         let source = self.inner.state.lock().components.get(name).and_then(|member| member.facts.source.clone());
         source.ok_or_else(|| {
@@ -159,7 +162,8 @@ impl Manager {
     }
 
     /// Calls `visit` for the known keys of a controller; see
-    /// [`ControllerHandle::visit_keys`](crate::ControllerHandle::visit_keys). Does nothing if there is no such controller.
+    /// [`ControllerHandle::visit_keys`](crate::ControllerHandle::visit_keys). Does nothing if there is no such
+    /// controller.
     pub fn visit_keys(&self, controller: &str, mut visit: impl FnMut(&dyn GateKey)) {
         if let Some(controller) = self.managed(controller) {
             controller.visit_keys(&mut visit);
@@ -194,8 +198,8 @@ impl Manager {
 
     /// Registers a hook that runs when the manager ends.
     ///
-    /// Hooks run after all components have ended or been given up, the last registered first. If the manager has already ended,
-    /// the hook runs now. A panic of a hook is logged.
+    /// Hooks run after all components have ended or been given up, the last registered first. If the manager has
+    /// already ended, the hook runs now. A panic of a hook is logged.
     pub fn at_end(&self, hook: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.inner.state.lock();
@@ -223,7 +227,8 @@ impl Manager {
         self.inner.settings.abort.cancel();
     }
 
-    /// Returns whether this process leads: its term has not ended. Without an elector, it leads from the start of the manager.
+    /// Returns whether this process leads: its term has not ended. Without an elector, it leads from the start of the
+    /// manager.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let (term, phase) = {
@@ -253,9 +258,9 @@ impl Manager {
 impl Manager {
     /// Starts all components, and blocks until the manager stops.
     ///
-    /// Cancelling `stop`, a failure of a component and [`stop`](Self::stop) each end it. It then stops all components in two
-    /// phases; see [`Manager`]. Returns within the grace period and the [abort grace](super::ManagerBuilder::abort_grace), by the
-    /// manager's clock.
+    /// Cancelling `stop`, a failure of a component and [`stop`](Self::stop) each end it. It then stops all components
+    /// in two phases; see [`Manager`]. Returns within the grace period and the [abort
+    /// grace](super::ManagerBuilder::abort_grace), by the manager's clock.
     ///
     /// # Errors
     ///
@@ -271,14 +276,14 @@ impl Manager {
 
     /// Starts all components and returns. Does not block until the end.
     ///
-    /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end: a call of
-    /// [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component: the manager would wait for
-    /// that component, and then give it up.
+    /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end:
+    /// a call of [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component:
+    /// the manager would wait for that component, and then give it up.
     ///
     /// # Errors
     ///
-    /// Returns [`EndError`] if the manager was started before, or if a component cannot be started. All components have been
-    /// stopped again by then.
+    /// Returns [`EndError`] if the manager was started before, or if a component cannot be started. All components have
+    /// been stopped again by then.
     ///
     /// ```
     /// use homeostat::Manager;
@@ -386,7 +391,8 @@ impl Runnable for ManagerBody {
     }
 }
 
-/// A handle that does not keep its manager. A component holds its own manager like this, so that the two do not keep each other.
+/// A handle that does not keep its manager. A component holds its own manager like this, so that the two do not keep
+/// each other.
 ///
 /// # Examples
 ///

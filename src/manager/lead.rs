@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A term ends only after all work that must not overlap with the next leader's. This also holds for a lost term. A component
-//!   that does not end keeps the term.
+//! - A term ends only after all work that must not overlap with the next leader's. This also holds for a lost term. A
+//!   component that does not end keeps the term.
 //! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
 //!   once, even if the elector's thread hangs.
 
@@ -70,7 +70,8 @@ struct Leading {
     /// Cancelled when the elector must resign.
     cx: Context,
     event: Arc<AutoResetEvent>,
-    /// The callbacks that set the event. They are unregistered before the term is dropped, which gives the leadership back.
+    /// The callbacks that set the event. They are unregistered before the term is dropped, which gives the leadership
+    /// back.
     wakes: Vec<OnCancel>,
     term: Option<Term>,
     /// Whether a loss of the term was reported.
@@ -106,7 +107,8 @@ impl Leading {
             state.term = Some(term.fence().clone());
         }
         inner.signal.set();
-        // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the cause.
+        // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the
+        // cause.
         let (woken, losing) = (Arc::clone(event), Arc::clone(inner));
         wakes.push(term.lost().on_cancel(move || {
             losing.signal.set();
@@ -150,7 +152,8 @@ impl Task for Leading {
                 }
             }
         }
-        // Keeps the term until everything has ended. If the leadership is not really lost, no other process leads before then.
+        // Keeps the term until everything has ended. If the leadership is not really lost, no other process leads
+        // before then.
         if self.cx.is_cancelled() { Next::Finished } else { Next::At(Nanos::NEVER) }
     }
 }

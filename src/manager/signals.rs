@@ -1,5 +1,5 @@
-//! Operating system signals: a manager that runs until SIGINT or SIGTERM and prints its status at SIGUSR1, and a component that
-//! reloads on SIGHUP.
+//! Operating system signals: a manager that runs until SIGINT or SIGTERM and prints its status at SIGUSR1, and a
+//! component that reloads on SIGHUP.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,23 +19,24 @@ use crate::run::error::{BoxError, Chain};
 impl Manager {
     /// Runs the manager until the process receives SIGINT (Ctrl-C) or SIGTERM. Feature `signals`, on Unix.
     ///
-    /// Starts all components and blocks. The first signal stops the manager with its grace period, as [`stop`](Self::stop) does.
-    /// Each further signal [aborts](Self::abort) it. Also returns after a component has failed or [`stop`](Self::stop) was
-    /// called. Once this call has begun, these signals no longer end the process by themselves.
+    /// Starts all components and blocks. The first signal stops the manager with its grace period, as
+    /// [`stop`](Self::stop) does. Each further signal [aborts](Self::abort) it. Also returns after a component has
+    /// failed or [`stop`](Self::stop) was called. Once this call has begun, these signals no longer end the process by
+    /// themselves.
     ///
-    /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell ignores it for a command that a script runs in the
-    /// background (`cmd &`), so that Ctrl-C ends only the script. SIGTERM always stops the manager.
+    /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell ignores it for a command that a
+    /// script runs in the background (`cmd &`), so that Ctrl-C ends only the script. SIGTERM always stops the manager.
     ///
     /// SIGUSR1 writes the [status](Self::status) of the manager to standard error, as a table: `kill -USR1 <pid>`.
     ///
-    /// A signal takes effect even if nobody reads standard error and its pipe is full: the table and the log lines about signals are
-    /// written on another thread. All threads of a manager log, though. If your logger blocks, the components are stopped, but this call
-    /// may not return.
+    /// A signal takes effect even if nobody reads standard error and its pipe is full: the table and the log lines
+    /// about signals are written on another thread. All threads of a manager log, though. If your logger blocks, the
+    /// components are stopped, but this call may not return.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). Returns [`EndError`] before the start if the signal handlers or their thread cannot
-    /// be created.
+    /// The errors of [`run`](Self::run). Returns [`EndError`] before the start if the signal handlers or their thread
+    /// cannot be created.
     ///
     /// # Examples
     ///
@@ -103,8 +104,8 @@ impl Manager {
 /// Writes a log line or a table about a signal. May block, and may panic: formatting a key is user code.
 type SignalNotice = Box<dyn FnOnce() + Send>;
 
-/// Starts the thread that writes notices. Returns a sender, and a function that ends the thread once the sender is dropped. If the
-/// system refuses the thread, notices are lost.
+/// Starts the thread that writes notices. Returns a sender, and a function that ends the thread once the sender is
+/// dropped. If the system refuses the thread, notices are lost.
 fn start_writer() -> (Sender<SignalNotice>, impl FnOnce()) {
     // If the writer is stuck, the notices for which the channel has no room are lost.
     let (notices, received) = bounded::<SignalNotice>(8);
@@ -133,9 +134,9 @@ fn is_ignored(signal: i32) -> bool {
 impl Component {
     /// Calls `reload` each time the process receives SIGHUP. Feature `signals`, on Unix.
     ///
-    /// The calls never overlap, and run on the component's thread, `<name>-0`. Several signals during a call cause one more call.
-    /// An error or a panic is logged and the component continues, so a mistake in a new configuration does not end the program. From this
-    /// call on, SIGHUP no longer ends the process.
+    /// The calls never overlap, and run on the component's thread, `<name>-0`. Several signals during a call cause one
+    /// more call. An error or a panic is logged and the component continues, so a mistake in a new configuration does
+    /// not end the program. From this call on, SIGHUP no longer ends the process.
     ///
     /// If the signal handler cannot be installed, the component fails when it starts, and so the manager fails.
     ///

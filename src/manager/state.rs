@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! - A component that has started before the manager stops is stopped by the driver. If it starts later, the caller of `add` stops
-//!   it before the manager ends.
-//! - A thread that has locked the body of a component may call the component and lock the state. It never takes them in the reverse
-//!   order.
+//! - A component that has started before the manager stops is stopped by the driver. If it starts later, the caller of
+//!   `add` stops it before the manager ends.
+//! - A thread that has locked the body of a component may call the component and lock the state. It never takes them in
+//!   the reverse order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,8 @@ pub(super) struct Settings {
     pub(super) grace: Duration,
     pub(super) abort_grace: Duration,
     pub(super) abort: CancellationToken,
-    /// Callbacks on the tokens of [`ManagerBuilder::abort_on`](crate::manager::ManagerBuilder::abort_on). They cancel `abort`.
+    /// Callbacks on the tokens of [`ManagerBuilder::abort_on`](crate::manager::ManagerBuilder::abort_on). They cancel
+    /// `abort`.
     pub(super) abort_on: Vec<OnCancel>,
     /// The time that a source may fail before the manager is not ready.
     pub(super) unready_after: Duration,
@@ -317,8 +318,8 @@ impl ManagerInner {
         start: ComponentStart,
         pool: Arc<Running<WorkerPool>>,
     ) -> Result<(), StartError> {
-        // With an elector, only the driver lets components lead. No component can then begin to lead after the driver has seen a
-        // loss.
+        // With an elector, only the driver lets components lead. No component can then begin to lead after the driver
+        // has seen a loss.
         let leading = self.settings.elector.is_none();
         let fence = self.state.lock().term.clone();
         let env = StartEnv { pool: &pool, clock: &self.clock, options: &self.settings.pool.options, leading, fence };

@@ -42,7 +42,8 @@ pub struct ManagerStatus {
     pub doing: &'static str,
     /// The leader, if there is an elector and it knows the leader.
     pub leader: Option<Holder>,
-    /// The time for which the leader has led. It compares the wall clocks of two processes, so it may be wrong by their difference.
+    /// The time for which the leader has led. It compares the wall clocks of two processes, so it may be wrong by their
+    /// difference.
     pub leader_for: Option<Duration>,
     /// Whether this process leads. Without an elector, it leads from the start of the manager.
     pub leading: bool,
@@ -117,8 +118,8 @@ impl Manager {
         self.status_with(self.all_managed().iter().map(|(_, controller)| controller.status()).collect())
     }
 
-    /// Returns the same status, but no keys: each controller shows its phase, counts, measurements and sources. Visits no keys, so
-    /// frequent calls are cheap.
+    /// Returns the same status, but no keys: each controller shows its phase, counts, measurements and sources. Visits
+    /// no keys, so frequent calls are cheap.
     #[must_use]
     pub fn summary(&self) -> ManagerStatus {
         self.status_with(self.controllers())
@@ -191,9 +192,10 @@ impl Manager {
 
     /// Returns whether nothing is stuck and no component has failed.
     ///
-    /// A run or listing past its deadline counts as stuck. The deadline of a poll is one period. The deadline of an object
-    /// listing is the list timeout of its watch. Includes the sources of controllers, the watches that they read, and the
-    /// manager's own pollers and watches. Each reason names a controller with its key or source, or a poller or watch.
+    /// A run or listing past its deadline counts as stuck. The deadline of a poll is one period. The deadline of an
+    /// object listing is the list timeout of its watch. Includes the sources of controllers, the watches that they
+    /// read, and the manager's own pollers and watches. Each reason names a controller with its key or source, or a
+    /// poller or watch.
     ///
     /// Visits runs and sources, not waiting keys, so frequent calls are cheap.
     #[must_use]
@@ -213,9 +215,9 @@ impl Manager {
 
     /// Returns whether the manager runs and all its sources work.
     ///
-    /// All first listings must be complete, including the listings of sources that were added later. No source may have been failing for longer
-    /// than [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). Each reason names a controller with its
-    /// source, or a poller or watch. A process that waits to lead is ready.
+    /// All first listings must be complete, including the listings of sources that were added later. No source may have
+    /// been failing for longer than [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after).
+    /// Each reason names a controller with its source, or a poller or watch. A process that waits to lead is ready.
     ///
     /// Visits sources, not keys, so frequent calls are cheap.
     #[must_use]

@@ -44,8 +44,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`] if `start` fails, if the watch of this name has other keys or values, or for the reasons of
-    /// [`add`](Self::add).
+    /// Returns [`StartError`] if `start` fails, if the watch of this name has other keys or values, or for the reasons
+    /// of [`add`](Self::add).
     pub fn watch<K, T>(
         &self,
         name: &str,

@@ -174,8 +174,8 @@ impl Context {
         self.check_term()
     }
 
-    /// Returns an error if the term of the run has ended. The run must then stop writing. Unlike [`check`](Self::check),
-    /// ignores the deadline and an abort: work that has begun may be completed.
+    /// Returns an error if the term of the run has ended. The run must then stop writing. Unlike
+    /// [`check`](Self::check), ignores the deadline and an abort: work that has begun may be completed.
     ///
     /// # Errors
     ///

@@ -9,7 +9,8 @@ use crate::base::error::BoxError;
 /// A copy of an error, which the error returns as its first source.
 ///
 /// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The run loop
-/// then finds the copy among the sources. [`find`](super::error::find) finds it, and [`Chain`](super::error::Chain) omits it.
+/// then finds the copy among the sources. [`find`](super::error::find) finds it, and [`Chain`](super::error::Chain)
+/// omits it.
 ///
 /// # Examples
 ///
@@ -87,8 +88,8 @@ impl Error for Echo {
     }
 }
 
-/// The error inside a [`Terminal`](super::Terminal), a [`Muted`](super::Muted) or a similar mark. A mark is an error type
-/// around this, which [`find`](super::error::find) finds even if a wrapper hides its type.
+/// The error inside a [`Terminal`](super::Terminal), a [`Muted`](super::Muted) or a similar mark. A mark is an error
+/// type around this, which [`find`](super::error::find) finds even if a wrapper hides its type.
 ///
 /// # Examples
 ///

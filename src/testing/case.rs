@@ -18,8 +18,8 @@ use crate::rt::{Chain, panic_message};
 use crate::run::BoxError;
 use crate::sub::{Config, ErrorClass};
 
-/// The type of a case's run: [`StepSubject`](super::StepSubject), [`KeySubject`](super::KeySubject) or, with feature `serve`,
-/// `AdmissionSubject`.
+/// The type of a case's run: [`StepSubject`](super::StepSubject), [`KeySubject`](super::KeySubject) or, with feature
+/// `serve`, `AdmissionSubject`.
 pub trait Subject: sealed::Sealed {
     /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;

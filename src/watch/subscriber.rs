@@ -115,8 +115,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// Enqueues into `to` the keys that `owners` returns for an item. These may be its owner, or the objects that refer
     /// to it.
     ///
-    /// For an update, `owners` is called with the old and with the new value. The queue merges a key that it returns for
-    /// both.
+    /// For an update, `owners` is called with the old and with the new value. The queue merges a key that it returns
+    /// for both.
     #[doc(alias = "owns")]
     #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self

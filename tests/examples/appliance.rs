@@ -1,5 +1,5 @@
-//! The appliance, driven as a process: by `kubectl`, by the commands of the README, and over HTTP. `KUBECTL` names another `kubectl` than
-//! the one in the path.
+//! The appliance, driven as a process: by `kubectl`, by the commands of the README, and over HTTP. `KUBECTL` names
+//! another `kubectl` than the one in the path.
 
 use std::fs;
 use std::io::{Read, Write};

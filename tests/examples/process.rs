@@ -136,12 +136,15 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The examples that need no features. The tests of the others build the library for examples once more, with all features.
+/// The examples that need no features. The tests of the others build the library for examples once more, with all
+/// features.
 const WITHOUT_FEATURES: [&str; 3] = ["quickstart", "supervisor", "mirror"];
 
-/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single test target.
+/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single
+/// test target.
 ///
-/// Each example has one set of features in all tests: a build with another set would replace the program while a test starts it.
+/// Each example has one set of features in all tests: a build with another set would replace the program while a test
+/// starts it.
 pub(crate) fn example(name: &str) -> PathBuf {
     // target[/triple]/profile/deps/test, and target/tmp.
     let test = std::env::current_exe().unwrap();

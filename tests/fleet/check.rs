@@ -6,8 +6,9 @@ use super::record::{RunRecord, WriteOutcome};
 
 /// Returns the violations:
 ///
-/// - Two runs of a key in two processes are both within their terms at one time. A run counts from its first line on, as long as its term
-///   lasted for certain. A run of a paused or killed process may continue after its term, beside the next one.
+/// - Two runs of a key in two processes are both within their terms at one time. A run counts from its first line on,
+///   as long as its term lasted for certain. A run of a paused or killed process may continue after its term, beside
+///   the next one.
 /// - Two runs of a key in one process overlap.
 /// - The number of a key falls, or two processes have the same.
 /// - A write succeeds after a write with a greater number.

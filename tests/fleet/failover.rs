@@ -61,8 +61,8 @@ pub(super) struct Summary {
     unknown: u64,
     /// The number of disturbances of each kind with a name.
     disturbances: [u64; NAMES.len()],
-    /// The time from a kill until all keys of the worker run again, less the lease duration, in milliseconds: of kills that were the only
-    /// disturbance for a while, and of the others.
+    /// The time from a kill until all keys of the worker run again, less the lease duration, in milliseconds: of kills
+    /// that were the only disturbance for a while, and of the others.
     alone: Vec<i64>,
     crowded: Vec<i64>,
     /// The same for the leader.
@@ -111,8 +111,8 @@ impl Failovers<'_> {
         summary
     }
 
-    /// Returns whether no other disturbance was there in this time before the loss, or after it. A disturbance is over once the workers
-    /// have handled everything.
+    /// Returns whether no other disturbance was there in this time before the loss, or after it. A disturbance is over
+    /// once the workers have handled everything.
     fn is_alone(&self, loss: &Disturbance, window: u64) -> bool {
         let settled = self.settled.iter().filter(|time| **time < loss.at).max().copied().unwrap_or_default();
         let mut others = self.disturbances.iter().filter(|other| *other != loss && other.at > settled);

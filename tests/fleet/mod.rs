@@ -1,9 +1,9 @@
-//! Processes that divide keys and elect a leader over real servers, while they are killed, paused, stopped and started, and while their
-//! networks fail.
+//! Processes that divide keys and elect a leader over real servers, while they are killed, paused, stopped and started,
+//! and while their networks fail.
 //!
-//! The test of a back end calls [`works`] first, and then [`drive`]. `drive` starts workers: each is a process of the same test, in which
-//! `works` does not return before the end. A worker records its runs. After the end of all workers, the records decide; how long something
-//! took decides nothing.
+//! The test of a back end calls [`works`] first, and then [`drive`]. `drive` starts workers: each is a process of the
+//! same test, in which `works` does not return before the end. A worker records its runs. After the end of all workers,
+//! the records decide; how long something took decides nothing.
 //!
 //! | file | content |
 //! |---|---|
@@ -41,7 +41,8 @@ pub(crate) const JOB: Kind = Kind::namespaced("fleet.example.com", "v1", "Job");
 /// The name of the object that only the leader writes.
 const LEADER: &str = "leader";
 
-/// The annotations that a run writes, beside the fencing number: the worker, the generation that it has seen, and the number of writes.
+/// The annotations that a run writes, beside the fencing number: the worker, the generation that it has seen, and the
+/// number of writes.
 const OWNER: &str = "fleet.example.com/owner";
 const GENERATION: &str = "fleet.example.com/generation";
 const WRITES: &str = "fleet.example.com/writes";
@@ -153,7 +154,8 @@ pub(crate) fn drive(test: &str, mut ground: impl FnMut(u64) -> Ground) {
     }
     println!("{runs} runs: {total}");
     assert!(failed.is_empty(), "the seeds {failed:?} have faults; set HOMEOSTAT_FLEET_SEED and HOMEOSTAT_FLEET_RUNS=1");
-    // Each object runs before the first disturbance. Keys of a worker that has ended, was killed or was cut off run elsewhere.
+    // Each object runs before the first disturbance. Keys of a worker that has ended, was killed or was cut off run
+    // elsewhere.
     assert!(total.runs > runs * 17 && total.moves > 0, "{total}");
 }
 

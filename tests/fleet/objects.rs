@@ -112,8 +112,8 @@ impl Objects {
         self.known.iter().filter(move |(_, job)| job.since < time).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the reasons why the fleet has not settled. Once it has settled, each job has its last size, one of these workers has
-    /// handled its last generation, and all deletions have ended.
+    /// Returns the reasons why the fleet has not settled. Once it has settled, each job has its last size, one of these
+    /// workers has handled its last generation, and all deletions have ended.
     pub(super) fn unsettled(&self, workers: &[&str]) -> Vec<String> {
         let listed = self.client.list(&JOB, &Query::all().namespace(&self.namespace));
         let items = match listed {

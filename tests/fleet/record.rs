@@ -1,7 +1,7 @@
 //! The record of a worker: a line at the start of each run, after each write, and at the end.
 //!
-//! All times are nanoseconds of one clock of the machine, which all processes read. A time is taken *before* a fence is asked: if the fence
-//! answers that the term lasts, it lasted at that time.
+//! All times are nanoseconds of one clock of the machine, which all processes read. A time is taken *before* a fence is
+//! asked: if the fence answers that the term lasts, it lasted at that time.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +22,8 @@ pub(crate) fn now() -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// Writes the record of this process to standard output. Each line is one call of the system: a kill leaves at most one part of a line.
+/// Writes the record of this process to standard output. Each line is one call of the system: a kill leaves at most one
+/// part of a line.
 pub(super) struct Recorder {
     output: Mutex<File>,
     runs: AtomicU64,
@@ -98,7 +99,8 @@ pub(crate) struct RunRecord {
     /// The fencing number.
     pub(crate) number: u64,
     pub(crate) begin: u64,
-    /// The end of the term as it was known at the beginning: the term lasts at least until then. Zero if it had ended already.
+    /// The end of the term as it was known at the beginning: the term lasts at least until then. Zero if it had ended
+    /// already.
     pub(crate) until: u64,
     pub(crate) writes: Vec<WriteRecord>,
     /// The end. `None` if the process was killed before.

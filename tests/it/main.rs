@@ -1,4 +1,5 @@
-//! Tests of the crate through its public API, in a folder for each room of `src`. Time passes only when a test advances the clock.
+//! Tests of the crate through its public API, in a folder for each room of `src`. Time passes only when a test advances
+//! the clock.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap fails the test, also in its helpers")]

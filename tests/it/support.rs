@@ -79,8 +79,8 @@ pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
 }
 
-/// Returns the threads of this process with `part` in their names. The system shows the role and the number first and keeps 15
-/// characters, so give the threads of a test names that no other test uses.
+/// Returns the threads of this process with `part` in their names. The system shows the role and the number first and
+/// keeps 15 characters, so give the threads of a test names that no other test uses.
 pub(crate) fn threads(part: &str) -> Vec<String> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { panic!("this system has no list of threads") };
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -92,7 +92,8 @@ pub(crate) fn until_threads_end(part: &str) {
     until("the threads have ended", || threads(part).is_empty());
 }
 
-/// Adds a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed. Returns when it has begun.
+/// Adds a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed. Returns when it
+/// has begun.
 pub(crate) fn add_function(
     manager: &Manager,
     name: &str,

@@ -23,9 +23,9 @@ use super::secret::Secret;
 /// If several files have a cluster, user or context with the same name, the first file wins. The first
 /// `current-context` also wins. Relative paths start at the folder of their file.
 ///
-/// Within a file, null is the same as a missing field. If a field occurs twice, the last one counts. If a file
-/// has several YAML documents, the first one counts. Two clusters, users or contexts with the same name in one file are an error.
-/// Entries without a name are ignored. These are the rules of `kubectl`.
+/// Within a file, null is the same as a missing field. If a field occurs twice, the last one counts. If a file has
+/// several YAML documents, the first one counts. Two clusters, users or contexts with the same name in one file are an
+/// error. Entries without a name are ignored. These are the rules of `kubectl`.
 ///
 /// If a user has a token, password or client certificate, its `exec` plugin does not run.
 ///

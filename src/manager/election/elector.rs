@@ -1,4 +1,5 @@
-//! The traits of leader election. This module starts no thread: a campaign blocks its caller, and the term's owner checks it.
+//! The traits of leader election. This module starts no thread: a campaign blocks its caller, and the term's owner
+//! checks it.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,9 +14,10 @@ use crate::run::fence::Fence;
 
 /// Elects one leader among several processes.
 ///
-/// The crate has three electors: [`AlwaysLeader`] for a single process, [`FileElector`](crate::FileElector) for several processes on
-/// one machine, and `LeaseElector` (feature `objects`) for several machines. To write another one, for example on a row of a
-/// database, implement a [`Candidate`] that returns a [`Term`], and a [`Leadership`] that checks and renews it.
+/// The crate has three electors: [`AlwaysLeader`] for a single process, [`FileElector`](crate::FileElector) for several
+/// processes on one machine, and `LeaseElector` (feature `objects`) for several machines. To write another one, for
+/// example on a row of a database, implement a [`Candidate`] that returns a [`Term`], and a [`Leadership`] that checks
+/// and renews it.
 ///
 /// # Examples
 ///
@@ -155,16 +157,16 @@ pub trait Elector: Send + Sync {
 
     /// Returns the time from the loss of a term until another process may lead. `None` if terms do not run out.
     ///
-    /// With [terms that end by themselves](Term::fenced), the manager needs this time: only then it watches a check that hangs.
-    /// Work must end within this time, so the manager refuses an [abort grace](super::super::ManagerBuilder::abort_grace) beyond it.
-    /// Default: `None`.
+    /// With [terms that end by themselves](Term::fenced), the manager needs this time: only then it watches a check
+    /// that hangs. Work must end within this time, so the manager refuses an [abort
+    /// grace](super::super::ManagerBuilder::abort_grace) beyond it. Default: `None`.
     fn stop_margin(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns the longest time that one call of a candidate or a term may take. A stop of the manager waits for the elector's thread
-    /// at least twice as long: for a call that is under way, and for the one that gives the leadership back. A candidate that
-    /// blocks until it is cancelled may return [`Duration::MAX`]. Default: zero.
+    /// Returns the longest time that one call of a candidate or a term may take. A stop of the manager waits for the
+    /// elector's thread at least twice as long: for a call that is under way, and for the one that gives the leadership
+    /// back. A candidate that blocks until it is cancelled may return [`Duration::MAX`]. Default: zero.
     fn longest_call(&self) -> Duration {
         Duration::ZERO
     }
@@ -204,8 +206,8 @@ pub enum Candidacy {
 pub trait Leadership: Send {
     /// Checks that the leadership still holds, and renews it if necessary.
     ///
-    /// An error means that the leadership is lost, and ends the checks. This call must not block for longer than the leadership
-    /// is sure to last: a loss is not noticed meanwhile.
+    /// An error means that the leadership is lost, and ends the checks. This call must not block for longer than the
+    /// leadership is sure to last: a loss is not noticed meanwhile.
     ///
     /// # Errors
     ///
@@ -219,8 +221,8 @@ pub trait Leadership: Send {
 
     /// Drops the copy of a forked process, without resigning: the parent still leads. Default: leaks the copy.
     ///
-    /// Override this to close files. A lock of the system may belong to the open file, so that unlocking the copy would unlock the
-    /// file of the parent.
+    /// Override this to close files. A lock of the system may belong to the open file, so that unlocking the copy would
+    /// unlock the file of the parent.
     fn drop_copy(self: Box<Self>) {
         std::mem::forget(self);
     }
@@ -228,14 +230,14 @@ pub trait Leadership: Send {
 
 /// A period of leadership, until it is dropped or [lost](Self::lost).
 ///
-/// Dropping a term resigns: it cancels [`lost`](Self::lost), then gives the leadership back. End all work that must not overlap
-/// with the next leader's before the drop. A panic that unwinds through the term also resigns.
+/// Dropping a term resigns: it cancels [`lost`](Self::lost), then gives the leadership back. End all work that must not
+/// overlap with the next leader's before the drop. A panic that unwinds through the term also resigns.
 ///
-/// In a process that was forked from the leader without `exec`, the copy of a term is worth nothing: its check fails, and its drop
-/// gives nothing back. The parent still leads. Fork before the campaign, or only to call `exec`.
+/// In a process that was forked from the leader without `exec`, the copy of a term is worth nothing: its check fails,
+/// and its drop gives nothing back. The parent still leads. Fork before the campaign, or only to call `exec`.
 ///
-/// A term does not check itself. Call [`check`](Self::check) every [`check_interval`](Self::check_interval): otherwise a loss
-/// goes unnoticed.
+/// A term does not check itself. Call [`check`](Self::check) every [`check_interval`](Self::check_interval): otherwise
+/// a loss goes unnoticed.
 ///
 /// # Examples
 ///
@@ -280,7 +282,8 @@ impl Term {
 
     /// Begins a term with a fencing number, or one that ends by itself, or both: see [`Fence`].
     ///
-    /// Move the [limit](crate::run::TermLimit) of the fence at each renewal. The term is lost when its time is over. The [example](Elector#examples) of the trait shows this.
+    /// Move the [limit](crate::run::TermLimit) of the fence at each renewal. The term is lost when its time is over.
+    /// The [example](Elector#examples) of the trait shows this.
     pub fn fenced(elector: impl Into<String>, fence: Fence, leadership: impl Leadership + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");
@@ -295,8 +298,8 @@ impl Term {
 
     /// Returns the token that is cancelled when the leadership ends.
     ///
-    /// A failed check cancels it. A drop of the term also cancels it, before the leadership is given back. Let dependent work use a
-    /// [child](CancellationToken::child) token: a cancellation of this token ends the term.
+    /// A failed check cancels it. A drop of the term also cancels it, before the leadership is given back. Let
+    /// dependent work use a [child](CancellationToken::child) token: a cancellation of this token ends the term.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
         self.fence.ended()
@@ -308,11 +311,13 @@ impl Term {
         self.leadership.as_ref().map_or(Duration::MAX, |leadership| leadership.check_interval())
     }
 
-    /// Checks that the leadership still holds. On a loss, cancels [`lost`](Self::lost) and runs its callbacks before it returns.
+    /// Checks that the leadership still holds. On a loss, cancels [`lost`](Self::lost) and runs its callbacks before it
+    /// returns.
     ///
     /// # Errors
     ///
-    /// Returns [`ElectorError`] ([`is_lost`](ElectorError::is_lost)) from the first failed check on, and in a process that was forked from the leader.
+    /// Returns [`ElectorError`] ([`is_lost`](ElectorError::is_lost)) from the first failed check on, and in a process
+    /// that was forked from the leader.
     pub fn check(&mut self) -> Result<(), ElectorError> {
         if self.lost().is_cancelled() {
             return Err(ElectorError::lost(&self.elector, "its token is cancelled".into()));

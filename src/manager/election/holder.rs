@@ -22,7 +22,8 @@ impl Holder {
         self.name.as_deref()
     }
 
-    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different. `None` for a lease.
+    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different. `None`
+    /// for a lease.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.pid

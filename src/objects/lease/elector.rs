@@ -33,8 +33,8 @@ use crate::run::{BoxError, Context};
 ///   succeed.
 /// - **Each term has a greater [number](crate::run::Fence::number)** than all earlier ones: the field
 ///   `leaseTransitions`. If the server must refuse writes of a paused process, write the number with your objects
-///   ([`ObjectMeta::mark_term`](crate::objects::ObjectMeta::mark_term)). Do not delete the lease: a process that has not seen it starts again at
-///   the number 0.
+///   ([`ObjectMeta::mark_term`](crate::objects::ObjectMeta::mark_term)). Do not delete the lease: a process that has
+///   not seen it starts again at the number 0.
 ///
 /// After the machine has slept for longer than the term, [`Context::check`](crate::Context::check) fails at once. A
 /// token of a run is cancelled when the elector's thread wakes, within a [retry

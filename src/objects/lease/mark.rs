@@ -8,8 +8,8 @@ use crate::run::{Cancelled, Fence};
 pub const FENCE_ANNOTATION: &str = "homeostat.dev/fence";
 
 impl ObjectMeta {
-    /// Marks the object with the number of the term of `fence`. Read the object just before, and update it in the version
-    /// that was read.
+    /// Marks the object with the number of the term of `fence`. Read the object just before, and update it in the
+    /// version that was read.
     ///
     /// If an earlier leader writes after a later one, its write is refused: either the object's version has changed
     /// since the earlier leader read it, or the object has a greater number. Without a [number](Fence::number), this

@@ -152,8 +152,8 @@ impl<T: Object> PrimaryController<T> {
         }
     }
 
-    /// Changes settings of the controller that have no method here, such as `observe_runs`, `sync_timeout`, `rate_limit`
-    /// and `debounce`.
+    /// Changes settings of the controller that have no method here, such as `observe_runs`, `sync_timeout`,
+    /// `rate_limit` and `debounce`.
     ///
     /// It is called when the controller is added to its manager, after all settings made here.
     pub fn controller(

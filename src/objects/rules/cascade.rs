@@ -10,16 +10,16 @@ use crate::objects::SharedObject;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
 impl<S: StoredObjects> Transaction<'_, S> {
-    /// Settles the objects with changed owners or dependents, until no more changes follow. For stores that a transaction
-    /// [sees whole](StoredObjects::IS_EXCLUSIVE).
+    /// Settles the objects with changed owners or dependents, until no more changes follow. For stores that a
+    /// transaction [sees whole](StoredObjects::IS_EXCLUSIVE).
     pub fn settle(&mut self) {
         while let Some(location) = self.unsettled.take() {
             self.settle_one(&location);
         }
     }
 
-    /// Settles one object: deletes it if it has lost all its owners, or if it waits for dependents that are gone. Changes
-    /// only this object, unless its dependents lose their references to it.
+    /// Settles one object: deletes it if it has lost all its owners, or if it waits for dependents that are gone.
+    /// Changes only this object, unless its dependents lose their references to it.
     pub fn settle_one(&mut self, location: &Location) {
         let Some(object) = self.find(location) else { return };
         if !object.is_deleting() {

@@ -73,8 +73,8 @@ const STATUS_PATH: &str = "/statusz";
 ///
 /// This value does not keep the manager alive, so it may belong to a component of the same manager. It lets all
 /// controllers [tell their runs](Manager::observe_runs): the last 256 failed runs and the last 512 other runs of each
-/// controller are kept. Its thread, `<manager>-history-0`, samples their counters every five seconds for the charts, and
-/// ends when this value is dropped.
+/// controller are kept. Its thread, `<manager>-history-0`, samples their counters every five seconds for the charts,
+/// and ends when this value is dropped.
 ///
 /// # The fields of `/statusz`
 ///

@@ -1,5 +1,5 @@
-//! The supervisor example as a process: the tests edit its file, kill its services, and send it signals. After each test no process may
-//! be left.
+//! The supervisor example as a process: the tests edit its file, kill its services, and send it signals. After each
+//! test no process may be left.
 //!
 //! The tests wait for events. Time decides nothing. They look for processes in `/proc`, so they need Linux.
 

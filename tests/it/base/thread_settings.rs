@@ -78,7 +78,8 @@ fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuild
         })
 }
 
-/// Two pollers with their watchdogs, a subscription, and a pool: one worker, its watchdog, the control and timer threads.
+/// Two pollers with their watchdogs, a subscription, and a pool: one worker, its watchdog, the control and timer
+/// threads.
 const THREADS: usize = 2 * 2 + 1 + 4;
 
 #[test]

@@ -96,7 +96,8 @@ fn metrics_of_sources_show_failures_and_hangs() {
     });
 }
 
-/// Each value is read only after the export that follows the removal, because this recorder forgets the values that it returns.
+/// Each value is read only after the export that follows the removal, because this recorder forgets the values that it
+/// returns.
 #[test]
 fn gauges_of_removed_controllers_and_sources_show_no_fault() {
     let recorder = DebuggingRecorder::new();

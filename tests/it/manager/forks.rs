@@ -1,4 +1,5 @@
-//! Copies of handles in a process that was forked without `exec`: they leave the locks and threads of their parent alone.
+//! Copies of handles in a process that was forked without `exec`: they leave the locks and threads of their parent
+//! alone.
 
 use std::path::Path;
 use std::sync::Arc;

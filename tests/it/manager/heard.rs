@@ -1,4 +1,5 @@
-//! The driver of a manager asks only the components that it has heard: a removal or an end costs nothing for the others.
+//! The driver of a manager asks only the components that it has heard: a removal or an end costs nothing for the
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

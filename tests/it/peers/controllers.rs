@@ -140,8 +140,8 @@ fn a_failed_key_is_tried_again_and_the_others_are_run_meanwhile() {
     assert!(vms.queue().is_empty() && vms.queue().delayed_count() == 0);
 }
 
-/// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`", "should increment
-/// multiple times when multiple reconciles timeout".
+/// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`",
+/// "should increment multiple times when multiple reconciles timeout".
 #[test]
 fn each_run_past_its_deadline_is_cancelled_and_counted() {
     let (actors, director) = stage();
@@ -174,9 +174,9 @@ fn each_run_past_its_deadline_is_cancelled_and_counted() {
     assert_eq!((vms.failing().len(), runs.retries, runs.overruns, runs.timeouts), (2, 2, 2, 2));
 }
 
-/// "should not increment when user code cancels context earlier than the `ReconciliationTimeout`", "… when reconciliation completes
-/// before timeout", "… when parent context is cancelled", "… when `ReconciliationTimeout` is zero", "should not configure a timeout if
-/// `ReconciliationTimeout` is zero".
+/// "should not increment when user code cancels context earlier than the `ReconciliationTimeout`", "… when
+/// reconciliation completes before timeout", "… when parent context is cancelled", "… when `ReconciliationTimeout` is
+/// zero", "should not configure a timeout if `ReconciliationTimeout` is zero".
 #[test]
 fn a_run_that_ends_for_another_cause_is_no_overrun() {
     for (key, timeout) in
@@ -224,8 +224,8 @@ fn a_run_that_ends_for_another_cause_is_no_overrun() {
     }
 }
 
-/// "should not error when cache sync timeout is of sufficiently high", "should not error when controller Start context is cancelled
-/// during Sources `WaitForSync`".
+/// "should not error when cache sync timeout is of sufficiently high", "should not error when controller Start context
+/// is cancelled during Sources `WaitForSync`".
 #[test]
 fn a_timely_listing_and_a_stop_before_the_listing_are_no_errors() {
     for stops in [false, true] {

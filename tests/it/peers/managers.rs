@@ -210,8 +210,9 @@ impl fmt::Display for NotFeelingLikeThat {
 
 impl Error for NotFeelingLikeThat {}
 
-/// "should return both runnables and stop errors when both error", "should return only stop errors if runnables dont error",
-/// "should return only runnables error if stop doesn't error", "should not wait for runnables if gracefulShutdownTimeout is 0".
+/// "should return both runnables and stop errors when both error", "should return only stop errors if runnables dont
+/// error", "should return only runnables error if stop doesn't error", "should not wait for runnables if
+/// gracefulShutdownTimeout is 0".
 #[test]
 fn the_error_names_the_failed_and_the_stuck_component() {
     for (fails, stuck, expected) in [
@@ -292,16 +293,16 @@ fn a_lost_leadership_leaves_no_grace() {
     manager.enqueue("vm", "vm-1").unwrap();
     let running = manager.start().unwrap();
     seen.recv().unwrap();
-    // The sleepers are the driver, the elector, the control thread, the watchdog and the run. The elector sleeps after its first check,
-    // which would already notice that the file is gone.
+    // The sleepers are the driver, the elector, the control thread, the watchdog and the run. The elector sleeps after
+    // its first check, which would already notice that the file is gone.
     clock.wait_for_sleepers(5);
     std::fs::remove_file(&path).unwrap();
     clock.advance(SECOND);
     assert_eq!(running.join().unwrap_err().component(), Some("elector"));
 }
 
-/// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when shutting down
-/// a non-elected manager".
+/// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when
+/// shutting down a non-elected manager".
 #[test]
 fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -342,8 +343,8 @@ fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     assert!(!*led.lock());
 }
 
-/// "should be able to add new runnables before it starts", "… before and after start", "… before and after start concurrently",
-/// "should be able to wait for all runnables to be ready at different intervals".
+/// "should be able to add new runnables before it starts", "… before and after start", "… before and after start
+/// concurrently", "should be able to wait for all runnables to be ready at different intervals".
 #[test]
 fn components_are_added_before_during_and_after_the_start() {
     let manager = manager().build().unwrap();

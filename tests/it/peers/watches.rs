@@ -70,8 +70,8 @@ fn a_function_finds_the_keys_of_both_objects_of_an_update() {
     assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo/baz-2", "biz/baz-2"]);
 }
 
-/// `EnqueueRequestForOwner`: each kind of event enqueues the owners of one kind. An update enqueues the owners of the old and the
-/// new object, each once.
+/// `EnqueueRequestForOwner`: each kind of event enqueues the owners of one kind. An update enqueues the owners of the
+/// old and the new object, each once.
 #[test]
 fn owners_of_one_kind_are_enqueued_once_each() {
     let stage = Stage::new(|queue| {

@@ -1,5 +1,5 @@
-//! Each log line works with any logger: its text contains its data, and its fields have the names that the documentation of
-//! the crate lists.
+//! Each log line works with any logger: its text contains its data, and its fields have the names that the
+//! documentation of the crate lists.
 //!
 //! The test reads the text of each call of a `log` macro in `src`, outside comments.
 

@@ -1,5 +1,5 @@
-//! The seams between rooms that are to be crates: upper rooms use public items of the core, which include its kit `rt`, and
-//! of the objects, which include their kit `store`.
+//! The seams between rooms that are to be crates: upper rooms use public items of the core, which include its kit `rt`,
+//! and of the objects, which include their kit `store`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The rules of the architecture: the layers of rooms, circles of files, names reserved to one file, the length of files, and
-//! names that no file may have.
+//! The rules of the architecture: the layers of rooms, circles of files, names reserved to one file, the length of
+//! files, and names that no file may have.
 //!
 //! The test reads text, not syntax. Comments and test modules do not count.
 
@@ -163,7 +163,8 @@ impl Source {
         })
     }
 
-    /// Returns the re-exports of the file that begin with one of these texts: the new path of each name, and its target.
+    /// Returns the re-exports of the file that begin with one of these texts: the new path of each name, and its
+    /// target.
     pub(crate) fn re_exports(&self, starts: &[&str]) -> Vec<(String, String)> {
         let module = self.module().join("/");
         let mut found = Vec::new();
@@ -584,6 +585,37 @@ fn circles_are_found_through_re_exports() {
             "{claim}"
         );
     }
+}
+
+/// Returns the numbers of the lines of comments that are wider than 120 columns. Tables and code cannot be wrapped.
+fn wide_comments(text: &str) -> Vec<usize> {
+    let (mut in_code, mut wide) = (false, Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            in_code = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        in_code ^= comment.starts_with("```");
+        if !in_code && line.chars().count() > 120 && !comment.starts_with('|') && comment.contains(' ') {
+            wide.push(number);
+        }
+    }
+    wide
+}
+
+#[test]
+fn no_comment_is_wider_than_120_columns() {
+    let wide = format!("/// {}", "word ".repeat(24));
+    assert_eq!(wide_comments(&format!("/// ```\n{wide}\n/// ```\n{wide}\n/// | {wide}\n{wide}")), [4, 6]);
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "examples", "benches"] {
+        for (path, text) in read(folder) {
+            let lines = wide_comments(&text).into_iter();
+            found.extend(lines.map(|line| format!("{folder}/{path}.rs:{line}: a comment is wider than 120 columns")));
+        }
+    }
+    assert_tidy(&found);
 }
 
 /// `.ci/run` runs each command of the README. Other tests run the supervisor, the mirror and the appliance too.

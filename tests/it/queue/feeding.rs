@@ -64,8 +64,8 @@ fn a_view_that_only_adds_reasons_leaves_each_request_its_level() {
     assert_eq!(levels, [('a', High), ('b', Low), ('c', Low)]);
 }
 
-/// A section handles at most 1,024 records, and the iterator runs without the lock. It sees the queue grow by that many keys at a
-/// time, and may use it.
+/// A section handles at most 1,024 records, and the iterator runs without the lock. It sees the queue grow by that many
+/// keys at a time, and may use it.
 #[test]
 fn the_iterator_of_a_batch_may_use_the_queue() {
     let queue = WorkQueue::new();
@@ -158,7 +158,8 @@ fn views_pass_on_level_and_reasons_and_every_method() {
     assert_eq!(view.at(High).enqueue('a'), EnqueueOutcome::Rerun);
 }
 
-/// Returns a queue with a hook that counts its calls and looks at the queue. The first call counts only if the queue is not empty then.
+/// Returns a queue with a hook that counts its calls and looks at the queue. The first call counts only if the queue is
+/// not empty then.
 fn hooked() -> (Bench, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let slot: Arc<Mutex<Option<WorkQueue<char>>>> = Arc::default();

@@ -25,7 +25,8 @@ fn each_level_is_first_in_first_out_and_higher_levels_go_first() {
 fn a_request_raises_a_level_and_never_lowers_it() {
     #[rustfmt::skip]
     let cells: [(Priority, Priority, Priority, &str); 9] = [
-        // From, by, the new level, and all ready keys: `a b` high, `m n` normal, `x y` low, `k` between the two of its level.
+        // From, by, the new level, and all ready keys: `a b` high, `m n` normal, `x y` low, `k` between the two of its
+        // level.
         (Low, Low, Low, "abmnxky"), (Low, Normal, Normal, "abmnkxy"), (Low, High, High, "abkmnxy"),
         (Normal, Low, Normal, "abmknxy"), (Normal, Normal, Normal, "abmknxy"), (Normal, High, High, "abkmnxy"),
         (High, Low, High, "akbmnxy"), (High, Normal, High, "akbmnxy"), (High, High, High, "akbmnxy"),
@@ -111,8 +112,8 @@ fn raising_the_level_of_a_delay_does_not_move_it() {
     assert_eq!(bench.is('k'), Is::Delayed(1_010));
 }
 
-/// Whether key 0 is taken within the bound, with `ahead` keys before it in its level, while the levels of `flooded` always have
-/// keys. `before` dequeues were made earlier.
+/// Whether key 0 is taken within the bound, with `ahead` keys before it in its level, while the levels of `flooded`
+/// always have keys. `before` dequeues were made earlier.
 fn is_taken_in_time(level: Priority, ahead: usize, flooded: &[Priority], before: usize) -> bool {
     let queue = WorkQueue::new();
     let mut next = 1_u64;

@@ -1,4 +1,5 @@
-//! Sleeping and waking. The notifier counts a sleeper out, so the count of sleepers is exact as soon as the waking call returns.
+//! Sleeping and waking. The notifier counts a sleeper out, so the count of sleepers is exact as soon as the waking call
+//! returns.
 
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;

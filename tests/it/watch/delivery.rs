@@ -50,7 +50,8 @@ fn the_thread_that_pushes_subscribes_or_resyncs_maps_the_events() {
     assert_eq!((subscription.pending(), queue.len()), (0, 2));
 }
 
-/// A push does not wait for a mapping that runs on another thread. The store is ahead of the events, which keep their order.
+/// A push does not wait for a mapping that runs on another thread. The store is ahead of the events, which keep their
+/// order.
 #[test]
 fn a_push_during_a_delivery_returns_at_once_and_the_other_thread_delivers() {
     let (queue, push) = watch();

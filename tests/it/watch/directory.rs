@@ -117,8 +117,8 @@ fn edits_renames_and_deletions_are_delivered() {
         Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).watch().unwrap();
     let files = homeostat::Predicate::matching(FileState::is_file);
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue).when(files)).unwrap();
-    // Returns the keys and reasons after the next listing. Files change only while all threads sleep, so each listing sees a
-    // whole change.
+    // Returns the keys and reasons after the next listing. Files change only while all threads sleep, so each listing
+    // sees a whole change.
     let notice = |pause| {
         clock.advance(pause);
         clock.wait_for_sleepers(2);
@@ -188,7 +188,8 @@ fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
     assert_eq!(error.to_string(), "the run was aborted");
 }
 
-/// Writes a mounted config map, as Kubernetes does: links to `..data`, which leads to a directory with a time as its name.
+/// Writes a mounted config map, as Kubernetes does: links to `..data`, which leads to a directory with a time as its
+/// name.
 #[cfg(unix)]
 struct ConfigMap {
     folder: TempDir,

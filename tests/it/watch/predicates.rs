@@ -1,5 +1,5 @@
-//! Predicates: the truth table of deletions, and test cases ported from controller-runtime's `pkg/predicate/predicate_test.go`
-//! (Apache-2.0) and kube-rs's `runtime/src/utils/predicate.rs` (Apache-2.0).
+//! Predicates: the truth table of deletions, and test cases ported from controller-runtime's
+//! `pkg/predicate/predicate_test.go` (Apache-2.0) and kube-rs's `runtime/src/utils/predicate.rs` (Apache-2.0).
 
 use std::sync::Arc;
 
@@ -130,8 +130,8 @@ fn a_predicate_gets_the_values_of_each_kind_of_event() {
     assert!(wanted.accepts(&deleted(pod())) && wanted.accepts(&Event::Synced));
 }
 
-/// `predicate_test.go`, `ResourceVersionChangedPredicate` and `GenerationChangedPredicate`: an update passes if the version or
-/// generation has changed; other events pass.
+/// `predicate_test.go`, `ResourceVersionChangedPredicate` and `GenerationChangedPredicate`: an update passes if the
+/// version or generation has changed; other events pass.
 #[test]
 fn an_update_passes_if_the_compared_part_has_changed() {
     let newer = Pod { resource_version: 2, ..pod() };
@@ -145,7 +145,8 @@ fn an_update_passes_if_the_compared_part_has_changed() {
     assert!(wanted.accepts(&updated(pod(), Pod { generation: Some(2), ..pod() })));
 }
 
-/// kube-rs passes an update without a generation. controller-runtime refuses it, and so never sees a change of such an object.
+/// kube-rs passes an update without a generation. controller-runtime refuses it, and so never sees a change of such an
+/// object.
 #[test]
 fn an_update_without_a_generation_passes() {
     let wanted: Wanted = Predicate::generation(|pod: &Pod| pod.generation);
@@ -155,8 +156,8 @@ fn an_update_without_a_generation_passes() {
     }
 }
 
-/// kube-rs, `predicate_filtering_should_handle_recreated_resources_with_same_generation`: the comparison includes the identity
-/// of the object.
+/// kube-rs, `predicate_filtering_should_handle_recreated_resources_with_same_generation`: the comparison includes the
+/// identity of the object.
 #[test]
 fn a_recreated_object_of_the_same_generation_is_a_change() {
     let wanted: Wanted = Predicate::generation(|pod: &Pod| pod.generation.map(|generation| (pod.uid, generation)));
@@ -185,8 +186,8 @@ fn the_second_predicate_is_not_called_if_the_first_decides() {
     assert!(undecided(true).or(never()).accepts(&created(pod())));
 }
 
-/// `predicate_test.go`, `NewPredicateFuncs` with a namespace filter function, and `LabelSelectorPredicate`. These also filter
-/// deletions, and check only the new object of an update, so they miss objects that leave the selection.
+/// `predicate_test.go`, `NewPredicateFuncs` with a namespace filter function, and `LabelSelectorPredicate`. These also
+/// filter deletions, and check only the new object of an update, so they miss objects that leave the selection.
 #[test]
 fn an_update_that_leaves_the_selection_passes() {
     let ours: Wanted = Predicate::matching(|pod: &Pod| pod.namespace == "biz" || pod.labels.contains(&("foo", "bar")));

@@ -127,7 +127,8 @@ fn an_index_function_that_panics_loses_no_change() {
     assert_eq!((broken.keys("vm-3"), sound.keys("vm-3")), (vec!["disk-1"], vec!["disk-1"]));
 }
 
-/// Index and items are read at one moment: during changes, a reader finds under an index key only items that belong there.
+/// Index and items are read at one moment: during changes, a reader finds under an index key only items that belong
+/// there.
 #[test]
 fn indexes_and_items_are_never_seen_apart() {
     let push = Watch::<u32, u32>::push();
@@ -166,8 +167,8 @@ fn indexes_and_items_are_never_seen_apart() {
     });
 }
 
-/// Checks the contract "the store is updated before the key is enqueued". Each value is a version, and a run must find a
-/// version at least as new as the newest one that the key was enqueued for.
+/// Checks the contract "the store is updated before the key is enqueued". Each value is a version, and a run must find
+/// a version at least as new as the newest one that the key was enqueued for.
 #[test]
 fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
     for round in 0..10 {

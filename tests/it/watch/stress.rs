@@ -58,8 +58,8 @@ fn believer(push: &Push<u32, u64>, number: usize) -> (Running<Subscription>, Arc
     (push.watch().subscribe(subscriber.with_unchanged()).unwrap(), believed)
 }
 
-/// Two producers change keys one by one, and one relists and resyncs, while subscribers come. In the end each subscriber has
-/// exactly the stored values, and no event ever contradicted an earlier one.
+/// Two producers change keys one by one, and one relists and resyncs, while subscribers come. In the end each
+/// subscriber has exactly the stored values, and no event ever contradicted an earlier one.
 #[test]
 fn a_late_subscriber_racing_with_changes_believes_every_last_state_exactly() {
     let push = Watch::<u32, u64>::push();

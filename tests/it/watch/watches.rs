@@ -64,8 +64,8 @@ fn each_kind_of_change_gives_its_reason() {
     assert_eq!((next(&queue).0, queue.len()), ("b", 0));
 }
 
-/// A change runs its key at once and ends a backoff. With a soft subscription it respects a pending delay. The initial list
-/// does too.
+/// A change runs its key at once and ends a backoff. With a soft subscription it respects a pending delay. The initial
+/// list does too.
 #[test]
 fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
     for soft in [false, true] {

@@ -7,7 +7,8 @@ use homeostat::{Action, BoxError, Context, Controller, FileElector, Manager, Pol
 use super::Site;
 use super::exposition::{Family, Labels, read};
 
-/// Returns a manager with one controller that has run three keys, one of which failed. Calls `prepare` before the start.
+/// Returns a manager with one controller that has run three keys, one of which failed. Calls `prepare` before the
+/// start.
 fn measured(
     name: &str,
     folder: &std::path::Path,

@@ -22,36 +22,37 @@ use crate::run::error::{BoxError, Chain};
 
 /// Elects a leader among the processes of one machine with a file lock: `flock` on Unix, `LockFileEx` on Windows.
 ///
-/// The system releases the lock when the process ends, even by a crash or `kill -9`. Another candidate then leads after at
-/// most its [interval](Self::interval). The lock does not expire: a leader that hangs or is halted still leads. The order of the
-/// candidates is random.
+/// The system releases the lock when the process ends, even by a crash or `kill -9`. Another candidate then leads after
+/// at most its [interval](Self::interval). The lock does not expire: a leader that hangs or is halted still leads. The
+/// order of the candidates is random.
 ///
-/// The file is created if it is missing, for its owner only (mode 0600), and is **never deleted**: otherwise two processes might
-/// hold locks of different files with the same name. If another program deletes or replaces it, the leader notices at its next
-/// [check](Term::check), and its term is [lost](Term::lost). Until then there may be two leaders. A candidate makes the same
-/// check after it has locked the file. (On systems other than Unix, the standard library cannot tell two files apart. There, only
-/// a missing file is noticed.) Put the file in a directory that only the program's user can write, such as one under `/run`, and not
-/// in the temporary directory: many systems delete old files there, also locked ones. The directory must exist.
+/// The file is created if it is missing, for its owner only (mode 0600), and is **never deleted**: otherwise two
+/// processes might hold locks of different files with the same name. If another program deletes or replaces it, the
+/// leader notices at its next [check](Term::check), and its term is [lost](Term::lost). Until then there may be two
+/// leaders. A candidate makes the same check after it has locked the file. (On systems other than Unix, the standard
+/// library cannot tell two files apart. There, only a missing file is noticed.) Put the file in a directory that only
+/// the program's user can write, such as one under `/run`, and not in the temporary directory: many systems delete old
+/// files there, also locked ones. The directory must exist.
 ///
-/// An error at the first try ends the candidacy: the path is probably wrong. After that, an error is logged as a warning (in a
-/// series the first, second, fourth and so on), and the candidate tries again after its interval. A standby thus survives a process
-/// that runs out of file descriptors.
+/// An error at the first try ends the candidacy: the path is probably wrong. After that, an error is logged as a
+/// warning (in a series the first, second, fourth and so on), and the candidate tries again after its interval. A
+/// standby thus survives a process that runs out of file descriptors.
 ///
-/// While a process leads, the file names it; see [`holder`](Self::holder). Afterwards the file names the last leader. The text is
-/// for people: only the lock decides. A full disk does not prevent leadership. A file with foreign content is left as it is, and
-/// does not prevent leadership either.
+/// While a process leads, the file names it; see [`holder`](Self::holder). Afterwards the file names the last leader.
+/// The text is for people: only the lock decides. A full disk does not prevent leadership. A file with foreign content
+/// is left as it is, and does not prevent leadership either.
 ///
 /// Waiting and leading access the file once per interval, so this elector wakes an idle process.
 ///
 /// # Limits
 ///
-/// - **Not for network file systems.** With NFS and similar systems, server, version and mount options decide whether locks hold
-///   between machines, or at all. They may be lost without notice.
-/// - The lock belongs to the open file, not to the process. A child process does not inherit it across `exec`, which closes the
-///   file. A process that is forked without `exec` shares the open file, but does not lead: there, [`Term::check`] fails, and
-///   dropping the copy of the term releases nothing. A leader that resigns releases the lock, even if such a process has the file
-///   open. But if the leader crashes, no other process leads until that process drops its copy or ends. A daemon that forks into
-///   the background must do so before it campaigns.
+/// - **Not for network file systems.** With NFS and similar systems, server, version and mount options decide whether
+///   locks hold between machines, or at all. They may be lost without notice.
+/// - The lock belongs to the open file, not to the process. A child process does not inherit it across `exec`, which
+///   closes the file. A process that is forked without `exec` shares the open file, but does not lead: there,
+///   [`Term::check`] fails, and dropping the copy of the term releases nothing. A leader that resigns releases the
+///   lock, even if such a process has the file open. But if the leader crashes, no other process leads until that
+///   process drops its copy or ends. A daemon that forks into the background must do so before it campaigns.
 /// - Child processes of a killed leader may still work when the next process leads.
 /// - Containers elect one leader if they share the file. An equal path is not enough.
 ///
@@ -94,23 +95,24 @@ impl FileElector {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self {
-            // The process may change its directory later, as daemons do, and must not lose its leadership. This fails if the path
-            // is empty or there is no current directory; opening the file then fails too.
+            // The process may change its directory later, as daemons do, and must not lose its leadership. This fails
+            // if the path is empty or there is no current directory; opening the file then fails too.
             path: std::path::absolute(&path).unwrap_or(path),
             name: "elector".to_owned(),
             interval: Duration::from_secs(1),
         }
     }
 
-    /// Sets the name of this process or installation, in log lines and in the lock file. Control characters become spaces. Default:
-    /// `elector`.
+    /// Sets the name of this process or installation, in log lines and in the lock file. Control characters become
+    /// spaces. Default: `elector`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().replace(char::is_control, " ");
         self
     }
 
-    /// Sets the time between two tries of a candidate, or two [checks](Term::check) of the leader. At least 1 ms. Default: 1 s.
+    /// Sets the time between two tries of a candidate, or two [checks](Term::check) of the leader. At least 1 ms.
+    /// Default: 1 s.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(Duration::from_millis(1));
@@ -119,14 +121,14 @@ impl FileElector {
 
     /// Returns the leader according to the lock file. `None` if no process leads.
     ///
-    /// Use this for status pages, not for decisions. The answer may be outdated when it arrives. Right after an election, the
-    /// file may still be empty or name the last leader. Without a leader, this call takes a shared lock for a moment: a candidate
-    /// that tries at that moment tries again after its interval.
+    /// Use this for status pages, not for decisions. The answer may be outdated when it arrives. Right after an
+    /// election, the file may still be empty or name the last leader. Without a leader, this call takes a shared lock
+    /// for a moment: a candidate that tries at that moment tries again after its interval.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read. On Windows, other processes cannot read a locked file, so this fails while
-    /// another process leads.
+    /// Returns an error if the file cannot be read. On Windows, other processes cannot read a locked file, so this
+    /// fails while another process leads.
     pub fn holder(&self) -> io::Result<Option<Holder>> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -153,8 +155,8 @@ impl FileElector {
         Ok(Candidacy::Elected(Term::new(elector, lock)))
     }
 
-    /// Takes the lock, or returns `None` if another process has it. Calls `locked` after locking the file and before checking
-    /// that it is still the file at the path.
+    /// Takes the lock, or returns `None` if another process has it. Calls `locked` after locking the file and before
+    /// checking that it is still the file at the path.
     fn lock(&self, locked: impl FnOnce()) -> io::Result<Option<Lock>> {
         let file = open(&self.path)?;
         match file.try_lock() {
@@ -165,7 +167,8 @@ impl FileElector {
         let (path, interval, owner) = (self.path.clone(), self.interval, OwnerProcess::current());
         let lock = Lock { file, path, interval, owner };
         locked();
-        // Others lock the file that is at the path now. This file may have been deleted or replaced since it was opened.
+        // Others lock the file that is at the path now. This file may have been deleted or replaced since it was
+        // opened.
         Ok(lock.is_at_its_path()?.then_some(lock))
     }
 }
@@ -252,8 +255,8 @@ impl Leadership for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file would release the lock, but not if a forked process also has the file open. In such a process, unlocking
-        // would release the lock of its parent.
+        // Closing the file would release the lock, but not if a forked process also has the file open. In such a
+        // process, unlocking would release the lock of its parent.
         if self.owner.is_current() {
             let _ = self.file.unlock();
         }

@@ -107,7 +107,8 @@ type Row = (EnqueueMethod, [(Is, EnqueueOutcome); 7]);
 /// The table of requests by state. `cancel` has its own test.
 #[rustfmt::skip]
 const REQUESTS: [Row; 17] = [
-    //                            idle                        ready                       delayed                     none                    soft                  at(t)                   now
+    //                            idle                        ready                       delayed
+    //                            none                    soft                  at(t)                   now
     (EnqueueMethod::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
     (EnqueueMethod::Enqueue,             [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueNow,          [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Now, Rerun),        (Is::Now, Rerun),      (Is::Now, Rerun),        (Is::Now, Rerun)]),
@@ -201,7 +202,8 @@ const RERUNS: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
 /// Ending × pending rerun.
 #[rustfmt::skip]
 const ENDINGS: [(Ending, [Is; 5]); 13] = [
-    //                                       none                 soft                 at(t)                at(past)             now
+    //                                       none                 soft                 at(t)                at(past)
+    //                                       now
     (Ending::Done,                          [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::Leave,                         [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(SOON),            [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready,           Is::Ready]),
@@ -235,7 +237,8 @@ fn every_ending_with_every_rerun() {
 fn every_failed_ending_with_every_rerun_under_a_floor() {
     #[rustfmt::skip]
     const CELLS: [(Ending, [Is; 5]); 3] = [
-        //                        none                 soft                 at(t)                at(past)             now
+        //                        none                 soft                 at(t)                at(past)
+        //                        now
         (Ending::Retry(SOON),   [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050)]),
         (Ending::Retry(LATE),   [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_200)]),
         (Ending::Retry(ZERO),   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),

@@ -160,7 +160,8 @@ fn only_enqueue_now_in_a_backoff_waits_for_the_floor() {
 fn a_cool_down_delays_every_method() {
     #[rustfmt::skip]
     const CELLS: [(EnqueueMethod, [(Is, EnqueueOutcome); 3]); 13] = [
-        //                             cooling until T                     delayed until T, cooling until 1 200       ready, cooling until T
+        //                             cooling until T                     delayed until T, cooling until 1 200
+        //                             ready, cooling until T
         (EnqueueMethod::EnqueueIfAbsent,      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Ignored),                 (Is::Ready, Ignored)]),
         (EnqueueMethod::Enqueue,              [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
         (EnqueueMethod::EnqueueNow,           [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),

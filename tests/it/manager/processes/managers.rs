@@ -1,4 +1,5 @@
-//! Managers in several processes share a lock file. When the leader is killed, another one takes over, and never earlier.
+//! Managers in several processes share a lock file. When the leader is killed, another one takes over, and never
+//! earlier.
 
 use std::path::Path;
 use std::sync::Arc;

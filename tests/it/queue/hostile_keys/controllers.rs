@@ -1,5 +1,5 @@
-//! A controller of hostile keys on a pool with another controller. It loses runs of the keys that panic, and no other run is
-//! lost.
+//! A controller of hostile keys on a pool with another controller. It loses runs of the keys that panic, and no other
+//! run is lost.
 
 use std::sync::atomic::AtomicBool;
 
@@ -49,7 +49,8 @@ enum Runs {
     Recover,
 }
 
-/// Runs keys 1 to 4 while `op` of key 1 panics. Other keys are waited for and suspended, so that the keys of runs are looked up.
+/// Runs keys 1 to 4 while `op` of key 1 panics. Other keys are waited for and suspended, so that the keys of runs are
+/// looked up.
 fn run_beside_one_that_panics(op: Op, runs: Runs) {
     let place = format!("{op:?}, runs {runs:?}");
     let traps = Traps::new();
@@ -225,8 +226,8 @@ fn a_resume_that_panics_can_be_repeated() {
     assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "remaining keys");
 }
 
-/// The last call sets the rate, even if a thread has just seen the previous rate. Here the drop of a key sets it, between the
-/// check for a token and the end of the turn.
+/// The last call sets the rate, even if a thread has just seen the previous rate. Here the drop of a key sets it,
+/// between the check for a token and the end of the turn.
 #[test]
 fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     let traps = Traps::new();

@@ -1,5 +1,5 @@
-//! Keys with code that panics, or calls back into the queue. The panic reaches the caller, or is logged if there is no caller.
-//! The queue stays usable, other keys are served, and the counts stay right.
+//! Keys with code that panics, or calls back into the queue. The panic reaches the caller, or is logged if there is no
+//! caller. The queue stays usable, other keys are served, and the counts stay right.
 
 mod clones;
 mod controllers;

@@ -1,5 +1,5 @@
-//! A watch of hostile keys. The producer of a change gets the panic, a subscriber loses the events of that key, and no thread
-//! ends.
+//! A watch of hostile keys. The producer of a change gets the panic, a subscriber loses the events of that key, and no
+//! thread ends.
 
 use crossbeam_channel::unbounded;
 use homeostat::watch::EventKind;

@@ -11,8 +11,8 @@ use super::{MICROSECOND, Queue, THREADS};
 const SERVED: u32 = 1000;
 /// Keys that are cancelled too. They must not run twice at once.
 const CANCELLED: u32 = 100;
-/// Keys with one request at a time: the next request comes after the start of the run for the last one, often before its end.
-/// Exactly one run follows each request, and not early. A lost rerun is never repeated.
+/// Keys with one request at a time: the next request comes after the start of the run for the last one, often before
+/// its end. Exactly one run follows each request, and not early. A lost rerun is never repeated.
 const EXACT: u32 = 64;
 
 /// The record of a key.
@@ -25,7 +25,8 @@ struct Key {
     admitted: AtomicUsize,
     /// The value of `asked` when the last run started.
     served: AtomicUsize,
-    /// The earliest time of the next run, in nanoseconds since the checker was made. Zero: no bound; for an exact key, no run.
+    /// The earliest time of the next run, in nanoseconds since the checker was made. Zero: no bound; for an exact key,
+    /// no run.
     not_before: AtomicU64,
 }
 
@@ -175,8 +176,8 @@ impl<'a> Checker<'a> {
         self.keys.iter().all(|known| !known.running.load(SeqCst))
     }
 
-    /// Checks the end: a run has followed every admitted request, or `dropped` names its key. A shutdown that runs all known keys
-    /// drops none.
+    /// Checks the end: a run has followed every admitted request, or `dropped` names its key. A shutdown that runs all
+    /// known keys drops none.
     pub(crate) fn settle(&self, mode: Shutdown, dropped: impl Iterator<Item = u32>) {
         let mut reported = vec![false; self.keys.len()];
         if mode > Shutdown::RunDelayedNow {

@@ -35,7 +35,8 @@ fn a_timer_that_waits_for_an_hour_does_not_wake_while_the_queue_works() {
             queue.dequeue().unwrap().done();
         }
     };
-    // The thread may not have fallen asleep yet, so several windows may pass. A thread that wakes by itself wakes in all of them.
+    // The thread may not have fallen asleep yet, so several windows may pass. A thread that wakes by itself wakes in
+    // all of them.
     let at_rest = (0..20).any(|_| {
         let Some(timer) = thread_named("timer-idle") else {
             cycles();

@@ -142,8 +142,8 @@ fn consume(checker: &Checker<'_>, queue: &Queue, number: u32, consumers: Consume
     assert!(checker.is_closing(), "an open queue has ended a consumer");
 }
 
-/// Runs one round: 8 producers with `requests` each, and 8 consumers. The queue is shut down in `mode` after all requests, or
-/// after `until` of them.
+/// Runs one round: 8 producers with `requests` each, and 8 consumers. The queue is shut down in `mode` after all
+/// requests, or after `until` of them.
 fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mode: Shutdown, until: Option<usize>) {
     let (checker, queue) = (Checker::new(answers), queue());
     let count = AtomicUsize::new(0);

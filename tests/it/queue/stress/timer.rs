@@ -37,7 +37,8 @@ fn many_delays(queue: &WorkQueue<usize>, slack: fn(Duration) -> Duration) {
             starts
         });
         let mut random = Random::new(7);
-        // Each request is made between the two times, so its due time lies between them plus the delay. The slack comes on top.
+        // Each request is made between the two times, so its due time lies between them plus the delay. The slack comes
+        // on top.
         let requested: Vec<(Instant, Instant)> = (0..DELAYS)
             .map(|key| {
                 let delay = SPREAD * (1 + random.below(1000)) / 1000;
