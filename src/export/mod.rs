@@ -140,7 +140,11 @@ pub(crate) fn of_controllers(sink: &mut impl MetricSink, controllers: &[Controll
             sink.sample(&[("name", name), ("controller", name), ("priority", priority)], Count(depth as u64));
         }
     }
-    each(sink, &OF_QUEUES, controllers.iter().map(|of| ([("name", &*of.name), ("controller", &of.name)], &of.metrics)));
+    each(
+        sink,
+        &OF_QUEUES,
+        &controllers.iter().map(|of| ([("name", &*of.name), ("controller", &of.name)], &of.metrics)),
+    );
     sink.family("controller_runtime_reconcile_total", Counter, "Runs by result.");
     for ControllerStatus { name, metrics, .. } in controllers {
         let runs = &metrics.runs;
@@ -149,18 +153,18 @@ pub(crate) fn of_controllers(sink: &mut impl MetricSink, controllers: &[Controll
             sink.sample(&[("controller", name), ("result", result)], Count(count));
         }
     }
-    each(sink, &OF_RUNS, controllers.iter().map(|of| ([("controller", &*of.name)], &of.metrics)));
+    each(sink, &OF_RUNS, &controllers.iter().map(|of| ([("controller", &*of.name)], &of.metrics)));
     // The label `controller` is empty if the source does not belong to exactly one controller.
     let owned = controllers.iter().flat_map(|of| of.sources.iter().map(|source| (of.name.as_str(), source)));
     let sources = owned.chain(sources.iter().map(|source| ("", source)));
-    each(sink, &OF_SOURCES, sources.map(|(of, source)| ([("controller", of), ("source", &*source.name)], source)));
+    each(sink, &OF_SOURCES, &sources.map(|(of, source)| ([("controller", of), ("source", &*source.name)], source)));
 }
 
 /// Passes families to `sink`, each with one sample for each item.
 fn each<'a, T: 'a, const N: usize>(
     sink: &mut impl MetricSink,
     families: &[Family<T>],
-    items: impl Iterator<Item = ([(&'static str, &'a str); N], &'a T)> + Clone,
+    items: &(impl Iterator<Item = ([(&'static str, &'a str); N], &'a T)> + Clone),
 ) {
     for Family { name, kind, help, value } in families {
         sink.family(name, *kind, help);

@@ -169,7 +169,9 @@ impl Driver {
             if !std::mem::replace(&mut self.led, true) {
                 self.alive().iter().for_each(|member| self.lead(member, &term));
             }
-            heard.iter().for_each(|member| self.lead(member, &term));
+            for member in &heard {
+                self.lead(member, &term);
+            }
         }
         for member in heard {
             // A component that waits to be started ends with the manager.
@@ -260,7 +262,9 @@ impl Driver {
         let inner = Arc::clone(&self.inner);
         let mut still_running = self.still_running();
         let given_up = std::mem::take(&mut inner.state.lock().alive);
-        given_up.values().for_each(|member| member.detach());
+        for member in given_up.values() {
+            member.detach();
+        }
         self.end_pool(&mut still_running);
         let has_lost_term = inner.has_lost_term();
         self.end_elector(&mut still_running);

@@ -181,7 +181,7 @@ impl Manager {
         let add: AddObserver = Arc::new(move |name, controller| {
             shielded("the observer of a manager's runs", || controller.observe_runs(Box::new(new(name))));
         });
-        self.inner.observe(add);
+        self.inner.observe(&add);
     }
 
     /// Returns the clock of the manager and its controllers.

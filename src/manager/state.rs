@@ -289,16 +289,18 @@ impl ManagerInner {
             }
             facts.source = facts.source.map(|source| source.named(&facts.name));
             let starts = state.phase == ManagerPhase::Running && !self.waits_to_lead(&facts);
-            let (stage, start) = if starts { (Stage::Starting, Some(start)) } else { (Stage::Waiting(start), None) };
+            let (begun, start) = if starts { (Stage::Starting, Some(start)) } else { (Stage::Waiting(start), None) };
             state.numbers += 1;
-            let body = Mutex::new(MemberBody { stage, led: false, has_failed: false });
+            let body = Mutex::new(MemberBody { stage: begun, led: false, has_failed: false });
             let member = Arc::new(Member { number: state.numbers, facts, body, progress });
             state.components.insert(member.facts.name.clone(), Arc::clone(&member));
             state.alive.insert(member.number, Arc::clone(&member));
             (member, start, state.pool.clone().filter(|_| starts), state.observers.clone())
         };
         if let Some(controller) = &member.facts.controller {
-            observers.iter().for_each(|add| add(&member.facts.name, &**controller));
+            for add in &observers {
+                add(&member.facts.name, &**controller);
+            }
         }
         let (Some(start), Some(pool)) = (start, pool) else {
             // This process may lead already.
@@ -355,10 +357,10 @@ impl ManagerInner {
     }
 
     /// Adds an observer of runs to all controllers, now and later.
-    pub(super) fn observe(&self, add: AddObserver) {
+    pub(super) fn observe(&self, add: &AddObserver) {
         let members: Vec<_> = {
             let mut state = self.state.lock();
-            state.observers.push(Arc::clone(&add));
+            state.observers.push(Arc::clone(add));
             state.components.values().cloned().collect()
         };
         for Member { facts, .. } in members.iter().map(|member| &**member) {

@@ -56,7 +56,7 @@ impl Manager {
         T: Send + Sync + 'static,
     {
         let inner = &*self.inner;
-        let turn = |names: &mut BTreeSet<String>| names.insert(name.to_owned()).then_some(StartTurn(inner, name));
+        let turn = |names: &mut BTreeSet<String>| names.insert(name.to_owned()).then(|| StartTurn(inner, name));
         let _turn = inner.starting_watches.wait_for_some(Nanos::NEVER, turn);
         if let Some(known) = inner.state.lock().components.get(name).and_then(|member| member.facts.watch.as_ref()) {
             let watch = known.downcast_ref::<Watch<K, T>>().cloned();

@@ -65,6 +65,7 @@ fn has_digits_in_a_row(text: &[u8], count: usize) -> bool {
 }
 
 /// Returns the first integer that a [`Value`] would alter because it needs more than 64 bits.
+#[must_use]
 pub fn altered_integer(text: &[u8]) -> Option<&str> {
     if !has_digits_in_a_row(text, FEWEST_ALTERED_DIGITS) {
         return None;

@@ -128,7 +128,11 @@ impl Kind {
         }
     }
 
-    /// Fails to compile in a constant if this is [`UNKNOWN`](Self::UNKNOWN).
+    /// Checks that the kind is known. In a constant, it fails to compile otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If this is [`UNKNOWN`](Self::UNKNOWN).
     pub const fn assert_known(self) {
         let known = !matches!(&self.name, Cow::Borrowed(name) if name.is_empty());
         // A constant function cannot drop it.

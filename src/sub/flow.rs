@@ -281,7 +281,7 @@ fn log_durable(reconciler: &str, key: &ObjectKey, error: &(dyn Error + 'static))
 /// Returns the error inside a quiet or terminal mark.
 fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let quiet = find::<Quiet>(error).map(|quiet| quiet.0.error());
-    quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.error()))
+    quiet.or_else(|| Terminal::find(error).map(Terminal::error))
 }
 
 /// Returns the delay that steps asked for in addition to this error. Looks inside marks.

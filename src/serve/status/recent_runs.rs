@@ -70,7 +70,11 @@ impl RunLogs {
     /// Forgets the controllers for which `is_known` returns false.
     pub(crate) fn retain(&self, is_known: impl Fn(&str) -> bool) {
         // The keys are dropped without the lock.
-        let gone: Vec<_> = self.0.lock().extract_if(.., |name, _| !is_known(name)).collect();
+        let gone: Vec<_> = {
+            let mut logs = self.0.lock();
+            let unknown: Vec<_> = logs.keys().filter(|name| !is_known(name)).cloned().collect();
+            unknown.iter().filter_map(|name| logs.remove(name)).collect()
+        };
         drop(gone);
     }
 }

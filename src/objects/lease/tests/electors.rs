@@ -167,9 +167,9 @@ fn a_fence_marks_objects_and_refuses_those_of_later_leaders() {
     let (second, _) = wins(&mut *elector(&client, "other").candidate(), &other);
     let mut meta = ObjectMeta::new("default", "disk");
     // The first one was paused: its clock has not advanced.
-    meta.mark_term(&first.fence()).unwrap();
-    meta.mark_term(&second.fence()).unwrap();
-    assert_eq!(meta.mark_term(&first.fence()), Err(Cancelled::TermEnded));
+    meta.mark_term(first.fence()).unwrap();
+    meta.mark_term(second.fence()).unwrap();
+    assert_eq!(meta.mark_term(first.fence()), Err(Cancelled::TermEnded));
     assert_eq!(first.fence().check(), Err(Cancelled::TermEnded));
     assert_eq!(meta.annotations["homeostat.dev/fence"], "1");
     second.fence().check().unwrap();
