@@ -44,6 +44,11 @@ mod modelled {
             MutexGuard { mutex: self, inner: Some(self.lock_inner()) }
         }
 
+        /// Takes the lock only if it is free.
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
+        }
+
         fn lock_inner(&self) -> loom::sync::MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }

@@ -174,11 +174,9 @@ impl Driver {
             }
         }
         for member in heard {
-            // A component that waits to be started ends with the manager.
-            let has_ended = !(is_running && member.is_waiting()) && member.threads().is_empty();
+            let Some((has_ended, failure)) = member.ask(is_running) else { continue };
             let name = &member.facts.name;
-            // Asked after the end: a component may fail at its very end.
-            if let Some(error) = member.take_failure() {
+            if let Some(error) = failure {
                 self.unlogged.push(inner.record(name, error));
             }
             if !has_ended {

@@ -158,6 +158,31 @@ impl MemberBody {
             }
         }
     }
+
+    /// Returns the names of the threads that have not ended. Empty if the component has ended or waits to be started.
+    fn threads(&mut self, name: &str) -> Vec<String> {
+        let mut threads = vec![name.to_owned()];
+        match &mut self.stage {
+            Stage::Waiting(_) | Stage::Ended => threads.clear(),
+            Stage::Starting => {}
+            Stage::Running(running) => shielded(name, || match running.join_timeout(Duration::ZERO) {
+                Ok(()) => threads.clear(),
+                // A component may not name its threads.
+                Err(error) if error.still_running().is_empty() && !error.has_ended() => {}
+                Err(error) => threads = error.still_running().to_vec(),
+            }),
+        }
+        threads
+    }
+
+    /// Returns the failure of the component, once.
+    fn take_failure(&mut self, name: &str) -> Option<Arc<BoxError>> {
+        let Self { stage: Stage::Running(running), has_failed: false, .. } = &*self else { return None };
+        let mut failure = None;
+        shielded(name, || failure = running.failure());
+        self.has_failed = failure.is_some();
+        failure
+    }
 }
 
 impl Member {
@@ -172,9 +197,10 @@ impl Member {
         }
     }
 
-    /// Tells the component that this process leads. Returns the start function if it has waited for that.
+    /// Tells the component that this process leads. Returns the start function if it has waited for that. Does nothing
+    /// while another thread calls the component; see [`ask`](Self::ask).
     pub(super) fn lead(&self, fence: &Fence) -> Option<ComponentStart> {
-        let mut body = self.body.lock();
+        let mut body = self.body.try_lock()?;
         if body.led || matches!(body.stage, Stage::Starting | Stage::Ended) {
             return None;
         }
@@ -187,32 +213,18 @@ impl Member {
 
     /// Returns the names of the threads that have not ended. Empty if the component has ended or waits to be started.
     pub(super) fn threads(&self) -> Vec<String> {
-        let mut threads = vec![self.facts.name.clone()];
-        match &mut self.body.lock().stage {
-            Stage::Waiting(_) | Stage::Ended => threads.clear(),
-            Stage::Starting => {}
-            Stage::Running(running) => shielded(&self.facts.name, || match running.join_timeout(Duration::ZERO) {
-                Ok(()) => threads.clear(),
-                // A component may not name its threads.
-                Err(error) if error.still_running().is_empty() && !error.has_ended() => {}
-                Err(error) => threads = error.still_running().to_vec(),
-            }),
-        }
-        threads
+        self.body.lock().threads(&self.facts.name)
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.body.lock().stage, Stage::Waiting(_))
-    }
-
-    /// Returns the failure of the component, once.
-    pub(super) fn take_failure(&self) -> Option<Arc<BoxError>> {
-        let mut body = self.body.lock();
-        let MemberBody { stage: Stage::Running(running), has_failed: false, .. } = &*body else { return None };
-        let mut failure = None;
-        shielded(&self.facts.name, || failure = running.failure());
-        body.has_failed = failure.is_some();
-        failure
+    /// Returns whether the component has ended, and its failure, once. `None` while another thread calls the component:
+    /// that thread lets the driver hear the component afterwards.
+    pub(super) fn ask(&self, is_running: bool) -> Option<(bool, Option<Arc<BoxError>>)> {
+        let (name, mut body) = (self.facts.name.as_str(), self.body.try_lock()?);
+        // A component that waits to be started ends with the manager.
+        let is_waiting = is_running && matches!(body.stage, Stage::Waiting(_));
+        let has_ended = !is_waiting && body.threads(name).is_empty();
+        // Asked after the end: a component may fail at its very end.
+        Some((has_ended, body.take_failure(name)))
     }
 
     /// Returns whether its end is a failure although the component has told none.
@@ -385,6 +397,8 @@ impl ManagerInner {
             self.retire(&member);
             return Ok(true);
         }
+        // The driver may have found the lock taken.
+        self.hear(member.number);
         let is_first = member.progress.wait_for_some(Nanos::NEVER, |progress| match progress {
             MemberProgress::Starting => None,
             MemberProgress::Running => {
@@ -407,7 +421,9 @@ impl ManagerInner {
         });
         let threads = answered.unwrap_or_else(|| {
             member.call(Runnable::abort);
-            member.answer(member.threads())
+            let threads = member.threads();
+            self.hear(member.number);
+            member.answer(threads)
         });
         self.free_name(&member);
         StillRunning::unless_empty(threads).map(|()| true)

@@ -98,7 +98,6 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock only if it is free. Such a lock needs no order, because no thread waits for it.
-    #[allow(dead_code, reason = "only some engines use it")]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().map(|inner| MutexGuard { inner, held: Held(None) })
     }
