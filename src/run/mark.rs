@@ -42,7 +42,7 @@ use crate::base::error::BoxError;
 #[derive(Debug)]
 pub struct Echo {
     error: Echoed,
-    /// The text in a chain of sources. [`Chain`] omits it.
+    /// The text in a chain of sources. [`Chain`](super::error::Chain) omits it.
     text: &'static str,
 }
 

@@ -44,7 +44,7 @@ pub trait Reconciler<K>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error if the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether
+    /// Returns an error if the desired state was not reached. The [`RetryPolicy`] decides whether
     /// the key is retried.
     ///
     /// # Panics

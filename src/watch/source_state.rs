@@ -104,7 +104,7 @@ impl fmt::Display for SourceStatus {
     }
 }
 
-/// The health of a source, recorded by its thread. [`SourceStatus`](super::SourceStatus) shows it.
+/// The health of a source, recorded by its thread. [`SourceStatus`] shows it.
 pub struct SourceState {
     name: String,
     /// The name of the controller, if the source belongs to one alone.
