@@ -29,7 +29,7 @@ use crate::run::error::BoxError;
 use crate::run::fence::Fence;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 
-/// What [`ManagerBuilder`](crate::manager::ManagerBuilder) sets.
+/// The settings of a [`ManagerBuilder`](crate::manager::ManagerBuilder).
 pub(super) struct Settings {
     pub(super) name: String,
     pub(super) grace: Duration,
@@ -65,7 +65,8 @@ pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
     /// The components by name. Those that end with the manager stay, for its status.
     pub(super) components: BTreeMap<String, Arc<Member>>,
-    /// The components that have not ended, by number. Also those whose names were freed because they did not end.
+    /// The components that have not ended, by number. A removal that runs out of time frees a name, but its component
+    /// stays here until it ends.
     pub(super) alive: BTreeMap<u64, Arc<Member>>,
     /// The number of components that were ever added.
     numbers: u64,
@@ -190,6 +191,13 @@ impl Member {
         self.body.lock().take_start()
     }
 
+    /// Lets an observer see the runs, if the component is a controller.
+    fn observe(&self, add: &AddObserver) {
+        if let Some(controller) = &self.facts.controller {
+            add(&self.facts.name, &**controller);
+        }
+    }
+
     /// Calls the component, if it runs. A panic is logged.
     pub(super) fn call(&self, code: impl FnOnce(&(dyn Runnable + 'static))) {
         if let Stage::Running(running) = &self.body.lock().stage {
@@ -309,10 +317,8 @@ impl ManagerInner {
             state.alive.insert(member.number, Arc::clone(&member));
             (member, start, state.pool.clone().filter(|_| starts), state.observers.clone())
         };
-        if let Some(controller) = &member.facts.controller {
-            for add in &observers {
-                add(&member.facts.name, &**controller);
-            }
+        for add in &observers {
+            member.observe(add);
         }
         let (Some(start), Some(pool)) = (start, pool) else {
             // This process may lead already.
@@ -375,10 +381,8 @@ impl ManagerInner {
             state.observers.push(Arc::clone(add));
             state.components.values().cloned().collect()
         };
-        for Member { facts, .. } in members.iter().map(|member| &**member) {
-            if let Some(controller) = &facts.controller {
-                add(&facts.name, &**controller);
-            }
+        for member in members {
+            member.observe(add);
         }
     }
 

@@ -110,7 +110,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// assert_eq!(push.set("load", 1.25), PushOutcome::Unchanged);
     /// ```
     pub fn compared(is_same: impl Fn(&T, &T) -> bool + Send + Sync + 'static) -> WatchBuilder<K, T> {
-        let (name, same) = ("watch".to_owned(), Box::new(is_same));
-        WatchBuilder { name, clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
+        WatchBuilder::with(Box::new(is_same))
     }
 }
