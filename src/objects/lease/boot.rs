@@ -1,5 +1,5 @@
 //! The time since the start of the machine. Leases follow it, because it also passes while the machine sleeps. Timers
-//! stand still then.
+//! stand still during the sleep.
 
 use std::time::Duration;
 

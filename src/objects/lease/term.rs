@@ -76,7 +76,7 @@ impl TermLimit for Deadline {
     }
 }
 
-/// Handles an object whose number is greater than the fence's. Ends the term, unless this process itself may have a
+/// Ends the term of a fence, because an object has a greater number. Does nothing if this process itself may have a
 /// greater number by now.
 pub(super) fn found_later(fence: &Fence) {
     if !fence.limit::<Deadline>().is_some_and(|deadline| deadline.number_rises) {
