@@ -105,8 +105,9 @@ impl Context {
         Self { clock, deadline, abort, token: OnceLock::new(), slot, fence: None, call }
     }
 
-    /// Ties the context to a term: it is cancelled when the term ends.
-    pub(crate) fn in_term(self, fence: Option<Fence>) -> Self {
+    /// Ties the context to a term: it is cancelled when the term ends. For tests of reconcilers that lead.
+    #[must_use]
+    pub fn in_term(self, fence: Option<Fence>) -> Self {
         Self { fence, ..self }
     }
 

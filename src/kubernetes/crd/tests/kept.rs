@@ -58,6 +58,11 @@ where
     }
 }
 
+fn without_reason(mut condition: Condition) -> Condition {
+    condition.reason.clear();
+    condition
+}
+
 macro_rules! types {
     ($($(#[$of:meta])* $name:ident $body:tt = [$($sample:expr),+ $(,)?];)+) => {$(
         types!(@define $(#[$of])* $name $body);
@@ -152,7 +157,7 @@ types! {
     Conditions (struct { conditions: Vec<Condition> }) = [Self {
         conditions: vec![
             Condition::new("Ready", ConditionStatus::True, "R"),
-            Condition { reason: String::new(), ..Condition::new("Done", ConditionStatus::Unknown, "") },
+            without_reason(Condition::new("Done", ConditionStatus::Unknown, "")),
         ],
     }];
     /// Values that violate their own fields' rules can also be defaults.
