@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use homeostat::objects::{
+use homeostat::{
+    Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber,
+};
+use homeostat_objects::{
     Api, Capabilities, Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, Deletion, DynamicObject,
     FieldOwner, Kind, LeaseElector, Members, MemoryClient, ObjectKey, ObjectList, ObjectStream, ObjectWatch, Patch,
     PatchTarget, Query, ShardHash, SharedObject,
-};
-use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber,
 };
 use serde_json::{Value, json};
 

@@ -46,12 +46,12 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use clap::{Parser, Subcommand};
-use homeostat::nats::{NatsClient, NatsConnection, NatsOptions};
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Context, Manager};
+use homeostat_nats::{NatsClient, NatsConnection, NatsOptions};
+use homeostat_objects::{
     Api, DeleteOptions, External, FileClient, Ignore, Object, ObjectKey, ObjectMeta, OperationResult, Patch,
     PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
 };
-use homeostat::{Action, BoxError, Context, Manager};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -120,9 +120,9 @@ struct Settings {
     instances: u32,
 }
 
-homeostat::object!(Service, namespaced, "kumori.example.com", "v1", kind: "Service", status: ServiceStatus);
-homeostat::object!(Instance, namespaced, "kumori.example.com", "v1");
-homeostat::object!(Settings, namespaced, "kumori.example.com", "v1");
+homeostat_objects::object!(Service, namespaced, "kumori.example.com", "v1", kind: "Service", status: ServiceStatus);
+homeostat_objects::object!(Instance, namespaced, "kumori.example.com", "v1");
+homeostat_objects::object!(Settings, namespaced, "kumori.example.com", "v1");
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)

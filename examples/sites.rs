@@ -42,11 +42,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
+use homeostat_objects::{
     Api, DeleteOptions, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
     OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
 };
-use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::stop_after;
@@ -87,8 +87,8 @@ struct Page {
     text: String,
 }
 
-homeostat::object!(Site, namespaced, "example.com", "v1", kind: "Site", status: SiteStatus);
-homeostat::object!(Page, namespaced, "example.com", "v1");
+homeostat_objects::object!(Site, namespaced, "example.com", "v1", kind: "Site", status: SiteStatus);
+homeostat_objects::object!(Page, namespaced, "example.com", "v1");
 
 fn site_key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)

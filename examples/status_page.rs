@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Parser;
-use homeostat::serve::{Server, StatusPages};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager,
     Poller, Priority, terminal,
 };
+use homeostat_serve::{Server, StatusPages};
 
 const ERRORS: [&str; 3] = [
     "the image registry answers 503: upstream connect error or disconnect/reset before headers. reset reason: connection \

@@ -161,24 +161,10 @@ pub mod controller;
 mod export;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-#[cfg(feature = "kubernetes")]
-pub mod kubernetes;
 pub mod manager;
-#[cfg(feature = "nats")]
-pub mod nats;
-#[cfg(feature = "objects")]
-pub mod objects;
 pub mod queue;
 pub mod rt;
 pub mod run;
-#[cfg(feature = "serve")]
-pub mod serve;
-#[cfg(feature = "objects")]
-pub mod sub;
-#[cfg(feature = "testing")]
-pub mod testing;
-#[cfg(any(feature = "kubernetes", feature = "nats"))]
-mod tls;
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/until.rs"]
 mod until;

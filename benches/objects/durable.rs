@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
-use homeostat::objects::{Client, FileClient, Patch, PatchTarget};
+use homeostat_objects::{Client, FileClient, Patch, PatchTarget};
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, TableDefinition};
 use serde_json::json;

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use homeostat::CancellationToken;
 use homeostat::base::Running;
-use homeostat::objects::{
+use homeostat::watch::Watch;
+use homeostat_objects::{
     Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectWatch, Patch, PatchTarget,
     Query, SharedObject,
 };
-use homeostat::watch::Watch;
 use peak_alloc::PeakAlloc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ struct Container {
     image: String,
 }
 
-homeostat::object!(Deployment, namespaced, "apps", "v1");
+homeostat_objects::object!(Deployment, namespaced, "apps", "v1");
 
 /// A small deployment. Stored, it has 624 bytes of JSON.
 fn deployment(number: usize) -> Value {
@@ -270,7 +270,7 @@ fn form(c: &mut Criterion) {
     let label = "/metadata/labels/tier";
     group.bench_function("label-in-a-value", |b| b.iter(|| black_box(&value).pointer(label).and_then(Value::as_str)));
     group.bench_function("label", |b| {
-        b.iter(|| black_box(&stored).pointer(label).and_then(homeostat::objects::ValueRef::as_str).map(str::len));
+        b.iter(|| black_box(&stored).pointer(label).and_then(homeostat_objects::ValueRef::as_str).map(str::len));
     });
     group.bench_function("struct-from-a-value", |b| b.iter(|| Deployment::deserialize(black_box(&value))));
     group.bench_function("struct-from-text", |b| b.iter(|| serde_json::from_str::<Deployment>(black_box(&text))));

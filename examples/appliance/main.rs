@@ -19,7 +19,7 @@
 //! share first. Create its volume, and the share becomes ready.
 //!
 //! The server listens on loopback and has no users: every process on the machine may change the objects. A real
-//! appliance adds users with [`token`](homeostat::serve::ServerBuilder::token), and an authorization. `kubectl` sends
+//! appliance adds users with [`token`](homeostat_serve::ServerBuilder::token), and an authorization. `kubectl` sends
 //! tokens only over TLS.
 //!
 //! | file | content |
@@ -47,9 +47,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use homeostat::objects::{Api, Client, EventRecorder, FileClient};
-use homeostat::serve::{ObjectApi, Server, StatusPages};
 use homeostat::{BoxError, Component, Manager};
+use homeostat_objects::{Api, Client, EventRecorder, FileClient};
+use homeostat_serve::{ObjectApi, Server, StatusPages};
 use serde_json::{Value, json};
 
 use paths::at;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use homeostat::objects::{Condition, ConditionStatus, ObjectMeta, set_condition};
-use homeostat::serve::{AdmissionRequest, PrintColumn, Rejection, ServedResource};
 use homeostat::{BoxError, Context};
+use homeostat_objects::{Condition, ConditionStatus, ObjectMeta, set_condition};
+use homeostat_serve::{AdmissionRequest, PrintColumn, Rejection, ServedResource};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -77,8 +77,8 @@ pub(crate) struct Status {
     pub(crate) conditions: Vec<Condition>,
 }
 
-homeostat::object!(Volume, namespaced, "example.com", "v1", status: Status);
-homeostat::object!(Share, namespaced, "example.com", "v1", status: Status);
+homeostat_objects::object!(Volume, namespaced, "example.com", "v1", status: Status);
+homeostat_objects::object!(Share, namespaced, "example.com", "v1", status: Status);
 
 impl Status {
     /// Sets the path of a file that is ready, or a reason and a message. Returns whether anything has changed.

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Context, Manager};
+use homeostat_objects::{
     Api, EventRecorder, EventType, Ignore, Object, ObjectKey, PrimaryContext, PrimaryController, PrimaryReconciler,
     Query, with_finalizer,
 };
-use homeostat::{Action, BoxError, Context, Manager};
 use serde_json::json;
 
 use crate::objects::{FINALIZER, Share, ShareSpec, Volume};

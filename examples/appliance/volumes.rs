@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Manager};
+use homeostat_objects::{
     Api, EventRecorder, EventType, Object, ObjectKey, PrimaryContext, PrimaryController, PrimaryReconciler,
     with_finalizer,
 };
-use homeostat::{Action, BoxError, Manager};
 
 use crate::objects::{FINALIZER, Volume};
 use crate::paths::at;

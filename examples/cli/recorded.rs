@@ -1,6 +1,6 @@
 //! Prints the events that a program has recorded.
 
-use homeostat::objects::{Client, ClientError, EventRecorder, Query, ValueRef};
+use homeostat_objects::{Client, ClientError, EventRecorder, Query, ValueRef};
 
 /// Prints the recorded events: reason, object and note of each.
 #[expect(clippy::print_stdout, reason = "an example shows what it does")]

@@ -7,7 +7,7 @@
 //!
 //! The program keeps the jobs in its memory, and serves them on a free port as a Kubernetes API server does. It starts
 //! three workers: processes of the same program, each with a
-//! [`KubernetesClient`](homeostat::kubernetes::KubernetesClient) and [`Members`](homeostat::objects::Members). Each
+//! [`KubernetesClient`](homeostat_kubernetes::KubernetesClient) and [`Members`](homeostat_objects::Members). Each
 //! worker repeatedly writes its name into the jobs that it owns. The program shows each change of the owners:
 //!
 //! ```text

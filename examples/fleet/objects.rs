@@ -1,6 +1,6 @@
 //! Jobs.
 
-use homeostat::objects::{ObjectKey, ObjectMeta};
+use homeostat_objects::{ObjectKey, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 /// The number of jobs.
@@ -24,7 +24,7 @@ pub(crate) struct JobStatus {
     pub(crate) assignment: u64,
 }
 
-homeostat::object!(Job, namespaced, "example.com", "v1", status: JobStatus);
+homeostat_objects::object!(Job, namespaced, "example.com", "v1", status: JobStatus);
 
 /// Returns the key of a job.
 pub(crate) fn job(number: usize) -> ObjectKey {

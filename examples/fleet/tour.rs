@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homeostat::objects::{Api, Client, Kind, MemoryClient, ObjectMeta};
-use homeostat::serve::{ObjectApi, ServedResource, Server};
 use homeostat::{BoxError, Context};
+use homeostat_objects::{Api, Client, Kind, MemoryClient, ObjectMeta};
+use homeostat_serve::{ObjectApi, ServedResource, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::objects::{JOBS, Job, JobStatus, job};

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat::objects::{Api, Client, ControllerExt, Members, ObjectKey, ObjectWatch, ShardHash};
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager, Subscriber};
+use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
+use homeostat_objects::{Api, Client, ControllerExt, Members, ObjectKey, ObjectWatch, ShardHash};
 
 use crate::objects::{Job, JobStatus};
 

@@ -31,12 +31,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
+use homeostat_objects::sub::Config;
+use homeostat_objects::{
     Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
     ObjectWatch, Query,
 };
-use homeostat::sub::Config;
-use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
 use serde_json::json;
 
 use self::objects::{CONDITIONS, CONFIG_MAP, Function, FunctionSpec, FunctionStatus, IMAGES, Image};

@@ -1,6 +1,6 @@
 //! The objects: functions, their images, and the config map that functions refer to.
 
-use homeostat::objects::{Condition, ConditionSet, Kind, ObjectMeta};
+use homeostat_objects::{Condition, ConditionSet, Kind, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 /// The kind of the config map `images`, which holds the prefix of image names and the builder.
@@ -62,5 +62,5 @@ pub(crate) struct ImageStatus {
     pub(crate) latest_image: String,
 }
 
-homeostat::object!(Function, namespaced, "example.com", "v1", status: FunctionStatus);
-homeostat::object!(Image, namespaced, "build.example.com", "v1", status: ImageStatus);
+homeostat_objects::object!(Function, namespaced, "example.com", "v1", status: FunctionStatus);
+homeostat_objects::object!(Image, namespaced, "build.example.com", "v1", status: ImageStatus);

@@ -1,11 +1,11 @@
 //! The business logic: two steps in a sequence.
 
-use homeostat::objects::{
-    Api, ClientError, Condition, ConditionStatus, DynamicObject, Ignore, Object, ObjectKey, ObjectMeta,
-};
-use homeostat::sub::{
+use homeostat_objects::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, Sequence, StashKey, SubContext, SubReconciler,
     SubResult, SyncReconciler, UpdatingObjectManager,
+};
+use homeostat_objects::{
+    Api, ClientError, Condition, ConditionStatus, DynamicObject, Ignore, Object, ObjectKey, ObjectMeta,
 };
 
 use crate::objects::{CONDITIONS, CONFIG_MAP, Function, IMAGES, Image, ImageSpec};

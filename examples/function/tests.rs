@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::Manager;
-use homeostat::objects::{
+use homeostat_objects::sub::{Config, ErrorClass, Flow};
+use homeostat_objects::{
     Api, Condition, ConditionStatus, DynamicObject, EventType, MemoryClient, Object, ObjectMeta, set_condition,
 };
-use homeostat::sub::{Config, ErrorClass, Flow};
-use homeostat::testing::{
+use homeostat_testing::{
     Factory, Reactor, ReconcilerTable, ReconcilerTestCase, Simulation, SubReconcilerTable, SubReconcilerTestCase, Verb,
 };
 

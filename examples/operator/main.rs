@@ -51,9 +51,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use homeostat::kubernetes::{ClusterConfig, Kubeconfig, KubernetesClient};
-use homeostat::objects::{Client, EventRecorder, MemoryClient};
 use homeostat::{BoxError, Context, Manager};
+use homeostat_kubernetes::{ClusterConfig, Kubeconfig, KubernetesClient};
+use homeostat_objects::{Client, EventRecorder, MemoryClient};
 
 use ending::stop_after;
 use objects::{NAME, definition, rules};

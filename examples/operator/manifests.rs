@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use homeostat::BoxError;
-use homeostat::kubernetes::to_yaml;
-use homeostat::objects::Kind;
+use homeostat_kubernetes::to_yaml;
+use homeostat_objects::Kind;
 use serde_json::{Value, json};
 
 use crate::objects::{DEPLOYMENT, NAME, definition, rules};
@@ -67,7 +67,7 @@ pub(crate) fn write(folder: &Path, namespace: &str, image: &str) -> Result<Vec<P
 
 #[cfg(test)]
 mod tests {
-    use homeostat::objects::Object;
+    use homeostat_objects::Object;
 
     use super::*;
     use crate::objects::{CONFIG_MAP, Site};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homeostat::kubernetes::{CrdVersion, CustomResourceDefinition, RbacRules, SchemaError};
-use homeostat::objects::{Condition, ConditionSet, Kind, Object, ObjectMeta};
+use homeostat_kubernetes::{CrdVersion, CustomResourceDefinition, RbacRules, SchemaError};
+use homeostat_objects::{Condition, ConditionSet, Kind, Object, ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(crate) struct SiteStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
-homeostat::object!(Site, namespaced, "example.com", "v1", status: SiteStatus);
+homeostat_objects::object!(Site, namespaced, "example.com", "v1", status: SiteStatus);
 
 /// The definition of sites, for a cluster.
 pub(crate) fn definition() -> Result<CustomResourceDefinition, SchemaError> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use homeostat::objects::{
+use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Reconciler, Subscriber};
+use homeostat_objects::{
     Api, Client, Condition, ConditionStatus, DynamicObject, EventRecorder, EventType, FieldOwner, Ignore,
     LabelSelector, Object, ObjectKey, ObjectMeta, ObjectWatch, Patch, PatchTarget, Query, ValueRef, owner_keys,
     with_finalizer,
 };
-use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Manager, Reconciler, Subscriber};
 use serde_json::{Value, json};
 
 use crate::objects::{

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use homeostat::objects::{
+use homeostat::{BoxError, Context};
+use homeostat_objects::{
     Api, Client, DeleteOptions, DynamicObject, Ignore, Object, ObjectKey, Patch, PatchTarget, Query,
 };
-use homeostat::{BoxError, Context};
 use serde_json::json;
 
 use crate::objects::{CONDITIONS, CONFIG_MAP, DEPLOYMENT, INDEX, Site, SiteStatus, pages_of};

@@ -7,21 +7,13 @@
 //! | [`from_a_loop`] | How do I replace a loop with `sleep`? |
 //! | [`idempotence`] | How do I write a reconciler that may run at any time? |
 //! | [`errors`] | How are errors retried, and how do I change that? |
-//! | [`testing`] | How do I test without sleeping? |
 //! | **operators and objects** | |
 //! | [`operators`] | Which of three ways to write an operator is mine? |
-//! | [`operator`] | How do I get from an empty directory to an operator in a cluster? |
-//! | [`nats`] | How do I keep objects in NATS? |
 //! | **operate** | |
 //! | [`observability`] | Which logs and metrics are there, and which buckets do dashboards need? |
 //! | [`leaders`] | How do I run several processes so that only one works? |
-//! | [`sharding`] | How do several processes divide keys, and how does one controller serve several stores? |
 //! | [`production`] | Which checks come before I ship? |
-//! | [`clients`] | Which clients work with an [`ObjectApi`](crate::serve::ObjectApi), and with which settings? |
 //! | **move from another framework** | |
-//! | [`from_controller_runtime`] | I know controller-runtime. |
-//! | [`from_kube_rs`] | I know kube-rs. |
-//! | [`from_reconciler_io`] | I know reconciler.io. |
 //! | [`from_easykube`] | I know easykube-runtime. |
 //! | [`from_kumori`] | I know Kumori's controllerruntime. |
 //! | [`from_openclarity`] | I know openclarity's simple-controller-runtime. |
@@ -39,30 +31,14 @@ pub mod from_a_loop {}
 pub mod idempotence {}
 #[doc = include_str!("errors.md")]
 pub mod errors {}
-#[doc = include_str!("testing.md")]
-pub mod testing {}
 #[doc = include_str!("operators.md")]
 pub mod operators {}
-#[doc = include_str!("operator.md")]
-pub mod operator {}
-#[doc = include_str!("nats.md")]
-pub mod nats {}
 #[doc = include_str!("observability.md")]
 pub mod observability {}
 #[doc = include_str!("leaders.md")]
 pub mod leaders {}
-#[doc = include_str!("sharding.md")]
-pub mod sharding {}
 #[doc = include_str!("production.md")]
 pub mod production {}
-#[doc = include_str!("clients.md")]
-pub mod clients {}
-#[doc = include_str!("from_controller_runtime.md")]
-pub mod from_controller_runtime {}
-#[doc = include_str!("from_kube_rs.md")]
-pub mod from_kube_rs {}
-#[doc = include_str!("from_reconciler_io.md")]
-pub mod from_reconciler_io {}
 #[doc = include_str!("from_easykube.md")]
 pub mod from_easykube {}
 #[doc = include_str!("from_kumori.md")]

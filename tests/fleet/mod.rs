@@ -30,7 +30,7 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::objects::{Client, Kind};
+use homeostat_objects::{Client, Kind};
 use serde_json::{Value, json};
 
 use self::failover::Summary;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::CancellationToken;
-use homeostat::objects::{
+use homeostat_objects::{
     Client, ClientError, DeleteOptions, FENCE_ANNOTATION, Ignore, ObjectKey, Patch, PatchTarget, Query, SharedObject,
     ValueRef,
 };

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use homeostat::objects::ClientError;
 use homeostat::run::Fence;
+use homeostat_objects::ClientError;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::objects::{
-    Api, Client, ControllerExt, DynamicObject, Ignore, LeaseElector, Members, Object, ObjectKey, ObjectMeta,
-    ObjectWatch, Query, ShardHash,
-};
 use homeostat::run::Fence;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, Predicate, Subscriber,
+};
+use homeostat_objects::{
+    Api, Client, ControllerExt, DynamicObject, Ignore, LeaseElector, Members, Object, ObjectKey, ObjectMeta,
+    ObjectWatch, Query, ShardHash,
 };
 use parking_lot::Mutex;
 

@@ -10,14 +10,10 @@ use crate::base::clock::ManualClock;
 use crate::base::wait::{AutoResetEvent, Latch};
 
 /// The types behind the locks of the core, the outermost first. A lock of another type is not checked.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 17] = [
     "manager::state::MemberBody",
     "controller::waiters::Waits",
     "controller::failed_keys::FailedKeyTable",
-    "objects::own_writes::gate::OwnWritesState",
-    "objects::members::shards::gate::KeptKeys",
-    "objects::members::shards::moves::Moves",
-    "objects::members::shards::ShardsState",
     "controller::source_list::SourceEntries",
     "controller::state::RunConditions",
     "watch::core::CoreState",
@@ -31,7 +27,6 @@ const ORDER: [&str; 22] = [
     "base::task_thread::TaskState",
     "bool",
     "base::wait::LatchState",
-    "testing::scheduler::SchedulerState",
     "base::clock::HeldState",
 ];
 
@@ -87,12 +82,12 @@ impl<T> Mutex<T> {
         Self(parking_lot::Mutex::new(value))
     }
 
-    #[allow(dead_code, reason = "only some engines use it")]
+    #[allow(dead_code, reason = "as parking_lot has it")]
     pub(crate) fn into_inner(self) -> T {
         self.0.into_inner()
     }
 
-    #[allow(dead_code, reason = "only some engines use it")]
+    #[allow(dead_code, reason = "as parking_lot has it")]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

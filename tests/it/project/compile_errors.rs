@@ -8,7 +8,7 @@ use std::process::Command;
 fn errors(body: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program.rs");
-    let imports = "use homeostat::sub::*; use homeostat::*;";
+    let imports = "use homeostat_objects::sub::*; use homeostat::*;";
     fs::write(&program, format!("#![allow(unused)] {imports}\nfn main() {{ {body}; }}\n")).unwrap();
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     for library in libraries(&deps) {

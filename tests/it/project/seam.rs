@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tidy::{Source, assert_tidy, is_in, read, room};
+use super::tidy::{Source, assert_tidy, is_in, read_crates, room};
 
 /// The rooms of the core.
 const CORE: [&str; 6] = ["base", "queue", "run", "watch", "controller", "manager"];
@@ -53,7 +53,7 @@ fn faults(sources: &[Source], below: &[&str]) -> Vec<String> {
 }
 
 fn sources() -> Vec<Source> {
-    read("src").iter().map(|(path, text)| Source::new(path, text)).collect()
+    read_crates().iter().map(|(path, text)| Source::new(path, text)).collect()
 }
 
 #[test]

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
-use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat::objects::{Client, Kind, Patch, PatchTarget, Query};
+use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat_objects::{Client, Kind, Patch, PatchTarget, Query};
 use serde_json::json;
 
 use self::peers::Watcher;
@@ -103,7 +103,7 @@ fn in_new_process(peer: &str, kubeconfig: &Path, objects: usize, client: &Arc<dy
     ensure!(line()? == "synced", "the peer must say when it is in sync");
     let revision = format!("{:?}", std::time::SystemTime::now());
     spread(WRITERS, 0..objects, &|number| {
-        let key = homeostat::objects::ObjectKey::new("default", &name(number));
+        let key = homeostat_objects::ObjectKey::new("default", &name(number));
         client.patch(&CONFIG_MAP, &key, &Patch::Merge(json!({"data": {"revision": revision}})), PatchTarget::Object)?;
         Ok(())
     })?;

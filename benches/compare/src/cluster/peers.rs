@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt;
-use homeostat::kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat::objects::{Api, DynamicObject, Object, ObjectKey, ObjectWatch, Query};
+use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat_objects::{Api, DynamicObject, Object, ObjectKey, ObjectWatch, Query};
 use homeostat::watch::Subscription;
 use homeostat::{Running, Store, Subscriber, Watch, WorkQueue};
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use homeostat::nats::{KvBucket, KvConfig, KvUpdate, KvWatchOptions, NatsOptions};
+use homeostat_nats::{KvBucket, KvConfig, KvUpdate, KvWatchOptions, NatsOptions};
 
 use super::{CellArgs, Latencies, Share, VALUE, figures};
 use crate::meter::{Figures, Stopwatch, wait_until_idle};

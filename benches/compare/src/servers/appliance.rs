@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat::objects::{Client, Kind, Query, SharedObject};
+use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
+use homeostat_objects::{Client, Kind, Query, SharedObject};
 use serde_json::{Value, json};
 
 use super::process::Killed;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use homeostat::CancellationToken;
-use homeostat::kubernetes::KubernetesClient;
-use homeostat::objects::{Client, Kind, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
+use homeostat_kubernetes::KubernetesClient;
+use homeostat_objects::{Client, Kind, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
 use serde_json::json;
 
 use super::process::{NAMESPACE, ServerProcess};

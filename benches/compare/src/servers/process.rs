@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
 use anyhow::{Context, Result, bail, ensure};
-use homeostat::kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat::objects::{Client, FileClient, Kind, MemoryClient};
-use homeostat::serve::{ObjectApi, ServedResource, Server, UserInfo};
+use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
+use homeostat_objects::{Client, FileClient, Kind, MemoryClient};
+use homeostat_serve::{ObjectApi, ServedResource, Server, UserInfo};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use serde_json::json;

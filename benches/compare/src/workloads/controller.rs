@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use homeostat::objects::ObjectKey;
+use homeostat_objects::ObjectKey;
 use homeostat::watch::Push;
 use homeostat::{Action, Context, Controller, Manager, Running, Subscriber, Watch};
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,0 +1,75 @@
+//! The errors of definitions: a schema that is impossible, and an installation that fails.
+
+use std::error::Error;
+use std::fmt;
+
+use homeostat::run::BoxError;
+
+/// The error for a type that no definition can describe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaError {
+    /// The Rust type of the objects.
+    subject: String,
+    /// The path of the field. Empty for the whole type.
+    path: String,
+    fault: String,
+}
+
+impl SchemaError {
+    pub(super) fn new(subject: impl Into<String>, path: impl Into<String>, fault: impl Into<String>) -> Self {
+        Self { subject: subject.into(), path: path.into(), fault: fault.into() }
+    }
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, path, fault } = self;
+        if path.is_empty() { write!(f, "{subject}: {fault}") } else { write!(f, "{subject}: {path}: {fault}") }
+    }
+}
+
+impl Error for SchemaError {}
+
+/// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or
+/// does not serve the kind in time.
+#[derive(Debug)]
+pub struct InstallError {
+    definition: String,
+    fault: String,
+    is_timeout: bool,
+    source: Option<BoxError>,
+}
+
+impl InstallError {
+    pub(super) fn new(definition: &str, fault: impl Into<String>) -> Self {
+        Self { definition: definition.to_owned(), fault: fault.into(), is_timeout: false, source: None }
+    }
+
+    pub(super) fn timeout(definition: &str, fault: impl Into<String>) -> Self {
+        Self { is_timeout: true, ..Self::new(definition, fault) }
+    }
+
+    /// Adds the cause. The text of the error includes it.
+    pub(super) fn caused_by(self, source: impl Into<BoxError>) -> Self {
+        Self { source: Some(source.into()), ..self }
+    }
+
+    /// Returns whether the kind was not served in time.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.is_timeout
+    }
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "definition {}: {}", self.definition, self.fault)?;
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+    }
+}
+
+impl Error for InstallError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+    }
+}

@@ -1,0 +1,167 @@
+//! Servers that restart, expire versions and lose data: cases 2, 3, 7, 8 and 10.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use homeostat::CancellationToken;
+use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat_objects::{Client, ObjectKey, Query};
+use serde_json::Value;
+
+use crate::cases::{CONFIG_MAP, Follower, PATIENCE, Versions, delete, fresh, map};
+use crate::cluster::http::Http;
+use crate::cluster::{self, Options, Servers};
+use crate::support::{number_of, pause};
+use crate::until::within;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn in_default() -> Query {
+    Query::all().namespace("default")
+}
+
+/// Returns the objects on the server without using the client under test. `None` if the server is down.
+fn listed(http: &Http) -> Option<Versions> {
+    let (status, text) = http.send("GET", MAPS, None).ok()?;
+    let list: Value = serde_json::from_str(&text).ok().filter(|_| status == 200)?;
+    let entry = |item: &Value| {
+        let text = |field: &str| item["metadata"][field].as_str().unwrap().to_owned();
+        (ObjectKey::new(&text("namespace"), &text("name")), text("resourceVersion"))
+    };
+    Some(list["items"].as_array()?.iter().map(entry).collect())
+}
+
+/// Writes objects until `stop` is set. The server may fail at any time.
+fn write(http: &Http, writer: usize, stop: &AtomicBool) -> usize {
+    let mut written = 0;
+    for number in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let name = format!("object-{writer}-{}", number % 17);
+        let path = format!("{MAPS}/{name}");
+        let object = map("default", &name, number);
+        let answer = match number % 5 {
+            0 | 1 => http.send("POST", MAPS, Some(&object)),
+            2 | 3 => http.send("PATCH", &path, Some(&object)),
+            _ => http.send("DELETE", &path, None),
+        };
+        match answer {
+            Ok((status, _)) => written += usize::from(status < 300),
+            // The server is down.
+            Err(_) => pause(Duration::from_millis(20)),
+        }
+    }
+    written
+}
+
+#[test]
+fn case_08_servers_restart_in_mid_watch() {
+    let restarts = number_of("HOMEOSTAT_TEST_RESTARTS", 5);
+    let mut servers = cluster::private(&Options::default());
+    let http = servers.http();
+    let follower = Follower::start(&servers.client(), &CONFIG_MAP, in_default()).synced();
+    let mut written = 0;
+    for round in 0..restarts {
+        let stop = AtomicBool::new(false);
+        written += thread::scope(|scope| {
+            let writers: Vec<_> = (0..2)
+                .map(|writer| {
+                    scope.spawn({
+                        let (http, stop) = (&http, &stop);
+                        move || write(http, writer, stop)
+                    })
+                })
+                .collect();
+            // The server dies while it writes. In every second round, its storage dies too.
+            pause(Duration::from_millis(200 + 37 * (round % 7)));
+            servers.api_server.kill();
+            if round % 2 == 1 {
+                servers.etcd.kill();
+                servers.etcd.start();
+            }
+            servers.api_server.start();
+            servers.wait_until_ready();
+            pause(Duration::from_millis(100));
+            stop.store(true, Ordering::SeqCst);
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
+        });
+        follower.waits_until_equal(|| listed(&http));
+    }
+    assert!(written > 0);
+    let deletions = follower.deletions().len();
+    println!("{restarts} restarts, {written} writes, {deletions} deletions delivered");
+}
+
+#[test]
+fn case_10_the_storage_is_restored_to_an_older_revision() {
+    let mut servers = cluster::private(&Options::default());
+    let http = servers.http();
+    let client = servers.client();
+    for name in ["kept", "changed", "deleted"] {
+        client.create(&CONFIG_MAP, map("default", name, 0)).unwrap();
+    }
+    servers.save_etcd();
+    let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
+    for number in 1..=50 {
+        http.send("PATCH", &format!("{MAPS}/changed"), Some(&map("default", "changed", number))).unwrap();
+    }
+    delete(&client, &CONFIG_MAP, &ObjectKey::new("default", "deleted"));
+    client.create(&CONFIG_MAP, map("default", "lost", 0)).unwrap();
+    follower.waits_until_equal(|| listed(&http));
+    servers.restore_etcd();
+    follower.waits_until_equal(|| listed(&http));
+    assert!(follower.deletions().contains(&ObjectKey::new("default", "lost")));
+    client.create(&CONFIG_MAP, map("default", "later", 0)).unwrap();
+    // The new versions overtake the old ones.
+    for number in 100..=200 {
+        http.send("PATCH", &format!("{MAPS}/changed"), Some(&map("default", "changed", number))).unwrap();
+    }
+    follower.waits_until_equal(|| listed(&http));
+}
+
+/// Starts servers that discard old versions within seconds.
+fn forgetful() -> Servers {
+    let api_server = vec!["--etcd-compaction-interval=1s", "--watch-cache=false"];
+    cluster::private(&Options { api_server, ..Options::default() })
+}
+
+#[test]
+fn case_02_and_03_versions_and_pages_expire() {
+    let servers = forgetful();
+    let client = servers.client();
+    for number in 0..6 {
+        client.create(&CONFIG_MAP, map("default", &format!("map-{number}"), 0)).unwrap();
+    }
+    let first = client.list(&CONFIG_MAP, &in_default().limit(2)).unwrap();
+    let next = in_default().limit(2).continue_from(first.continue_token.unwrap());
+    let mut number = 0;
+    let error = within(PATIENCE, "the page expires", || {
+        number += 1;
+        servers.http().send("PATCH", &format!("{MAPS}/map-0"), Some(&map("default", "map-0", number))).unwrap();
+        client.list(&CONFIG_MAP, &next).err()
+    });
+    assert!(error.is_gone(), "{error:?}");
+    let stop = CancellationToken::new();
+    let watch = client.watch(&CONFIG_MAP, &in_default(), Some(&first.version), &stop);
+    let error = watch.and_then(|mut events| events.next().unwrap()).unwrap_err();
+    assert!(error.is_gone(), "{error:?}");
+}
+
+#[test]
+fn case_07_a_paused_server_delays_a_watch_but_does_not_end_it() {
+    let servers = cluster::private(&Options::default());
+    let path = servers.directory.path().join("kubeconfig");
+    let config = Kubeconfig::read(path).unwrap().config().unwrap();
+    let silence = Duration::from_secs(2);
+    let builder = KubernetesClient::builder(config).watch_read_timeout(silence).connect_timeout(silence);
+    let client = builder.read_timeout(silence).build().unwrap();
+    let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
+    servers.api_server.pause();
+    pause(3 * silence);
+    servers.api_server.resume();
+    let created = servers.client().create(&CONFIG_MAP, map("default", "a", 0)).unwrap();
+    follower.waits_for(&created.key(), true);
+    follower.waits_until_equal(|| Some(fresh(&client, &CONFIG_MAP, &in_default())));
+}

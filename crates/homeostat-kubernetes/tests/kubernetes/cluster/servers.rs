@@ -1,0 +1,291 @@
+//! etcd, kube-apiserver and kube-controller-manager of one cluster.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use homeostat_kubernetes::KubernetesClient;
+use rcgen::KeyPair;
+use serde_json::json;
+
+use super::certificates::Authority;
+use super::http::Http;
+use super::process::{Directory, Process};
+use crate::kinds;
+use crate::until::within;
+
+/// The version that `.ci/kubernetes` builds.
+const VERSION: &str = "1.20.2";
+
+/// The longest time that a server may need to start.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The token of a user with all rights.
+pub(crate) const ADMIN: &str = "admin-token";
+
+/// Another token of the same user.
+pub(crate) const OTHER_ADMIN: &str = "other-admin-token";
+
+/// The token of a user without any rights.
+pub(crate) const NOBODY: &str = "nobody-token";
+
+/// Settings of a cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Additional arguments for kube-apiserver.
+    pub(crate) api_server: Vec<&'static str>,
+    /// Whether kube-controller-manager collects garbage and deletes namespaces.
+    pub(crate) controllers: bool,
+}
+
+/// The servers of one cluster on loopback ports, with their files in a temporary directory.
+pub(crate) struct Servers {
+    // Fields are dropped in this order, so that processes end first.
+    pub(crate) controller_manager: Process,
+    pub(crate) api_server: Process,
+    pub(crate) etcd: Process,
+    pub(crate) authority: Authority,
+    pub(crate) directory: Directory,
+    pub(crate) url: String,
+    etcd_url: String,
+}
+
+impl Servers {
+    /// Starts a cluster in a directory below `parent`, and waits until it is ready.
+    ///
+    /// Its processes end with the calling thread.
+    pub(crate) fn start(parent: &Path, options: &Options) -> Self {
+        let programs = programs();
+        let directory = Directory::new(parent).unwrap();
+        let [etcd, peer, secure] = free_ports();
+        let etcd_url = format!("http://127.0.0.1:{etcd}");
+        let url = format!("https://127.0.0.1:{secure}");
+        let authority = Authority::new("authority 1");
+        let keys = KeyPair::generate().unwrap();
+        directory.write("service-accounts.key", keys.serialize_pem());
+        directory.write("service-accounts.pub", keys.public_key_pem());
+        let mut servers = Self {
+            etcd: etcd_process(&directory, &etcd_url, peer),
+            api_server: api_server_process(&programs, &directory, &etcd_url, secure, options),
+            controller_manager: controller_manager_process(&programs, &directory),
+            authority,
+            directory,
+            url,
+            etcd_url,
+        };
+        servers.write_credentials();
+        servers.write_tokens(&[ADMIN, OTHER_ADMIN]);
+        servers.etcd.start();
+        servers.api_server.start();
+        servers.wait_until_ready();
+        let client = servers.client();
+        kinds::create_namespace(&client, "default");
+        if options.controllers {
+            // The garbage collector knows kinds that exist at its start, and learns about others within 30 seconds.
+            kinds::install(&client);
+            servers.controller_manager.start();
+        }
+        servers
+    }
+
+    /// Returns a client for the administrator.
+    pub(crate) fn client(&self) -> KubernetesClient {
+        super::client(&self.directory.path().join("kubeconfig"))
+    }
+
+    /// Returns a client that is independent of the client under test.
+    pub(crate) fn http(&self) -> Http {
+        Http::new(&self.url, self.authority.certificate(), ADMIN)
+    }
+
+    /// Waits until etcd and kube-apiserver are ready.
+    pub(crate) fn wait_until_ready(&mut self) {
+        let etcd = ureq::Agent::new_with_defaults();
+        let health = format!("{}/health", self.etcd_url);
+        within(PATIENCE, "etcd is ready", || {
+            assert_eq!(self.etcd.failure(), None);
+            etcd.get(&health).call().ok()
+        });
+        // Every user may make this request.
+        let http = Http::new(&self.url, self.authority.certificate(), NOBODY);
+        within(PATIENCE, "kube-apiserver is ready", || {
+            assert_eq!(self.api_server.failure(), None);
+            http.send("GET", "/readyz", None).ok().filter(|(status, _)| *status == 200)
+        });
+    }
+
+    /// Makes the server accept these tokens for its administrator after its next start.
+    pub(crate) fn write_tokens(&self, tokens: &[&str]) {
+        let admins = tokens.iter().map(|token| format!("{token},admin,admin,\"system:masters\"\n"));
+        let lines: String = admins.chain([format!("{NOBODY},nobody,nobody\n")]).collect();
+        self.directory.write("tokens.csv", lines);
+    }
+
+    /// Writes the certificates of the current authority, and kubeconfigs for them.
+    fn write_credentials(&self) {
+        let directory = &self.directory;
+        directory.write("ca.crt", self.authority.certificate());
+        let server = self.authority.server(&["localhost", "127.0.0.1", "::1", "kubernetes.default.svc"]);
+        directory.write("server.crt", server.certificate);
+        directory.write("server.key", server.key);
+        self.rotate_client_certificate();
+        directory.write("kubeconfig", self.kubeconfig(&json!({"token": ADMIN})));
+        directory.write("kubeconfig-nobody", self.kubeconfig(&json!({"token": NOBODY})));
+        let files = json!({"client-certificate": "client.pem", "client-key": "client.pem"});
+        directory.write("kubeconfig-certificate", self.kubeconfig(&files));
+    }
+
+    /// Returns a kubeconfig for this user. Relative paths in it start at the cluster's directory.
+    pub(crate) fn kubeconfig(&self, user: &serde_json::Value) -> String {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.url, "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "test", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        })
+        .to_string()
+    }
+
+    /// Issues a new certificate for the client.
+    pub(crate) fn rotate_client_certificate(&self) {
+        let client = self.authority.client("admin", "system:masters");
+        // One file, so that both change at once.
+        self.directory.write("client.pem", format!("{}{}", client.certificate, client.key));
+        self.directory.write("client.crt", client.certificate);
+        self.directory.write("client.key", client.key);
+    }
+
+    /// Replaces the authority, and the certificates of server and client. The server must be restarted.
+    pub(crate) fn rotate_certificates(&mut self, name: &str) {
+        self.authority = Authority::new(name);
+        self.write_credentials();
+    }
+
+    /// Copies the files of etcd as of now.
+    pub(crate) fn save_etcd(&self) {
+        self.etcd.pause();
+        copy_directory(&self.etcd_files("etcd"), &self.etcd_files("etcd.saved"));
+        self.etcd.resume();
+    }
+
+    /// Restarts etcd and kube-apiserver with the files that were [saved](Self::save_etcd).
+    pub(crate) fn restore_etcd(&mut self) {
+        self.api_server.kill();
+        self.etcd.kill();
+        fs::remove_dir_all(self.etcd_files("etcd")).unwrap();
+        copy_directory(&self.etcd_files("etcd.saved"), &self.etcd_files("etcd"));
+        self.etcd.start();
+        self.api_server.start();
+        self.wait_until_ready();
+    }
+
+    fn etcd_files(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    // etcd opens only files that no other user can read.
+    fs::set_permissions(to, fs::Permissions::from_mode(0o700)).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+struct Programs {
+    api_server: PathBuf,
+    controller_manager: PathBuf,
+}
+
+/// Finds the programs of the cluster.
+fn programs() -> Programs {
+    let directory = env::var_os("HOMEOSTAT_CACHE").map(PathBuf::from);
+    let below = |name: &str| env::var_os(name).map(PathBuf::from);
+    let cache = directory
+        .or_else(|| below("XDG_CACHE_HOME").map(|cache| cache.join("homeostat")))
+        .or_else(|| below("HOME").map(|home| home.join(".cache/homeostat")))
+        .unwrap_or_default();
+    let servers = cache.join(format!("kubernetes-{VERSION}"));
+    assert!(servers.is_dir(), "{} does not exist: run .ci/kubernetes, which builds kube-apiserver", servers.display());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let has_etcd = env::split_paths(&path).any(|directory| directory.join("etcd").is_file());
+    assert!(has_etcd, "etcd is not in the PATH: install Debian's package etcd-server, or run .ci/kubernetes");
+    Programs { api_server: servers.join("kube-apiserver"), controller_manager: servers.join("kube-controller-manager") }
+}
+
+/// Finds free ports on loopback, below the range for the system's outgoing connections. A restarted server therefore
+/// finds its port free.
+fn free_ports<const N: usize>() -> [u16; N] {
+    // Clusters that start at the same time begin their search at different ports.
+    let start = 10_000 + 10 * u16::try_from(std::process::id() % 2_000).unwrap();
+    let mut ports = (start..32_000).chain(10_000..start).filter_map(|port| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+        listener.local_addr().ok().map(|address| address.port())
+    });
+    std::array::from_fn(|_| ports.next().expect("a free port on loopback"))
+}
+
+fn etcd_process(directory: &Directory, url: &str, peer: u16) -> Process {
+    let peers = format!("http://127.0.0.1:{peer}");
+    let arguments = vec![
+        "--name=test".to_owned(),
+        format!("--data-dir={}", directory.path().join("etcd").display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster=test={peers}"),
+        // Tests kill processes, not the machine, so written data survives.
+        "--unsafe-no-fsync".to_owned(),
+    ];
+    Process::new("etcd".into(), arguments, directory.path())
+}
+
+fn api_server_process(
+    programs: &Programs,
+    directory: &Directory,
+    etcd_url: &str,
+    port: u16,
+    options: &Options,
+) -> Process {
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let mut arguments = vec![
+        format!("--etcd-servers={etcd_url}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--tls-cert-file={}", file("server.crt")),
+        format!("--tls-private-key-file={}", file("server.key")),
+        format!("--client-ca-file={}", file("ca.crt")),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-signing-key-file={}", file("service-accounts.key")),
+        format!("--service-account-key-file={}", file("service-accounts.pub")),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+    ];
+    arguments.extend(options.api_server.iter().map(|&argument| argument.to_owned()));
+    Process::new(programs.api_server.clone(), arguments, directory.path())
+}
+
+fn controller_manager_process(programs: &Programs, directory: &Directory) -> Process {
+    let arguments = vec![
+        format!("--kubeconfig={}", directory.path().join("kubeconfig").display()),
+        "--controllers=garbagecollector,namespace".to_owned(),
+        "--leader-elect=false".to_owned(),
+        "--port=0".to_owned(),
+        "--secure-port=0".to_owned(),
+    ];
+    Process::new(programs.controller_manager.clone(), arguments, directory.path())
+}

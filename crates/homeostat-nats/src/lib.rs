@@ -1,0 +1,30 @@
+//! NATS on blocking sockets: protocol, connection, key-value buckets of `JetStream`, and a client that keeps objects
+//! in a bucket. Feature `nats`.
+//!
+//! Start with [`NatsOptions`], which opens a connection. [`NatsClient`] keeps objects in a bucket. [`KvBucket`] keeps
+//! plain values.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
+mod sync;
+
+mod address;
+mod connection;
+mod error;
+mod kv;
+mod nkey;
+mod objects;
+mod options;
+pub mod protocol;
+
+pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
+pub use self::error::NatsError;
+pub use self::kv::{
+    KvBucket, KvConfig, KvEntry, KvListing, KvOperation, KvPosition, KvStatus, KvUpdate, KvWatch, KvWatchOptions,
+    KvWatchStopper,
+};
+pub use self::objects::NatsClient;
+pub use self::options::NatsOptions;
+pub use self::protocol::{NatsHeaders, NatsMessage};

@@ -1,0 +1,281 @@
+//! The elector, its settings, and its terms.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::machine::{LeaseLoss, LeaseMachine};
+use super::session::{LeasePause, LeaseSession, LeaseShared};
+use super::term::LimitedTerm;
+use super::timing::LeaseTiming;
+use crate::sync::Mutex;
+use crate::{Client, ObjectKey};
+use homeostat::base::StartError;
+use homeostat::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
+use homeostat::run::{BoxError, Context};
+
+/// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
+///
+/// The leader renews its lease. If the others see no renewal for the lease's duration, one of them takes over. When the
+/// leader stops normally, another process takes over at once. The object is the one that client-go's leader election
+/// uses, and `kubectl get lease` shows it.
+///
+/// # Guarantees
+///
+/// - **No wall clock decides.** Each process measures by its own monotonic clock, which also counts the time that the
+///   machine sleeps (on Linux and Apple systems). The times in the lease are for people. With the default times, clocks
+///   may run up to 20 % too fast or too slow.
+/// - **A leader ends before another begins.** Its deadline counts from before its last renewal was sent. At the
+///   [margin](LeaseElectorBuilder::stop_margin) before the deadline, its work is cancelled. This also happens if a
+///   renewal hangs.
+/// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
+///   controllers begin, and [`Context::check`](homeostat::Context::check) and [`Context::fence`](homeostat::Context::fence)
+///   succeed.
+/// - **Each term has a greater [number](homeostat::run::Fence::number)** than all earlier ones: the field
+///   `leaseTransitions`. If the server must refuse writes of a paused process, write the number with your objects
+///   ([`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term)). Do not delete the lease: a process that has
+///   not seen it starts again at the number 0.
+///
+/// After the machine has slept for longer than the term, [`Context::check`](homeostat::Context::check) fails at once. A
+/// token of a run is cancelled when the elector's thread wakes, within a [retry
+/// period](LeaseElectorBuilder::retry_period).
+///
+/// Threads cannot be killed. A run that ignores its cancellation for longer than the margin may overlap with the next
+/// leader's work; then only its fenced writes are refused.
+///
+/// # Clients
+///
+/// The elector calls [`Client::with_timeout`] to get its own connections. The program needs permission to get, create
+/// and update leases in this namespace.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat_objects::{LeaseElector, MemoryClient};
+/// use homeostat::{Context, Elector};
+/// use std::sync::Arc;
+///
+/// let client = Arc::new(MemoryClient::new());
+/// let elector = LeaseElector::builder(client, "default", "backup").identity("node-1").build()?;
+///
+/// let term = elector.campaign(&Context::detached())?;
+/// assert_eq!(term.fence().number(), Some(0));
+/// assert!(elector.leader().unwrap().name().unwrap().starts_with("node-1_"));
+///
+/// drop(term); // gives the lease back
+/// assert_eq!(elector.leader(), None);
+/// assert_eq!(elector.campaign(&Context::detached())?.fence().number(), Some(1));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "leader election")]
+pub struct LeaseElector {
+    shared: Arc<LeaseShared>,
+}
+
+/// The settings of a [`LeaseElector`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat_objects::{LeaseElector, MemoryClient};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup");
+/// let error = elector.renew_deadline(Duration::from_secs(20)).build().unwrap_err();
+/// assert_eq!(error.to_string(), "renew_deadline is 20s, but must be shorter than the lease duration");
+/// ```
+#[must_use = "call `build`"]
+pub struct LeaseElectorBuilder {
+    client: Arc<dyn Client>,
+    key: ObjectKey,
+    name: Option<String>,
+    timing: LeaseTiming,
+}
+
+impl LeaseElectorBuilder {
+    /// Sets the name of this process in the lease. A random number is added to it, so that each term has its own
+    /// identity.
+    ///
+    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod), otherwise the process id.
+    pub fn identity(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the time after which others take over a lease without a renewal, in whole seconds. Default: 15 s.
+    pub fn lease_duration(mut self, duration: Duration) -> Self {
+        self.timing.duration = duration;
+        self
+    }
+
+    /// Sets the time after which a leader that cannot renew its lease no longer leads. Must be shorter than the lease
+    /// duration: clocks may differ in speed by up to the ratio of the two. Default: 10 s.
+    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
+        self.timing.renew_deadline = deadline;
+        self
+    }
+
+    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Candidates read the lease more than
+    /// twice in this time. Default: 2 s.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.timing.retry = period;
+        self
+    }
+
+    /// Sets the time before the deadline at which work is cancelled. Must be at least the [abort
+    /// grace](homeostat::manager::ManagerBuilder::abort_grace) of the manager. Default: 2 s.
+    pub fn stop_margin(mut self, margin: Duration) -> Self {
+        self.timing.margin = margin;
+        self
+    }
+
+    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.timing.call = timeout;
+        self
+    }
+
+    /// Builds the elector. Makes no calls yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if the times contradict each other. The error names the first one that does.
+    pub fn build(self) -> Result<LeaseElector, StartError> {
+        let Self { client, key, name, timing } = self;
+        timing.check()?;
+        let client = client.with_timeout(timing.call).unwrap_or(client);
+        let name = name.or_else(|| std::env::var("HOSTNAME").ok()).filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| format!("process-{}", std::process::id()));
+        Ok(LeaseElector { shared: Arc::new(LeaseShared { client, key, name, timing, leader: Mutex::new(None) }) })
+    }
+}
+
+impl LeaseElector {
+    /// Returns the default settings of an elector on the lease with this namespace and name.
+    pub fn builder(client: Arc<dyn Client>, namespace: &str, name: &str) -> LeaseElectorBuilder {
+        let (key, timing) = (ObjectKey::new(namespace, name), LeaseTiming::default());
+        LeaseElectorBuilder { client, key, name: None, timing }
+    }
+}
+
+impl Elector for LeaseElector {
+    fn candidate(&self) -> Box<dyn Candidate> {
+        Box::new(LeaseCandidate { shared: Arc::clone(&self.shared), session: None })
+    }
+
+    fn leader(&self) -> Option<Holder> {
+        self.shared.leader.lock().clone()
+    }
+
+    fn stop_margin(&self) -> Option<Duration> {
+        Some(self.shared.timing.margin)
+    }
+
+    fn longest_call(&self) -> Duration {
+        self.shared.timing.call
+    }
+}
+
+struct LeaseCandidate {
+    shared: Arc<LeaseShared>,
+    session: Option<LeaseSession>,
+}
+
+impl Candidate for LeaseCandidate {
+    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, homeostat::manager::ElectorError> {
+        let mut session = self.session.take().unwrap_or_else(|| {
+            let session = LeaseSession::new(&self.shared, cx.clock());
+            let elector = session.elector.as_str();
+            log::info!(elector; "{elector}: campaigning for the lease");
+            session
+        });
+        let pause = session.advance(|machine| machine.term().is_some());
+        if let Some((number, work_ends)) = session.term() {
+            let term = LimitedTerm::new(number, session.clock.clone(), work_ends);
+            let (elector, fence) = (session.elector.clone(), term.fence().clone());
+            let leadership = LeaseLeadership { session, term, pause: Duration::ZERO };
+            return Ok(Candidacy::Elected(Term::fenced(elector, fence, leadership)));
+        }
+        let pause = if let LeasePause::For(pause) = pause { pause } else { self.shared.timing.retry };
+        self.session = Some(session);
+        Ok(Candidacy::TryAgain(pause))
+    }
+}
+
+/// Renews the lease while this process leads, and gives it back.
+struct LeaseLeadership {
+    session: LeaseSession,
+    term: LimitedTerm,
+    /// The time until the next renewal.
+    pause: Duration,
+}
+
+impl LeaseLeadership {
+    /// Renews the lease if the next renewal is due. Returns after each renewal, so that a watchdog learns of the later
+    /// end.
+    fn extend(&mut self) -> LeasePause {
+        let Self { session, term, .. } = self;
+        let is_done = |machine: &LeaseMachine| {
+            term.fence().check().is_err() || machine.term().is_some_and(|(_, work_ends)| term.extend(work_ends))
+        };
+        session.advance(is_done)
+    }
+}
+
+impl Leadership for LeaseLeadership {
+    fn check(&mut self) -> Result<(), BoxError> {
+        match self.extend() {
+            LeasePause::Ended(loss) => return Err(loss.to_string().into()),
+            LeasePause::For(pause) => self.pause = pause,
+            // If the call took longer than a period, the next renewal is due.
+            LeasePause::Leading => self.pause = Duration::ZERO,
+        }
+        Ok(())
+    }
+
+    fn check_interval(&self) -> Duration {
+        self.pause
+    }
+}
+
+impl Drop for LeaseLeadership {
+    /// Gives the lease back, unless another process has it.
+    fn drop(&mut self) {
+        self.session.machine.release();
+        self.session.advance(|_| false);
+    }
+}
+
+impl fmt::Display for LeaseLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RanOut => f.write_str("it was not renewed in time"),
+            Self::Taken(holder) if holder.is_empty() => f.write_str("another process has cleared the lease"),
+            Self::Taken(holder) => write!(f, "{holder} holds the lease now"),
+            Self::Deleted => f.write_str("the lease was deleted"),
+            Self::Released => f.write_str("the lease was given back"),
+        }
+    }
+}
+
+impl fmt::Debug for LeaseElector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeaseShared { key, name, timing, .. } = &*self.shared;
+        f.debug_struct("LeaseElector")
+            .field("lease", key)
+            .field("identity", name)
+            .field("lease_duration", &timing.duration)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LeaseElectorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseElectorBuilder")
+            .field("lease", &self.key)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,283 @@
+//! Divides keys among processes, by leases in a client.
+//!
+//! `machine.rs` decides about the members of a group, `session.rs` calls the client, `record.rs` has the JSON.
+
+mod assignment;
+mod machine;
+mod record;
+mod session;
+mod shards;
+mod shared;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::session::MemberTask;
+pub(super) use self::shards::ShardGate;
+pub use self::shards::{ShardHash, ShardStatus, Shards};
+use self::shared::MembersShared;
+use super::lease::LeaseTiming;
+use super::validate::{DNS_LABEL, is_dns_label};
+use crate::Client;
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use homeostat::base::{Clock, Running, StartError, ThreadOptions};
+use homeostat::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
+
+/// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
+///
+/// Other names for this are sharding and partitioning. Each process of a group renews its own lease. Each key belongs
+/// to one member, by rendezvous hashing: if a process joins or leaves, only its own keys move. Controllers with these
+/// [`shards`](Self::shards) run only the keys of their process.
+///
+/// # Guarantees
+///
+/// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys,
+///   has given its lease back, or was expelled because its lease ran out. A process that was paused for too long runs
+///   no further key. The rules about clocks, calls that hang and runs that ignore their cancellation are those of
+///   [`LeaseElector`](super::LeaseElector).
+/// - **Each later owner of a key has a greater number.** [`Context::fence`](homeostat::Context::fence) has the number of
+///   the assignment. [`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term) writes it into objects, so that a
+///   write of an earlier owner is refused. Do not delete the leases by hand: the numbers would begin again.
+/// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers
+///   enqueue the moved keys once more (reason [`RESYNC`](homeostat::Reasons::RESYNC)), and the pollers poll. Events of
+///   other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key moves
+///   here. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
+///   moves: use finalizers.
+///
+/// Suspended keys, failures and scheduled runs stay in their process.
+///
+/// While a run of a lost key does not end, its process hands over none of its lost keys. Keys between other processes
+/// still move. After sixteen changes of the members (fewer with more than 128 KiB of names) it blocks the next change:
+/// no process can join, and the keys of a dead one have no owner. Set a
+/// [timeout](homeostat::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
+///
+/// All processes of a group must use the same hashes. To change them, stop all processes first.
+///
+/// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of
+/// the leader. Updates in an old version are refused.
+///
+/// # Objects
+///
+/// The group has one lease with its own name, which holds the members in annotations, and one lease for each member,
+/// with the label `homeostat.dev/group`. Leases of members that are gone are deleted. The program needs permission to
+/// get, list, create, update and delete leases in this namespace.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat_objects::{ControllerExt, MemoryClient, Members, ObjectKey, ShardHash};
+/// use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
+/// use std::sync::Arc;
+///
+/// let members = Members::builder(Arc::new(MemoryClient::new()), "default", "sites").identity("node-1").build()?;
+/// let reconcile = |cx: &Context, site: &ObjectKey| -> Result<Action, BoxError> {
+///     log::info!("{site} belongs to this process, number {:?}", cx.fence()?.number());
+///     Ok(Action::await_change())
+/// };
+/// let sites = Controller::builder("sites", reconcile)
+///     .shards(members.shards(), |site: &ObjectKey| ShardHash::of([site.namespace(), site.name()]))
+///     .build()?;
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(Component::running("sites-member", members.start()?))?; // before the controllers, so that it stops after them
+/// manager.add(sites)?;
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "sharding")]
+pub struct Members {
+    shared: Arc<MembersShared>,
+    options: ThreadOptions,
+    clock: Clock,
+    grace: Duration,
+}
+
+/// The settings of [`Members`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat_objects::{MemoryClient, Members};
+/// use std::sync::Arc;
+///
+/// let members = Members::builder(Arc::new(MemoryClient::new()), "default", "sites");
+/// let error = members.identity("Node 1").build().unwrap_err();
+/// assert!(error.to_string().starts_with("identity is \"Node 1\", but must be a DNS label"));
+/// ```
+#[must_use = "call `build`"]
+pub struct MembersBuilder {
+    client: Arc<dyn Client>,
+    namespace: String,
+    group: String,
+    identity: Option<String>,
+    timing: LeaseTiming,
+    options: ThreadOptions,
+    clock: Clock,
+    grace: Duration,
+}
+
+impl MembersBuilder {
+    /// Sets the name of this process in its lease: a DNS label. A random number is added to it, so that each start is a
+    /// new member.
+    ///
+    /// Default: the environment variable `HOSTNAME` (in Kubernetes the name of the pod) in lower case if it is a DNS
+    /// label, otherwise the process id.
+    pub fn identity(mut self, name: impl Into<String>) -> Self {
+        self.identity = Some(name.into());
+        self
+    }
+
+    /// Sets the time after which the others expel a member that does not renew its lease, in whole seconds. Default: 15
+    /// s.
+    pub fn lease_duration(mut self, duration: Duration) -> Self {
+        self.timing.duration = duration;
+        self
+    }
+
+    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the
+    /// clocks of two processes may differ in speed by up to the ratio of the two. Default: 10 s.
+    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
+        self.timing.renew_deadline = deadline;
+        self
+    }
+
+    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Members read the group more than twice
+    /// in this time. Default: 2 s.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.timing.retry = period;
+        self
+    }
+
+    /// Sets the time before the deadline at which runs are cancelled. Default: 2 s.
+    pub fn stop_margin(mut self, margin: Duration) -> Self {
+        self.timing.margin = margin;
+        self
+    }
+
+    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.timing.call = timeout;
+        self
+    }
+
+    /// Sets the clock. Default: the system clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the options of the thread.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets how long active runs may continue after a running member is dropped. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Builds the member. Makes no calls yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if a name is not a DNS label, or if the times contradict each other. The error names the
+    /// first wrong setting.
+    pub fn build(self) -> Result<Members, StartError> {
+        let Self { client, namespace, group, identity, timing, options, clock, grace } = self;
+        timing.check()?;
+        let host =
+            || std::env::var("HOSTNAME").ok().map(|host| host.to_ascii_lowercase()).filter(|host| is_dns_label(host));
+        let identity = identity.or_else(host).unwrap_or_else(|| format!("process-{}", std::process::id()));
+        for (field, name) in [("group", &group), ("identity", &identity)] {
+            if !is_dns_label(name) {
+                return Err(StartError::setting(field, name, DNS_LABEL.trim_start_matches("must be ")));
+            }
+        }
+        let client = client.with_timeout(timing.call).unwrap_or(client);
+        let shards = Shards::new(3 * timing.duration);
+        let shared =
+            MembersShared { client, namespace, group, identity, timing, shards, is_running: AtomicBool::new(false) };
+        Ok(Members { shared: Arc::new(shared), options, clock, grace })
+    }
+}
+
+impl Members {
+    /// Returns the default settings for a member of this group. `namespace` is the namespace of the leases, and `group`
+    /// is a DNS label.
+    pub fn builder(client: Arc<dyn Client>, namespace: impl Into<String>, group: impl Into<String>) -> MembersBuilder {
+        MembersBuilder {
+            client,
+            namespace: namespace.into(),
+            group: group.into(),
+            identity: None,
+            timing: LeaseTiming::default(),
+            options: ThreadOptions::default(),
+            clock: Clock::system(),
+            grace: Duration::from_secs(30),
+        }
+    }
+
+    /// Returns the share of this process, for [controllers](super::ControllerExt::shards).
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shared.shards
+    }
+
+    /// Returns the members as this process knows them.
+    #[must_use]
+    pub fn status(&self) -> ShardStatus {
+        self.shared.shards.status()
+    }
+
+    /// Starts a thread that joins the group and divides keys until it is stopped.
+    ///
+    /// A stop begins no further run, waits until all runs have ended, and releases the lease. An abort does not wait:
+    /// then the lease runs out.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`] if the operating system refuses a thread, or if this value or a clone is already running.
+    pub fn start(&self) -> Result<Running<Self>, StartError> {
+        if self.shared.is_running.swap(true, SeqCst) {
+            return Err(StartError::named("group", &self.shared.group, "has been joined by these members already"));
+        }
+        let name = format!("{}-member", self.shared.group);
+        let group = ThreadGroup::new(ThreadGroupKind::Component, name, self.clock.clone(), 1);
+        let event = AutoResetEvent::new(self.clock.clone());
+        let woken = Arc::clone(&event);
+        self.shared.shards.on_left(move || woken.set());
+        let task = MemberTask::new(Arc::clone(&self.shared), Arc::clone(&group));
+        let name = self.shared.group.clone();
+        let watchdog = Box::new(move |_: homeostat::rt::Overrun<'_>| {
+            let group = name.as_str();
+            log::error!(group; "{group}: this process is no longer a member: a call does not return, and its lease has run out");
+        });
+        let joiners = group.start_one(&self.options, task, &event, Some(watchdog))?;
+        let handle = Handle::new(group, joiners, move || event.set());
+        Ok(Running::new(self.clone(), handle, self.grace))
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Members")
+            .field("group", &self.shared.group)
+            .field("identity", &self.shared.identity)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MembersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MembersBuilder")
+            .field("group", &self.group)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! Builds an [`ObjectApi`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::ObjectApi;
+use super::deadlines::WatchDeadlines;
+use super::namespaces::NamespaceFinder;
+use super::openapi::OpenApiDocuments;
+use super::shared::ApiShared;
+use super::store::StoreHealth;
+use crate::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
+use homeostat::base::Clock;
+use homeostat_objects::Client;
+
+/// The default size limit for admitted objects. Embedded clients have the same.
+const MOST_SIZE: usize = 1_536 * 1_024;
+
+/// Builds an [`ObjectApi`].
+#[must_use = "settings do nothing until they are used"]
+pub struct ObjectApiBuilder {
+    client: Arc<dyn Client>,
+    resources: Vec<ServedResource>,
+    clock: Clock,
+    most_size: usize,
+}
+
+impl ObjectApiBuilder {
+    pub(super) fn new(client: Arc<dyn Client>) -> Self {
+        Self { client, resources: Vec::new(), clock: Clock::system(), most_size: MOST_SIZE }
+    }
+
+    /// Serves a kind.
+    pub fn serve(mut self, resource: ServedResource) -> Self {
+        self.resources.push(resource);
+        self
+    }
+
+    /// Serves the events of [`EventRecorder`](homeostat_objects::EventRecorder)s and other programs in both API groups.
+    /// `kubectl describe` then shows an object's events, and `kubectl get events` lists all events.
+    ///
+    /// The client stores events in the group `events.k8s.io`, as [`ServedResource::events`] does. Clients can read and
+    /// write the same events in the core group, as in Kubernetes. Do not also serve [`ServedResource::events`] or
+    /// [`ServedResource::core_events`].
+    pub fn serve_events(self) -> Self {
+        self.serve(ServedResource::events()).serve(ServedResource::core_event_view())
+    }
+
+    /// Sets the clock for ages in tables and for watch timeouts. Default: the system clock.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Sets the largest size of an admitted object in bytes of JSON. Default: 1.5 MiB.
+    ///
+    /// This limit applies to kinds with a schema or hooks, and to dry runs. The client has its own limit for all
+    /// objects.
+    pub fn max_object_bytes(self, bytes: usize) -> Self {
+        Self { most_size: bytes, ..self }
+    }
+
+    /// Builds the API.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a kind is registered twice, or has an invalid name, column or schema. The error names the
+    /// kind.
+    pub fn build(self) -> Result<ObjectApi, RegistryError> {
+        let Self { client, mut resources, clock, most_size } = self;
+        if !resources.iter().any(|resource| *resource.kind() == NAMESPACE) {
+            resources.push(ServedResource::virtual_namespaces());
+        }
+        let kinds = KindRegistry::new(resources)?;
+        let documents = Arc::new(OpenApiDocuments::new(&kinds));
+        let deadlines = Arc::new(WatchDeadlines::new(clock.clone()));
+        let namespaces = NamespaceFinder::new(&client, &kinds, &deadlines);
+        Ok(ObjectApi(Arc::new(ApiShared {
+            client,
+            kinds,
+            namespaces,
+            documents,
+            store: Arc::new(StoreHealth::new(clock.clone())),
+            clock,
+            deadlines,
+            most_size,
+            authorizer: None,
+        })))
+    }
+}
+
+impl fmt::Debug for ObjectApiBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<_> = self.resources.iter().map(ServedResource::kind).collect();
+        f.debug_struct("ObjectApiBuilder").field("kinds", &kinds).finish_non_exhaustive()
+    }
+}

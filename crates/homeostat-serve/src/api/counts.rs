@@ -1,0 +1,38 @@
+//! Counts stored objects for the status page.
+
+use super::ObjectApi;
+use crate::kinds::{ObjectSource, ServedResource};
+use homeostat_objects::{ClientError, Kind, Query};
+
+/// A stored kind, as the status page shows it.
+pub(crate) struct KindCount {
+    pub(crate) kind: Kind,
+    /// The command that lists the objects.
+    pub(crate) command: String,
+    /// The number of objects. `None` if counting them would need the network.
+    pub(crate) count: Option<Result<usize, ClientError>>,
+}
+
+impl ObjectApi {
+    /// Counts the objects of those stored kinds that `may_list` accepts.
+    pub(crate) fn counts(&self, may_list: impl Fn(&Kind) -> bool) -> Vec<KindCount> {
+        let client = &self.0.client;
+        let is_local = client.capabilities().local;
+        let stored = self.0.kinds.iter().filter(|resource| resource.source() == ObjectSource::Stored);
+        let stored: Vec<_> = stored.map(ServedResource::kind).collect();
+        let count = |kind: &&Kind| KindCount {
+            kind: (*kind).clone(),
+            command: command(kind, &stored),
+            count: is_local.then(|| Ok(client.list(kind, &Query::all())?.items.len())),
+        };
+        stored.iter().filter(|kind| may_list(kind)).map(count).collect()
+    }
+}
+
+/// Returns the `kubectl` command that lists objects of a kind.
+fn command(kind: &Kind, stored: &[&Kind]) -> String {
+    let plural = kind.plural();
+    let is_unique = stored.iter().filter(|other| other.plural() == plural).count() == 1;
+    let name = if is_unique { plural.into_owned() } else { format!("{plural}.{}.{}", kind.version(), kind.group()) };
+    format!("kubectl get {name}{}", if kind.is_namespaced() { " -A" } else { "" })
+}

@@ -1,0 +1,44 @@
+//! HTTP/1.1 on plain threads.
+
+mod accept;
+#[cfg(feature = "tls")]
+mod certificate;
+mod connection;
+mod counts;
+mod date;
+mod head;
+mod idle;
+mod limits;
+mod memory;
+mod message;
+mod parser;
+mod parts;
+mod poll;
+mod registry;
+mod reply;
+mod roster;
+mod service;
+mod shared;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+
+pub(crate) use self::accept::Acceptor;
+pub(crate) use self::counts::{HttpCounts, increment, value};
+pub(crate) use self::head::RequestHead;
+pub(crate) use self::idle::IdleSockets;
+pub(crate) use self::limits::HttpLimits;
+pub(crate) use self::message::{
+    Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink, SinkWriter, is_false,
+};
+#[cfg(test)]
+pub(crate) use self::parser::parse_request_head;
+pub(crate) use self::poll::Poll;
+pub(crate) use self::registry::{ConnectionRegistry, client_of};
+pub(crate) use self::roster::ThreadRoster;
+pub(crate) use self::service::{PeerInfo, RefusedRequest, Service};
+pub(crate) use self::shared::HttpShared;
+pub(crate) use self::target::{RequestTarget, canonical_path};
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::{ServerTls, TlsFiles};

@@ -1,0 +1,148 @@
+//! The section of controllers: one row each, with charts of the last five minutes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::chart::{area, bars, marks};
+use super::data::{ChipColour, DASH, PageData, cell, chip, heading, number, row_name, table};
+use super::escape::line;
+use super::history::HistorySample;
+use super::units::{count, percent, rate, size, span};
+use crate::status::RecentRun;
+use homeostat::controller::{ControllerPhase, ControllerStatus};
+
+/// The highest values over all controllers, which give each chart column its scale.
+#[derive(Default)]
+struct Scales {
+    depth: f64,
+    runs: f64,
+    run_time: f64,
+}
+
+/// Adds the section.
+pub(super) fn section(out: &mut String, data: &PageData<'_>) {
+    out.push_str("<section aria-labelledby=\"controllers\">");
+    let rows: Vec<_> =
+        data.status.controllers.iter().map(|controller| (controller, data.history.of(&controller.name))).collect();
+    if rows.is_empty() {
+        out.push_str(&heading("controllers", "Controllers", ""));
+        out.push_str("<p class=\"calm\">None.</p></section>");
+        return;
+    }
+    let mut scales = Scales::default();
+    for sample in rows.iter().flat_map(|(_, samples)| samples) {
+        scales.depth = scales.depth.max(depth_of(sample));
+        scales.runs = scales.runs.max(sample.runs);
+        scales.run_time = scales.run_time.max(run_time_of(sample).unwrap_or_default());
+    }
+    let remark = "charts: the last 5 minutes, one scale for all controllers";
+    out.push_str(&heading("controllers", "Controllers", remark));
+    let top = |most: f64, text: String| if most > 0.0 { format!(" <small>0–{text}</small>") } else { String::new() };
+    let waiting = format!("waiting{}", top(scales.depth, format!("{:.0}", scales.depth)));
+    let runs = format!("runs per second{}", top(scales.runs, rate(scales.runs)));
+    let times = top(scales.run_time, span(Duration::from_secs_f64(scales.run_time)));
+    let times = format!("run time <small>median / 99 %</small>{times}");
+    let heads = [
+        ("", "name"),
+        ("", "phase"),
+        ("", "running"),
+        ("c", &*waiting),
+        ("n", "oldest"),
+        ("n", "delayed"),
+        ("n", "failing"),
+        ("n", "given up"),
+        ("c", &*runs),
+        ("n", "errors"),
+        ("c", &*times),
+    ];
+    table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);
+    for (controller, samples) in &rows {
+        row(out, controller, samples, &data.history.runs.of(&controller.name), &scales);
+    }
+    out.push_str("</tbody></table></section>");
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a height in a chart")]
+fn depth_of(sample: &HistorySample) -> f64 {
+    sample.depth as f64
+}
+
+fn run_time_of(sample: &HistorySample) -> Option<f64> {
+    sample.run_time.map(|time| time.as_secs_f64())
+}
+
+fn row(
+    out: &mut String,
+    controller: &ControllerStatus,
+    samples: &[HistorySample],
+    recent: &[Arc<RecentRun>],
+    scales: &Scales,
+) {
+    let metrics = &controller.metrics;
+    row_name(out, line(&controller.name));
+    cell(out, "state", "phase", phase(controller.phase));
+    cell(out, "", "running", load(metrics.runs.active, metrics.max_concurrent_reconciles));
+    let chart = area(samples, depth_of, scales.depth, "keys waiting in the last 5 minutes");
+    chart_cell(
+        out,
+        "waiting",
+        &number(metrics.queue.depth(), ChipColour::Calm),
+        &chart,
+        samples.iter().all(|sample| sample.depth == 0),
+    );
+    let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| span(*age));
+    cell(out, "n", "oldest", oldest);
+    cell(out, "n", "delayed", number(metrics.queue.delayed, ChipColour::Calm));
+    cell(out, "n", "failing", number(metrics.failing, ChipColour::Warn));
+    cell(out, "n", "given up", number(metrics.parked, ChipColour::Bad));
+    let last = samples.last().filter(|sample| sample.runs > 0.0);
+    let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
+    let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");
+    let ran = samples.iter().any(|sample| sample.runs > 0.0);
+    chart_cell(out, "runs per second", &last, &chart, !ran);
+    let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
+    let errors = match runs {
+        0 => DASH.to_owned(),
+        _ => format!("{} <small>of {}</small>", percent(errors, runs), count(runs)),
+    };
+    cell(out, "n", "errors", errors);
+    let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
+    chart_cell(out, "run time, median / 99 %", &run_times(recent), &chart, !ran);
+    out.push_str("</tr>");
+}
+
+/// Adds a cell with a value and its chart. `is_empty` is true if the chart shows nothing.
+fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty: bool) {
+    let class = if is_empty && value.contains("class=\"none\"") { "c empty" } else { "c" };
+    cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
+}
+
+fn phase(phase: ControllerPhase) -> String {
+    let colour = match phase {
+        ControllerPhase::Running => ChipColour::Good,
+        ControllerPhase::Stopped => ChipColour::Bad,
+        ControllerPhase::Standby => ChipColour::Calm,
+        _ => ChipColour::Warn,
+    };
+    chip(colour, phase)
+}
+
+/// Returns the active runs out of the possible ones, as a bar and as numbers.
+fn load(active: usize, most: usize) -> String {
+    let percent = (active * 100).checked_div(most).unwrap_or_default().min(100);
+    format!(
+        "<span class=\"load\"><svg aria-hidden=\"true\" width=\"36\" height=\"8\"><rect class=\"rest\" width=\"100%\" \
+         height=\"8\" rx=\"2\"/><rect class=\"used\" width=\"{percent}%\" height=\"8\" rx=\"2\"/></svg>{}/{}</span>",
+        size(active),
+        size(most)
+    )
+}
+
+/// Returns the median and the 99th percentile of the recorded runs.
+fn run_times(runs: &[Arc<RecentRun>]) -> String {
+    let mut times: Vec<_> = runs.iter().map(|run| run.took).collect();
+    times.sort_unstable();
+    let Some(last) = times.len().checked_sub(1) else { return DASH.to_owned() };
+    let at = |percent: usize| span(times[(last * percent).div_ceil(100)]);
+    format!("{} <small>/ {}</small>", at(50), at(99))
+}

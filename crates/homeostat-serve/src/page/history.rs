@@ -1,0 +1,199 @@
+//! The last five minutes of each controller: depth, runs and run times. Also its recent runs.
+//!
+//! A thread takes a sample every five seconds, even if no page is open: people open the page after a problem has
+//! begun, and need to see the beginning. A sample takes one lock per queue, and does not visit keys. Five minutes of
+//! one controller take 4 KiB.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::status::RunLogs;
+use crate::sync::Mutex;
+use homeostat::base::{Running, StartError};
+use homeostat::controller::ControllerStatus;
+use homeostat::manager::{Manager, WeakManager};
+use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+
+/// The interval of samples.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// How many samples are kept, which is five minutes of them.
+pub(super) const SAMPLES: usize = 60;
+
+/// One controller's activity within one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct HistorySample {
+    /// The number of ready keys at the end of the interval.
+    pub(super) depth: usize,
+    /// Runs per second.
+    pub(super) runs: f64,
+    /// Failed runs per second.
+    pub(super) errors: f64,
+    /// The mean duration of the runs that ended. `None` if no run ended.
+    pub(super) run_time: Option<Duration>,
+}
+
+/// A controller's counters at the time of a sample.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    at: Nanos,
+    runs: u64,
+    errors: u64,
+    timed: u64,
+    run_time: Duration,
+}
+
+/// The samples of one controller, oldest first.
+#[derive(Debug)]
+struct Samples {
+    last: Totals,
+    samples: VecDeque<HistorySample>,
+}
+
+/// The samples of all controllers, by name, and their recent runs.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    controllers: Mutex<BTreeMap<String, Samples>>,
+    pub(super) runs: Arc<RunLogs>,
+}
+
+impl History {
+    /// Starts a thread that takes samples until the handle is dropped or the manager is gone.
+    pub(super) fn start(manager: &Manager) -> Result<(Arc<Self>, Running<()>), StartError> {
+        let history = Arc::new(Self::default());
+        history.runs.record(manager);
+        let (clock, name) = (manager.clock().clone(), format!("{}-history", manager.name()));
+        let group = ThreadGroup::new(ThreadGroupKind::Component, name, clock.clone(), 1);
+        let event = AutoResetEvent::new(clock);
+        let sampler = Sampler {
+            group: Arc::clone(&group),
+            manager: manager.downgrade(),
+            history: Arc::clone(&history),
+            due: Nanos::ZERO,
+        };
+        let joiners = group.start_one(manager.thread_options(), sampler, &event, None)?;
+        let handle = Handle::new(group, joiners, move || event.set()).that_may_end();
+        Ok((history, Running::new((), handle, Duration::MAX)))
+    }
+
+    /// Returns the samples of a controller, oldest first.
+    pub(super) fn of(&self, controller: &str) -> Vec<HistorySample> {
+        let controllers = self.controllers.lock();
+        controllers.get(controller).map(|known| known.samples.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Adds a sample of each controller. Forgets removed controllers.
+    fn add(&self, controllers: &[ControllerStatus], now: Nanos) {
+        let is_known = |name: &str| controllers.iter().any(|controller| controller.name == name);
+        self.runs.retain(is_known);
+        let mut known = self.controllers.lock();
+        known.retain(|name, _| is_known(name));
+        for ControllerStatus { name, metrics, .. } in controllers {
+            let totals = Totals {
+                at: now,
+                runs: metrics.runs.runs(),
+                errors: metrics.runs.errors(),
+                timed: metrics.work_time.count(),
+                run_time: metrics.work_time.sum(),
+            };
+            match known.get_mut(name) {
+                Some(samples) => samples.add(totals, metrics.queue.depth()),
+                None => drop(known.insert(name.clone(), Samples { last: totals, samples: VecDeque::new() })),
+            }
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, now: Totals, depth: usize) {
+        let Totals { at, runs, errors, timed, run_time } = std::mem::replace(&mut self.last, now);
+        let period = now.at.since(at).as_secs_f64().max(0.001);
+        // A controller that was removed and added again counts from zero.
+        #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / period;
+        let ended = u32::try_from(now.timed.saturating_sub(timed)).unwrap_or(u32::MAX);
+        let sample = HistorySample {
+            depth,
+            runs: rate(now.runs, runs),
+            errors: rate(now.errors, errors),
+            run_time: (ended > 0).then(|| now.run_time.saturating_sub(run_time) / ended),
+        };
+        if self.samples.len() >= SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+}
+
+/// The task of the sampling thread.
+struct Sampler {
+    group: Arc<ThreadGroup>,
+    manager: WeakManager,
+    history: Arc<History>,
+    due: Nanos,
+}
+
+impl Task for Sampler {
+    fn step(&mut self, now: Nanos) -> Next {
+        if self.group.is_stopping() {
+            return Next::Finished;
+        }
+        if now >= self.due {
+            let Some(manager) = self.manager.upgrade() else { return Next::Finished };
+            self.history.add(&manager.controllers(), now);
+            self.due = now.after(PERIOD);
+        }
+        Next::At(self.due)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use homeostat::base::ManualClock;
+    use homeostat::queue::Enqueue;
+    use homeostat::{Action, BoxError, Context, Controller};
+
+    #[test]
+    fn a_thread_samples_each_controller_and_ends_with_its_handle() {
+        let held = ManualClock::new();
+        let manager = Manager::builder().clock(held.clock()).build().unwrap();
+        let reconcile = |_cx: &Context, _key: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+        let controller = Controller::builder("vm", reconcile).clock(held.clock()).build().unwrap();
+        let queue = controller.handle().queue().clone();
+        manager.add(controller).unwrap();
+        let (history, running) = History::start(&manager).unwrap();
+        for round in 0..SAMPLES + 2 {
+            held.wait_for_sleepers(1);
+            if round == 1 {
+                queue.enqueue("vm-1");
+            }
+            held.advance(PERIOD);
+        }
+        held.wait_for_sleepers(1);
+        let samples = history.of("vm");
+        assert_eq!(samples.len(), SAMPLES);
+        assert_eq!((samples[SAMPLES - 1].depth, samples[SAMPLES - 1].run_time), (1, None));
+        assert!(history.of("disk").is_empty());
+        drop(running);
+    }
+
+    #[test]
+    fn rates_and_means_come_from_two_samples() {
+        let totals = |at, runs, errors, run_time| Totals {
+            at: Nanos::ZERO.after(Duration::from_secs(at)),
+            runs,
+            errors,
+            timed: runs,
+            run_time: Duration::from_secs(run_time),
+        };
+        let mut samples = Samples { last: totals(10, 100, 5, 50), samples: VecDeque::new() };
+        samples.add(totals(15, 110, 10, 70), 3);
+        let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time: Some(Duration::from_secs(2)) };
+        assert_eq!(samples.samples, [expected]);
+        // A counter that starts again shows zero, not a negative rate.
+        samples.add(totals(20, 0, 0, 0), 0);
+        assert_eq!(samples.samples[1], HistorySample::default());
+    }
+}

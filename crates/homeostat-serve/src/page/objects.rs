@@ -1,0 +1,32 @@
+//! The section of objects: their kinds, and the commands that list them.
+
+use super::data::{ChipColour, DASH, cell, chip, detail, heading, number, row_name, table};
+use super::escape::line;
+use super::units::size;
+use crate::api::KindCount;
+
+/// Adds the section.
+pub(super) fn section(out: &mut String, kinds: &[KindCount]) {
+    if kinds.is_empty() {
+        return;
+    }
+    out.push_str("<section aria-labelledby=\"objects\">");
+    out.push_str(&heading("objects", "Objects", &size(kinds.len())));
+    table(out, "", "Kinds of objects", &[("", "kind"), ("", "version"), ("n", "objects"), ("", "command")]);
+    for KindCount { kind, command, count } in kinds {
+        row_name(out, line(kind.name()));
+        cell(out, "", "version", line(&kind.api_version()));
+        let shown = match count {
+            Some(Ok(count)) => number(*count, ChipColour::Calm),
+            Some(Err(error)) => {
+                let why = detail(&format!("objects {kind}"), &error.to_string());
+                format!("{} {why}", chip(ChipColour::Bad, "cannot be listed"))
+            }
+            None => DASH.to_owned(),
+        };
+        cell(out, "n", "objects", shown);
+        cell(out, "", "command", format_args!("<code class=\"key\">{}</code>", line(command)));
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></section>");
+}

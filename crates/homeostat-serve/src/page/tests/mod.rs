@@ -1,0 +1,33 @@
+//! Tests of the pages as a browser gets them.
+#![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
+
+mod handling;
+pub(in crate::page) mod sha256;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+
+use crate::UserInfo;
+use crate::http::IncomingRequest;
+
+/// Returns the request that the server would create for this target.
+fn get(target: &str) -> IncomingRequest {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    };
+    IncomingRequest {
+        method: Method::GET,
+        path: path.to_owned(),
+        segments: path.split('/').filter(|part| !part.is_empty()).map(decoded).collect(),
+        query: query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect(),
+        headers: HeaderMap::new(),
+        body: Vec::new(),
+        user: UserInfo::default(),
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+    }
+}

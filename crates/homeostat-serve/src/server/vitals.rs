@@ -1,0 +1,23 @@
+//! The parts of a server that its status pages show.
+
+use std::sync::Arc;
+
+use crate::access::Authorizer;
+use crate::api::StoreHealth;
+use crate::http::{ConnectionRegistry, HttpCounts};
+
+/// The counts and connections of a server.
+#[derive(Clone)]
+pub(crate) struct ServerVitals {
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) counts: Arc<HttpCounts>,
+}
+
+/// The parts of a server that the handler of its pages needs.
+pub(crate) struct PageContext {
+    /// Denies everything to a client without credentials, unless the server serves such clients.
+    pub(crate) authorizer: Authorizer,
+    pub(crate) vitals: ServerVitals,
+    /// The store of the objects that the server serves.
+    pub(crate) store: Option<Arc<StoreHealth>>,
+}

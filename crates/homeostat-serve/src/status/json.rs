@@ -1,0 +1,180 @@
+//! The status of a manager as JSON.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::checks::{CheckResult, all_ok};
+use super::process::ProcessFacts;
+use super::recent_runs::{RecentRun, RunLogs};
+use homeostat::controller::{ControllerStatus, FailedKey, RunOutcome, RunningKey};
+use homeostat::manager::ManagerStatus;
+use homeostat::run::Histogram;
+use homeostat::watch::SourceStatus;
+
+/// Returns the status as JSON. For each controller, it has at most `most` failing keys, parked keys, suspended keys
+/// and recent runs. [`StatusPages`](crate::StatusPages) documents the fields.
+pub(crate) fn status_json(
+    status: &ManagerStatus,
+    runs: &RunLogs,
+    live: &[CheckResult],
+    ready: &[CheckResult],
+    process: &ProcessFacts,
+    most: usize,
+) -> Value {
+    let leader = status.leader.as_ref().map(|leader| {
+        json!({
+            "name": leader.name(),
+            "pid": leader.pid(),
+            "sinceSeconds": leader.since().map(unix_seconds),
+            "forSeconds": status.leader_for.map(seconds),
+        })
+    });
+    let controllers = status.controllers.iter();
+    let controllers = controllers.map(|of| of_controller(of, &runs.of(&of.name), status.taken_at, most));
+    json!({
+        "name": status.name,
+        "phase": status.doing,
+        "timeSeconds": unix_seconds(status.time_of_day),
+        "live": health(live),
+        "ready": health(ready),
+        "leadership": { "elected": status.elected, "leading": status.leading, "leader": leader },
+        "process": {
+            "pid": process.id,
+            "startTimeSeconds": process.started.map(unix_seconds),
+            "cpuSeconds": process.cpu.map(seconds),
+            "residentBytes": process.resident_bytes,
+            "virtualBytes": process.virtual_bytes,
+            "openFiles": process.open_files,
+            "maxFiles": process.max_files,
+            "threads": process.threads,
+        },
+        "components": status.components,
+        "failure": status.failure.as_ref().map(|(component, error)| json!({ "component": component, "error": error })),
+        "controllers": controllers.collect::<Vec<_>>(),
+        "sources": status.sources.iter().map(of_source).collect::<Vec<_>>(),
+    })
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn health(results: &[CheckResult]) -> Value {
+    let check =
+        |result: &CheckResult| json!({ "name": result.name, "ok": result.failure.is_none(), "reason": result.failure });
+    json!({ "ok": all_ok(results), "checks": results.iter().map(check).collect::<Vec<_>>() })
+}
+
+fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: Instant, most: usize) -> Value {
+    let metrics = &controller.metrics;
+    let (runs, queue) = (&metrics.runs, &metrics.queue);
+    let failed =
+        |keys: &[FailedKey<String>]| keys.iter().take(most).map(|key| failed_key(key, now)).collect::<Vec<_>>();
+    let recent = &recent[recent.len().saturating_sub(most)..];
+    let oldest = controller.oldest_waiting.as_ref();
+    let due = controller.next_due.as_ref();
+    json!({
+        "name": controller.name,
+        "phase": controller.phase.to_string(),
+        "maxConcurrentReconciles": metrics.max_concurrent_reconciles,
+        "running": controller.running.iter().map(active_run).collect::<Vec<_>>(),
+        "queue": {
+            "depth": queue.depth(),
+            "high": queue.high,
+            "normal": queue.normal,
+            "low": queue.low,
+            "delayed": queue.delayed,
+            "processing": queue.processing,
+            "adds": queue.adds,
+        },
+        "oldestWaiting": oldest.map(|(key, age)| json!({ "key": key, "ageSeconds": seconds(*age) })),
+        "nextDue": due.map(|(key, due)| json!({ "key": key, "inSeconds": seconds(due.saturating_duration_since(now)) })),
+        "runs": {
+            "total": runs.runs(),
+            "successes": runs.successes,
+            "requeues": runs.requeues,
+            "retries": runs.retries,
+            "drops": runs.drops,
+            "terminalErrors": runs.terminal_errors,
+            "errors": runs.errors(),
+            "aborted": runs.aborted,
+            "panics": runs.panics,
+            "timeouts": runs.timeouts,
+            "overruns": runs.overruns,
+        },
+        "queueTime": of_histogram(&metrics.queue_time),
+        "workTime": of_histogram(&metrics.work_time),
+        "failingCount": metrics.failing,
+        "parkedCount": metrics.parked,
+        "suspendedCount": controller.suspended.len(),
+        "failing": failed(&controller.failing),
+        "parked": failed(&controller.parked),
+        "suspended": controller.suspended.iter().take(most).collect::<Vec<_>>(),
+        "recentRuns": recent.iter().map(|run| recent_run(run, now)).collect::<Vec<_>>(),
+        "sources": controller.sources.iter().map(of_source).collect::<Vec<_>>(),
+    })
+}
+
+fn active_run(run: &RunningKey) -> Value {
+    json!({ "key": run.key, "thread": run.thread, "ageSeconds": seconds(run.elapsed), "overdue": run.overdue })
+}
+
+fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
+    let next = failed.next_try.map(|next| seconds(next.saturating_duration_since(now)));
+    json!({
+        "key": failed.key,
+        "error": failed.error,
+        "tries": failed.failures,
+        "failingForSeconds": seconds(now.saturating_duration_since(failed.failing_since)),
+        "lastTryAgoSeconds": seconds(now.saturating_duration_since(failed.since)),
+        "nextTryInSeconds": next,
+    })
+}
+
+fn recent_run(run: &RecentRun, now: Instant) -> Value {
+    let again = if let RunOutcome::Requeued(after) = run.outcome { Some(after) } else { run.retry_after };
+    json!({
+        "key": run.key,
+        "reasons": run.reasons.to_string(),
+        "try": run.attempt,
+        "queuedSeconds": seconds(run.queued_for),
+        "startedAgoSeconds": seconds(now.saturating_duration_since(run.started)),
+        "tookSeconds": seconds(run.took),
+        "thread": run.thread,
+        "result": run.result(),
+        "error": run.outcome.error(),
+        "againInSeconds": again.map(seconds),
+    })
+}
+
+fn of_histogram(histogram: &Histogram) -> Value {
+    // The last bound is infinite, which becomes null in JSON.
+    let bucket = |(bound, count): (f64, u64)| json!({ "upToSeconds": bound, "count": count });
+    json!({
+        "count": histogram.count(),
+        "sumSeconds": seconds(histogram.sum()),
+        "buckets": histogram.buckets().map(bucket).collect::<Vec<_>>(),
+    })
+}
+
+fn of_source(source: &SourceStatus) -> Value {
+    json!({
+        "name": source.name,
+        "synced": source.synced,
+        "listings": source.listings,
+        "failures": source.failures,
+        "failuresInARow": source.failures_in_a_row,
+        "failingForSeconds": source.failing_for.map(seconds),
+        "lastError": source.last_error,
+        "listingForSeconds": source.listing_for.map(seconds),
+        "overdue": source.overdue,
+        "undecodable": source.undecodable,
+        "undecodableError": source.undecodable_error,
+    })
+}
