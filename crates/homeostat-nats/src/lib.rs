@@ -18,6 +18,9 @@ mod nkey;
 mod objects;
 mod options;
 pub mod protocol;
+#[cfg(all(test, not(loom)))]
+#[path = "../../../tests/until.rs"]
+mod until;
 
 pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
 pub use self::error::NatsError;
