@@ -157,8 +157,7 @@
 
 pub mod base;
 pub mod controller;
-#[cfg(any(feature = "metrics", feature = "serve"))]
-mod export;
+pub mod export;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 pub mod manager;

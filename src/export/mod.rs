@@ -1,6 +1,44 @@
 //! The metrics of controllers, sources and leadership: one table, from which all exports are made.
 //!
-//! Names and labels are those that dashboards of client-go and controller-runtime read.
+//! [`of_manager`] passes all metrics of a manager to a [`MetricSink`], which writes them in some format. Two are written
+//! so: the `metrics` facade, by [`MetricsExporter`](https://docs.rs/homeostat/latest/homeostat/struct.MetricsExporter.html), and the text
+//! of Prometheus, by the crate [`homeostat-serve`](https://docs.rs/homeostat-serve). Names and labels are those that dashboards
+//! of client-go and controller-runtime read; the [guide](crate::guide::observability) has a table of all.
+//!
+//! # Examples
+//!
+//! Prints the samples of a manager's counters:
+//!
+//! ```
+//! use homeostat::export::{Labels, MetricKind, MetricSink, MetricValue, of_manager};
+//! use homeostat::{Action, BoxError, Context, Controller, Manager};
+//!
+//! #[derive(Default)]
+//! struct Counters {
+//!     family: &'static str,
+//!     lines: Vec<String>,
+//! }
+//!
+//! impl MetricSink for Counters {
+//!     fn family(&mut self, name: &'static str, _kind: MetricKind, _help: &'static str) {
+//!         self.family = name;
+//!     }
+//!
+//!     fn sample(&mut self, labels: Labels<'_>, value: MetricValue<'_>) {
+//!         if let MetricValue::Count(count) = value {
+//!             self.lines.push(format!("{} {labels:?} {count}", self.family));
+//!         }
+//!     }
+//! }
+//!
+//! let manager = Manager::builder().build()?;
+//! let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+//! manager.add(Controller::builder("vm", reconcile).build()?)?;
+//! let mut counters = Counters::default();
+//! of_manager(&mut counters, &manager.status());
+//! assert!(counters.lines.iter().any(|line| line.starts_with("workqueue_adds_total")));
+//! # Ok::<_, homeostat::StartError>(())
+//! ```
 
 #[cfg(feature = "metrics")]
 mod facade;
@@ -19,25 +57,32 @@ use crate::watch::SourceStatus;
 
 /// The kind of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricKind {
+pub enum MetricKind {
+    /// A number that only grows.
     Counter,
+    /// A number that grows and shrinks.
     Gauge,
+    /// How many durations fell into which range.
     Histogram,
 }
 
 /// The value of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum MetricValue<'a> {
+pub enum MetricValue<'a> {
+    /// A number of things; a truth is 0 or 1.
     Count(u64),
+    /// A duration. Exports write it in seconds.
     Seconds(Duration),
+    /// The durations of runs or of waits.
     Times(&'a Histogram),
 }
 
 /// The labels of a sample, as names and values. The names are constants of this crate.
-pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
+pub type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Receives metrics: the head of each family, then its samples.
-pub(crate) trait MetricSink {
+pub trait MetricSink {
+    /// Begins a family. It is called once for each name.
     fn family(&mut self, name: &'static str, kind: MetricKind, help: &'static str);
 
     /// Adds a sample of the current family.
@@ -126,13 +171,13 @@ static OF_SOURCES: [Family<SourceStatus>; 6] = [
 ];
 
 /// Passes the metrics of a manager to `sink`.
-pub(crate) fn of_manager(sink: &mut impl MetricSink, manager: &ManagerStatus) {
+pub fn of_manager(sink: &mut impl MetricSink, manager: &ManagerStatus) {
     of_controllers(sink, &manager.controllers, &manager.sources);
     leadership(sink, manager);
 }
 
 /// Passes the metrics of controllers, and of sources that belong to none, to `sink`.
-pub(crate) fn of_controllers(sink: &mut impl MetricSink, controllers: &[ControllerStatus], sources: &[SourceStatus]) {
+pub fn of_controllers(sink: &mut impl MetricSink, controllers: &[ControllerStatus], sources: &[SourceStatus]) {
     sink.family("workqueue_depth", Gauge, "Keys ready to run.");
     for ControllerStatus { name, metrics, .. } in controllers {
         let queue = &metrics.queue;
