@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use crate::process::{Program, example};
 use crate::until::until;
 
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const MEDIA: &str = "examples/appliance/media.yaml";
 const VOLUMES: &str = "/apis/example.com/v1/namespaces/default/volumes";
 
@@ -60,7 +62,7 @@ impl Appliance {
         command.args(["-e", "-c", &format!("kubectl() {{ env \"$KUBECTL\" \"$@\"; }}\n{script}")]);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("KUBECTL", kubectl);
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.path("kubeconfig")).env("no_proxy", "*");
-        command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).output().unwrap()
+        command.current_dir(ROOT).stdin(Stdio::null()).output().unwrap()
     }
 
     /// Runs a shell script that must succeed. Returns its output.
@@ -253,7 +255,7 @@ fn the_appliance_has_help_and_refuses_bad_arguments() {
     assert!(code == Some(0) && help.contains("Usage: appliance") && help.contains("--data <PATH>"), "{help}");
     let (code, error) = run(&["--port", "70000"]);
     assert!(code == Some(2) && error.contains("70000"), "{error}");
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let file = Path::new(ROOT).join("README.md");
     let (code, error) = run(&["--data", file.to_str().unwrap()]);
     assert!(code == Some(1) && error.starts_with(&format!("error: {}: ", file.display())), "{error}");
 }

@@ -13,7 +13,7 @@ mod directories;
 mod fleet;
 #[cfg(test)]
 mod mirror;
-#[cfg(all(test, feature = "schema"))]
+#[cfg(all(test, feature = "kubernetes"))]
 mod operator;
 #[cfg(test)]
 mod process;
